@@ -1,0 +1,1 @@
+"""Questions about a cluster that need no producer: topics, partitions, rights."""

@@ -1,0 +1,1 @@
+"""Settings: one table row per setting, parsed into frozen configuration objects."""

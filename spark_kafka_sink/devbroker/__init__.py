@@ -1,0 +1,1 @@
+"""A strict, small, single-process Kafka broker for demos and tests."""

@@ -1,0 +1,129 @@
+"""Errors, as a small tree plus data.
+
+Three branches: what the caller did wrong (`ConfigError`, `SchemaError`, `RecordError`,
+`ProducerClosedError`), what came over the network and cannot be right (`DecodeError`), and what a
+broker answered (`BrokerError`, which keeps the code it was given, known or not). Beside them stand
+the conditions that time brings: `NetworkError` and `KafkaTimeoutError`.
+
+Whether trying again may help is an attribute, `retriable`, never a matter of the error's type.
+Messages say what happened, where, and what to do; they never hold a secret.
+"""
+
+from __future__ import annotations
+
+
+class KafkaError(Exception):
+    """Root of every error that this package raises on purpose."""
+
+    #: Whether the same request, sent again, may succeed.
+    retriable: bool = False
+
+
+class ConfigError(KafkaError, ValueError):
+    """A setting is unknown, malformed, out of range, or contradicts another one."""
+
+
+class SchemaError(KafkaError, ValueError):
+    """A DataFrame's columns are not those of a Kafka record."""
+
+
+class ProducerClosedError(KafkaError):
+    """The producer was used after `close`, or after a fatal error closed it."""
+
+
+class RecordError(KafkaError):
+    """One record cannot be sent, whatever is tried.
+
+    `row` counts the records given to the producer from 0; under Spark that is the row's index
+    within its task. `topic` and `partition` are None where they are not known.
+    """
+
+    def __init__(
+        self,
+        cause: str,
+        *,
+        row: int,
+        topic: str | None = None,
+        partition: int | None = None,
+        advice: str,
+    ) -> None:
+        """Compose the message from the row's place, the cause, and what to do about it."""
+        place = f"row {row}"
+        if topic is not None:
+            place += f", topic {topic!r}"
+        if partition is not None:
+            place += f", partition {partition}"
+        super().__init__(f"{place}: {cause}. {advice}")
+        self.cause = cause
+        self.row = row
+        self.topic = topic
+        self.partition = partition
+        self.advice = advice
+
+
+class RecordTooLargeError(RecordError):
+    """A record is larger than max.request.size or buffer.memory allows."""
+
+
+class InvalidPartitionError(RecordError):
+    """A record asks for a partition that its topic does not have."""
+
+
+class InvalidTopicError(RecordError):
+    """A record names no topic."""
+
+
+class KafkaTimeoutError(KafkaError, TimeoutError):
+    """Something was not done within the time that its setting allows."""
+
+    retriable = True
+
+
+class BufferExhaustedError(KafkaTimeoutError):
+    """No memory became free within max.block.ms."""
+
+
+class DeliveryTimeoutError(KafkaTimeoutError):
+    """A batch was not acknowledged within delivery.timeout.ms of its closing."""
+
+
+class NetworkError(KafkaError, ConnectionError):
+    """A connection was refused, cut, or never answered."""
+
+    retriable = True
+
+
+class DecodeError(KafkaError):
+    """Bytes from the network are not what the protocol says they must be."""
+
+
+class CorruptRecordError(DecodeError):
+    """A record batch has a wrong checksum, or sizes that contradict each other."""
+
+
+class UnsupportedVersionError(KafkaError):
+    """Client and broker have no version of an API in common."""
+
+
+class BrokerError(KafkaError):
+    """A broker answered with an error code.
+
+    `code` and `name` are Kafka's own; a code that this package does not know keeps its number.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int,
+        name: str,
+        retriable: bool = False,
+        invalid_metadata: bool = False,
+    ) -> None:
+        """Keep what the broker said beside the sentence made of it."""
+        super().__init__(message)
+        self.code = code
+        self.name = name
+        self.retriable = retriable
+        #: Whether the answer shows that our picture of the cluster is out of date.
+        self.invalid_metadata = invalid_metadata

@@ -1,0 +1,1 @@
+"""Sockets, connections and cluster metadata: everything that waits for a broker."""

@@ -1,0 +1,1 @@
+"""The producer: accumulator, buffer pool, partitioners, sender and idempotence."""

@@ -1,0 +1,1 @@
+"""Kafka's wire protocol as data: messages declared once, encoded and decoded from that declaration."""

@@ -1,0 +1,1 @@
+"""One module per API; each declares its request and response."""

@@ -1,0 +1,1 @@
+"""The Spark edge: the only layer that imports pyspark."""
