@@ -1,1 +1,1 @@
-"""Kafka's wire protocol as data: messages declared once, encoded and decoded from that declaration."""
+"""Kafka's wire protocol as data: each message declared once, both directions derived from it."""
