@@ -1,0 +1,335 @@
+"""The five codecs of Kafka, both ways, in the framing that its Java client reads and writes.
+
+- gzip: zlib with a gzip header.
+- snappy: the framing of snappy-java (`SnappyOutputStream`): a header, then blocks of at most 32 KB,
+  each behind its length. A payload without that header is one raw block, as librdkafka writes it.
+- lz4: an LZ4 frame with independent blocks and no checksum, as Kafka's `Lz4BlockOutputStream`
+  writes; blocks of 256 KB where Java has 64 KB, which takes a quarter of the time off. Kafka
+  refuses frames whose blocks depend on each other, and so does `decompress`.
+- zstd: frames without checksums; the content size is in the frame header.
+
+Levels are Kafka's (KIP-390). `decompress` is for bytes that nobody vouches for: whatever they are,
+it raises nothing but CorruptRecordError, and stops as soon as the output passes its bound.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final
+
+import cramjam
+import lz4.frame
+import zstandard
+
+from spark_kafka_sink.errors import CorruptRecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from typing_extensions import Buffer
+
+
+class CompressionType(IntEnum):
+    """The codecs, by their number in a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @classmethod
+    def from_name(cls, name: str) -> CompressionType:
+        """Give the codec that `compression.type` names; ValueError if it names none."""
+        for codec in cls:
+            if name == codec.name.lower():
+                return codec
+        raise ValueError(f"unknown compression type {name!r}")
+
+
+#: What stands for "no level given" in each codec that has levels (KIP-390).
+DEFAULT_LEVELS: Final = {
+    CompressionType.GZIP: -1,
+    CompressionType.LZ4: 9,
+    CompressionType.ZSTD: 3,
+}
+_LEVEL_RANGES: Final = {
+    CompressionType.GZIP: (1, 9),
+    CompressionType.LZ4: (1, 17),
+    CompressionType.ZSTD: (-131_072, 22),
+}
+
+_GZIP_WBITS: Final = 31
+_SNAPPY_BLOCK_BYTES: Final = 32 * 1024
+#: A magic number, the version of the framing, and the oldest version that can read it.
+_SNAPPY_HEADER: Final = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
+_SNAPPY_MAGIC: Final = _SNAPPY_HEADER[:8]
+_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+#: The magic number, flags, block size and header checksum.
+_LZ4_SHORTEST_HEADER: Final = 7
+_LZ4_VERSION_MASK: Final = 0xC0
+_LZ4_VERSION: Final = 0x40
+_LZ4_INDEPENDENT_BLOCKS_FLAG: Final = 0x20
+#: The lowest level of the library's high-compression mode, and its highest.
+_LZ4_MIN_HIGH_COMPRESSION: Final = 3
+_LZ4_MAX_HIGH_COMPRESSION: Final = 12
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_ZSTD_BLOCK_HEADER_BYTES: Final = 3
+_ZSTD_CHECKSUM_BYTES: Final = 4
+_ZSTD_RLE_BLOCK: Final = 1
+_ZSTD_RESERVED_BLOCK: Final = 3
+#: How much is decompressed at a time, so that a bomb is noticed early.
+_CHUNK_BYTES: Final = 1 << 20
+
+
+class Compressor:
+    """One codec at one level. May be used by several threads at once.
+
+    `level` None, and Kafka's default level, mean the same. Raises ValueError for a level that the
+    codec does not have.
+    """
+
+    def __init__(self, compression: CompressionType, level: int | None = None) -> None:
+        if level is not None:
+            _check_level(compression, level)
+        self.compression = compression
+        self.level = DEFAULT_LEVELS.get(compression) if level is None else level
+        self._compress = self._compress_function()
+
+    def compress(self, payload: Buffer) -> bytes | memoryview:
+        """Give the compressed payload; with `NONE`, a view of the payload itself."""
+        return self._compress(payload)
+
+    def _compress_function(self) -> Callable[[Buffer], bytes | memoryview]:
+        level = self.level or 0
+        match self.compression:
+            case CompressionType.NONE:
+                return memoryview
+            case CompressionType.GZIP:
+                return lambda payload: zlib.compress(payload, level, _GZIP_WBITS)
+            case CompressionType.SNAPPY:
+                return _compress_snappy
+            case CompressionType.LZ4:
+                return _lz4_compress_function(level)
+            case CompressionType.ZSTD:
+                return _ZstdCompress(level)
+
+
+class _ZstdCompress:
+    """Keeps one compression context per thread: making one costs as much as a small batch."""
+
+    def __init__(self, level: int) -> None:
+        self._level = level
+        self._local = threading.local()
+
+    def __call__(self, payload: Buffer) -> bytes:
+        context = getattr(self._local, "context", None)
+        if context is None:
+            context = self._local.context = zstandard.ZstdCompressor(level=self._level)
+        compressed: bytes = context.compress(memoryview(payload))
+        return compressed
+
+
+def decompress(compression: CompressionType, payload: Buffer, max_bytes: int) -> bytes | memoryview:
+    """Give the decompressed payload; with `NONE`, a view of the payload itself.
+
+    Raises CorruptRecordError when the payload is not what the codec wrote, whole and with nothing
+    behind it, or when it would become larger than `max_bytes`.
+    """
+    view = memoryview(payload).cast("B")
+    match compression:
+        case CompressionType.NONE:
+            if view.nbytes > max_bytes:
+                raise _too_large(max_bytes)
+            return view
+        case CompressionType.GZIP:
+            return _decompress_gzip(view, max_bytes)
+        case CompressionType.SNAPPY:
+            return _decompress_snappy(view, max_bytes)
+        case CompressionType.LZ4:
+            return _decompress_lz4(view, max_bytes)
+        case CompressionType.ZSTD:
+            return _decompress_zstd(view, max_bytes)
+
+
+def _check_level(compression: CompressionType, level: int) -> None:
+    if compression not in _LEVEL_RANGES:
+        raise ValueError(f"{compression.name.lower()} has no compression levels")
+    lowest, highest = _LEVEL_RANGES[compression]
+    if not lowest <= level <= highest and level != DEFAULT_LEVELS[compression]:
+        raise ValueError(
+            f"{compression.name.lower()} has levels from {lowest} to {highest}, not {level}"
+        )
+
+
+def _compress_snappy(payload: Buffer) -> bytes:
+    view = memoryview(payload).cast("B")
+    parts: list[Any] = [_SNAPPY_HEADER]
+    for start in range(0, view.nbytes, _SNAPPY_BLOCK_BYTES):
+        block = cramjam.snappy.compress_raw(view[start : start + _SNAPPY_BLOCK_BYTES])
+        parts += (len(block).to_bytes(4, "big"), block)
+    return b"".join(parts)
+
+
+def _lz4_compress_function(level: int) -> Callable[[Buffer], bytes]:
+    # As Lz4BlockOutputStream: the default level means the fast compressor, any other one the
+    # high-compression mode; where that has fewer levels than Kafka's range, the nearest.
+    library_level = (
+        0
+        if level == DEFAULT_LEVELS[CompressionType.LZ4]
+        else min(max(level, _LZ4_MIN_HIGH_COMPRESSION), _LZ4_MAX_HIGH_COMPRESSION)
+    )
+
+    def compress(payload: Buffer) -> bytes:
+        compressed: bytes = lz4.frame.compress(
+            payload,
+            compression_level=library_level,
+            block_size=lz4.frame.BLOCKSIZE_MAX256KB,
+            block_linked=False,
+            store_size=False,
+        )
+        return compressed
+
+    return compress
+
+
+def _too_large(max_bytes: int) -> CorruptRecordError:
+    return CorruptRecordError(f"the records of a batch decompress to more than {max_bytes} bytes")
+
+
+def _decompress_gzip(view: memoryview, max_bytes: int) -> bytes:
+    output = _BoundedOutput(max_bytes)
+    rest: Buffer = view
+    while True:
+        member = zlib.decompressobj(_GZIP_WBITS)
+        try:
+            while not member.eof:
+                chunk = member.decompress(rest, output.room())
+                rest = member.unconsumed_tail
+                if not chunk and not member.eof:
+                    raise CorruptRecordError("gzip: the payload is cut off")
+                output.append(chunk)
+        except zlib.error as error:
+            raise CorruptRecordError(f"gzip: {error}") from error
+        rest = member.unused_data
+        if not rest:
+            return output.finish()
+
+
+def _decompress_snappy(view: memoryview, max_bytes: int) -> bytes:
+    output = _BoundedOutput(max_bytes)
+    for block in _snappy_blocks(view):
+        # A lying length costs nothing: the bound is checked before memory is taken for it.
+        try:
+            if cramjam.snappy.decompress_raw_len(block) > max_bytes - output.size:
+                raise _too_large(max_bytes)
+            output.append(bytes(cramjam.snappy.decompress_raw(block)))
+        except cramjam.DecompressionError as error:
+            raise CorruptRecordError(f"snappy: {error}") from error
+    return output.finish()
+
+
+def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:
+    if bytes(view[: len(_SNAPPY_MAGIC)]) != _SNAPPY_MAGIC:
+        yield view
+        return
+    position = len(_SNAPPY_HEADER)
+    if view.nbytes < position:
+        raise CorruptRecordError("snappy: the payload is cut off")
+    while position < view.nbytes:
+        start = position + 4
+        position = start + int.from_bytes(view[position:start], "big")
+        if start > view.nbytes or position > view.nbytes:
+            raise CorruptRecordError("snappy: the payload is cut off")
+        yield view[start:position]
+
+
+def _decompress_lz4(view: memoryview, max_bytes: int) -> bytes:
+    if view.nbytes < _LZ4_SHORTEST_HEADER or bytes(view[:4]) != _LZ4_MAGIC:
+        raise CorruptRecordError("lz4: the payload is no lz4 frame")
+    if view[4] & _LZ4_VERSION_MASK != _LZ4_VERSION or not view[4] & _LZ4_INDEPENDENT_BLOCKS_FLAG:
+        raise CorruptRecordError("lz4: a frame of another version, or of dependent blocks")
+    output = _BoundedOutput(max_bytes)
+    frame = lz4.frame.LZ4FrameDecompressor()
+    rest: Buffer = view
+    try:
+        while not frame.eof:
+            chunk = frame.decompress(rest, max_length=output.room())
+            rest = b""
+            output.append(chunk)
+            if not chunk and not frame.eof:
+                raise CorruptRecordError("lz4: the payload is cut off")
+    except RuntimeError as error:
+        raise CorruptRecordError(f"lz4: {error}") from error
+    if frame.unused_data:
+        raise CorruptRecordError("lz4: bytes behind the end of the frame")
+    return output.finish()
+
+
+def _decompress_zstd(view: memoryview, max_bytes: int) -> bytes:
+    output = _BoundedOutput(max_bytes)
+    context = zstandard.ZstdDecompressor()
+    position = 0
+    try:
+        while True:
+            frame = context.decompressobj()
+            for end in _zstd_block_ends(view, position):
+                output.append(frame.decompress(view[position:end]))
+                position = end
+            if not frame.eof:
+                raise CorruptRecordError("zstd: the payload is cut off")
+            if position >= view.nbytes:
+                return output.finish()
+    except zstandard.ZstdError as error:
+        raise CorruptRecordError(f"zstd: {error}") from error
+
+
+def _zstd_block_ends(view: memoryview, position: int) -> Iterator[int]:
+    """Give where each block of the frame at `position` ends, and where the frame does.
+
+    A block is never larger than 128 KB once decompressed, so a reader that goes block by block
+    keeps to its bound; the library's own readers also take a cut-off frame for a whole one.
+    """
+    if bytes(view[position : position + len(_ZSTD_MAGIC)]) != _ZSTD_MAGIC:
+        raise CorruptRecordError("zstd: the payload is no zstd frame")
+    frame = zstandard.get_frame_parameters(view[position:])
+    position += zstandard.frame_header_size(view[position:])
+    last = False
+    while not last:
+        start = position + _ZSTD_BLOCK_HEADER_BYTES
+        block_header = int.from_bytes(view[position:start], "little")
+        last = bool(block_header & 1)
+        block_type = block_header >> 1 & 3
+        # Of a run, one byte is stored; its length is that of the output.
+        position = start + (1 if block_type == _ZSTD_RLE_BLOCK else block_header >> 3)
+        if block_type == _ZSTD_RESERVED_BLOCK or position > view.nbytes:
+            raise CorruptRecordError("zstd: the payload is cut off, or not a frame")
+        yield position
+    if frame.has_checksum:
+        yield position + _ZSTD_CHECKSUM_BYTES
+
+
+class _BoundedOutput:
+    """Chunks of output, and an end to them."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._chunks: list[bytes] = []
+        self.size = 0
+
+    def room(self) -> int:
+        """How much to ask for next: one byte more than may come is enough to see the excess."""
+        return min(_CHUNK_BYTES, self._max_bytes - self.size + 1)
+
+    def append(self, chunk: bytes) -> None:
+        """Take the next chunk, or refuse it."""
+        self.size += len(chunk)
+        if self.size > self._max_bytes:
+            raise _too_large(self._max_bytes)
+        self._chunks.append(chunk)
+
+    def finish(self) -> bytes:
+        """Give all of it."""
+        return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)

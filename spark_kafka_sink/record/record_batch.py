@@ -1,0 +1,243 @@
+"""The header of a record batch, format v2 (magic 2; Kafka's `DefaultRecordBatch`).
+
+A batch is 61 bytes of header, then its records, as they are or compressed as a whole. The checksum
+covers all from `attributes` on: base offset, leader epoch and length are left to the broker to
+change. The older formats (magic 0 and 1) are not supported: no broker since 4.0 takes them.
+
+Nothing here looks into the records: `record.decode` does.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from spark_kafka_sink.errors import CorruptRecordError
+from spark_kafka_sink.model import NO_LEADER_EPOCH, NO_SEQUENCE
+from spark_kafka_sink.record.compression import CompressionType
+from spark_kafka_sink.record.crc32c import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from typing_extensions import Buffer
+
+RECORD_BATCH_HEADER: Final = struct.Struct(
+    ">"
+    "q"  # baseOffset
+    "i"  # batchLength: bytes after this field
+    "i"  # partitionLeaderEpoch
+    "b"  # magic
+    "I"  # crc: of all that follows
+    "h"  # attributes
+    "i"  # lastOffsetDelta
+    "q"  # baseTimestamp
+    "q"  # maxTimestamp
+    "q"  # producerId
+    "h"  # producerEpoch
+    "i"  # baseSequence
+    "i"  # recordsCount
+)
+RECORD_BATCH_OVERHEAD: Final = RECORD_BATCH_HEADER.size
+MAGIC: Final = 2
+
+#: baseOffset and batchLength, which every batch of any format begins with.
+_LOG_OVERHEAD: Final = struct.Struct(">qi")
+_MAGIC_OFFSET: Final = 16
+_CRC: Final = struct.Struct(">I")
+_CRC_OFFSET: Final = 17
+_ATTRIBUTES_OFFSET: Final = 21
+_MAX_SEQUENCE: Final = 2**31 - 1
+
+_COMPRESSION_CODEC_MASK: Final = 0x07
+_LOG_APPEND_TIME_FLAG: Final = 0x08
+_TRANSACTIONAL_FLAG: Final = 0x10
+_CONTROL_FLAG: Final = 0x20
+_DELETE_HORIZON_FLAG: Final = 0x40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordBatchHeader:
+    """What the first 61 bytes of a batch say; names and units are Kafka's."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_in_bytes(self) -> int:
+        """The whole batch, header included."""
+        return _LOG_OVERHEAD.size + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record, or of one behind it that compaction removed."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence number of the last record; after 2^31 - 1 comes 0."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & _MAX_SEQUENCE
+
+    @property
+    def compression(self) -> CompressionType:
+        """How the records are compressed."""
+        return CompressionType(self.attributes & _COMPRESSION_CODEC_MASK)
+
+    @property
+    def log_append_time(self) -> bool:
+        """Whether `max_timestamp` is the broker's clock and stands for every record."""
+        return bool(self.attributes & _LOG_APPEND_TIME_FLAG)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the records belong to a transaction."""
+        return bool(self.attributes & _TRANSACTIONAL_FLAG)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the batch holds a transaction marker in place of anyone's records."""
+        return bool(self.attributes & _CONTROL_FLAG)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """Whether `base_timestamp` says when the cleaner may drop tombstones (KIP-534)."""
+        return bool(self.attributes & _DELETE_HORIZON_FLAG)
+
+
+def write_header(
+    target: Buffer,
+    payload: Buffer,
+    *,
+    base_offset: int = 0,
+    compression: CompressionType,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    record_count: int,
+    transactional: bool = False,
+    partition_leader_epoch: int = NO_LEADER_EPOCH,
+    log_append_time: bool = False,
+    control: bool = False,
+) -> None:
+    """Write the header of a batch into the first 61 bytes of `target`, checksum included.
+
+    `payload` is the records as they are sent: compressed, if they are. It may lie in the same
+    buffer, behind the header. Offsets of its records count from 0 without a gap.
+    """
+    payload_bytes = memoryview(payload).nbytes
+    attributes = int(compression)
+    if log_append_time:
+        attributes |= _LOG_APPEND_TIME_FLAG
+    if transactional:
+        attributes |= _TRANSACTIONAL_FLAG
+    if control:
+        attributes |= _CONTROL_FLAG
+    RECORD_BATCH_HEADER.pack_into(
+        target,
+        0,
+        base_offset,
+        RECORD_BATCH_OVERHEAD - _LOG_OVERHEAD.size + payload_bytes,
+        partition_leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        record_count - 1,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
+    covered_header = memoryview(target)[_ATTRIBUTES_OFFSET:RECORD_BATCH_OVERHEAD]
+    _CRC.pack_into(target, _CRC_OFFSET, crc32c(payload, crc32c(covered_header)))
+
+
+def decode_header(buffer: Buffer) -> RecordBatchHeader:
+    """Read the header that `buffer` begins with; what follows it need not be there.
+
+    Raises CorruptRecordError when it is no header of a v2 batch, or contradicts itself.
+    """
+    view = memoryview(buffer)
+    if view.nbytes < RECORD_BATCH_OVERHEAD:
+        raise CorruptRecordError(
+            f"a record batch needs {RECORD_BATCH_OVERHEAD} bytes of header, not {view.nbytes}"
+        )
+    header = RecordBatchHeader(
+        **dict(zip(_HEADER_FIELDS, RECORD_BATCH_HEADER.unpack_from(view), strict=True))
+    )
+    if header.magic != MAGIC:
+        raise CorruptRecordError(f"record batch of format {header.magic}, not {MAGIC}")
+    if header.size_in_bytes < RECORD_BATCH_OVERHEAD:
+        raise CorruptRecordError(f"batch length {header.batch_length} is less than a header's")
+    if header.attributes & _COMPRESSION_CODEC_MASK not in _CODECS:
+        raise CorruptRecordError(
+            f"unknown compression {header.attributes & _COMPRESSION_CODEC_MASK}"
+        )
+    if not 0 <= header.record_count <= header.last_offset_delta + 1:
+        raise CorruptRecordError(
+            f"{header.record_count} records do not fit into the offsets from 0 to"
+            f" {header.last_offset_delta}"
+        )
+    return header
+
+
+_HEADER_FIELDS: Final = tuple(RecordBatchHeader.__dataclass_fields__)
+_CODECS: Final = frozenset(CompressionType)
+
+
+def validate_record_batch(buffer: Buffer) -> RecordBatchHeader:
+    """Check that `buffer` is one whole batch with the right checksum; give its header.
+
+    The records are not looked into. Raises CorruptRecordError.
+    """
+    view = memoryview(buffer)
+    header = decode_header(view)
+    if header.size_in_bytes != view.nbytes:
+        raise CorruptRecordError(
+            f"a record batch of {header.size_in_bytes} bytes in a buffer of {view.nbytes}"
+        )
+    computed = crc32c(view[_ATTRIBUTES_OFFSET:])
+    if computed != header.crc:
+        raise CorruptRecordError(
+            f"the record batch's checksum is {header.crc:#010x}, its content's {computed:#010x}"
+        )
+    return header
+
+
+def split_record_batches(buffer: Buffer) -> Iterator[memoryview]:
+    """Cut what a Fetch returns, or a Produce carries, into batches; nothing is copied.
+
+    The last batch may be cut off by the size of the answer: it is left out. Raises
+    CorruptRecordError where a batch is no v2 batch; checksums are not looked at.
+    """
+    view = memoryview(buffer).cast("B")
+    position = 0
+    while view.nbytes - position > _MAGIC_OFFSET:
+        _, batch_length = _LOG_OVERHEAD.unpack_from(view, position)
+        magic = view[position + _MAGIC_OFFSET]
+        if magic != MAGIC:
+            raise CorruptRecordError(f"record batch of format {magic}, not {MAGIC}")
+        size = _LOG_OVERHEAD.size + batch_length
+        if size < RECORD_BATCH_OVERHEAD:
+            raise CorruptRecordError(f"batch length {batch_length} is less than a header's")
+        if position + size > view.nbytes:
+            return
+        yield view[position : position + size]
+        position += size
