@@ -1,0 +1,73 @@
+# Every target sets up what it needs: the virtual environment in .venv (again only when
+# pyproject.toml changes), and Java 17 or newer for what starts Spark or Kafka.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON := $(CURDIR)/.venv/bin/python
+INSTALLED := .venv/.installed
+
+# Spark's workers must be the interpreter that has the package, not the python3 of the PATH.
+export PYSPARK_PYTHON := $(PYTHON)
+export PYSPARK_DRIVER_PYTHON := $(PYTHON)
+# Output shows up as it is made, also where it goes into a pipe.
+export PYTHONUNBUFFERED := 1
+
+WITH_JAVA := JAVA_HOME="$$(scripts/find_java.sh)" && export JAVA_HOME &&
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: setup
+setup: $(INSTALLED) ## Create .venv and install the package with all it needs
+	@scripts/find_java.sh > /dev/null
+
+$(INSTALLED): pyproject.toml scripts/make_venv.sh
+	@scripts/make_venv.sh .venv
+	@touch $@
+
+.PHONY: check
+check: $(INSTALLED) ## Formatting, lint, types, spelling, layering
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m mypy
+	$(PYTHON) -m codespell_lib
+	$(PYTHON) -m pytest -q tests/test_layering.py tests/test_docstrings.py
+
+.PHONY: fix
+fix: $(INSTALLED) ## Mend what the formatter, the linter and the spelling checker can mend
+	$(PYTHON) -m ruff check --fix .
+	$(PYTHON) -m ruff format .
+	$(PYTHON) -m codespell_lib --write-changes
+
+.PHONY: test
+test: $(INSTALLED) ## Everything: unit, property, Spark, real Kafka (10-20 minutes)
+	@scripts/find_maven.sh
+	@$(WITH_JAVA) $(PYTHON) -m pytest $(PYTEST_ARGS)
+
+.PHONY: test-fast
+test-fast: $(INSTALLED) ## What needs neither Java nor Kafka (under 3 minutes)
+	@$(PYTHON) -m pytest -m "not slow and not kafka and not spark" $(PYTEST_ARGS)
+
+.PHONY: coverage
+coverage: $(INSTALLED) ## Branch coverage of the fast tests
+	@$(PYTHON) -m pytest -m "not slow and not kafka and not spark" \
+	  --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
+
+.PHONY: bench
+bench: $(INSTALLED) ## Measure against other clients and Spark's JVM sink (BENCH_ARGS="--help")
+	@scripts/find_maven.sh
+	@$(WITH_JAVA) $(PYTHON) -m benchmarks.bench $(BENCH_ARGS)
+
+.PHONY: demo
+demo: $(INSTALLED) ## Write a million rows to the embedded broker and read some back
+	@$(WITH_JAVA) $(PYTHON) examples/demo.py
+
+.PHONY: clean
+clean: ## Remove what the other targets made, .venv included
+	rm -rf .venv build dist artifacts *.egg-info .coverage .coverage.* .hypothesis \
+	  .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
