@@ -1,0 +1,147 @@
+"""The import table of the package, and a checker of source text against it.
+
+Three rules, all read from the syntax tree, so nothing is imported to check them:
+
+- A layer imports only itself and the layers that `LAYERS` gives it: arrows point down.
+- A guarded library is imported only by the files that `GUARDED` names for it.
+- The pure layers read no clock: neither by `time` nor by `datetime.now()` and its like.
+
+Imports inside functions count like all others; imports for types alone (`if TYPE_CHECKING:`) do
+too, but for guarded libraries, which they do not load.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import PurePosixPath
+
+PACKAGE = "spark_kafka_sink"
+
+_BOTTOM = frozenset({"errors", "model"})
+_PURE = ("config", "metrics", "record", "protocol", "security")
+
+#: What each layer may import, itself aside. `errors` and `model` are open to all.
+LAYERS: dict[str, frozenset[str]] = {
+    "errors": frozenset(),
+    "model": frozenset(),
+    **dict.fromkeys(_PURE, _BOTTOM),
+    "network": _BOTTOM | {"config", "metrics", "protocol", "security"},
+    "producer": _BOTTOM | {"network", "record", "protocol", "config", "metrics"},
+    "admin": _BOTTOM | {"network", "protocol", "config"},
+    "exactly_once": _BOTTOM | {"admin", "producer"},
+    "spark": _BOTTOM | {"exactly_once", "admin", "producer", "record", "config"},
+    "devbroker": _BOTTOM | {"protocol", "record", "security"},
+    # The package itself only hands on the Spark edge's public names.
+    "__init__": frozenset({"spark"}),
+}
+
+_EVENT_LOOP = (
+    "network/*.py",
+    "admin/*.py",
+    "producer/kafka_producer.py",
+    "producer/sender.py",
+    "devbroker/server.py",
+)
+
+#: Library -> the files that may import it, as patterns below the package.
+GUARDED: dict[str, tuple[str, ...]] = {
+    "asyncio": _EVENT_LOOP,
+    "socket": ("network/*.py", "devbroker/server.py"),
+    "ssl": ("network/*.py", "security/tls.py", "devbroker/server.py"),
+    "pyspark": ("spark/*.py",),
+    "pyarrow": ("record/arrow.py", "spark/*.py"),
+    "numba": ("record/kernel*.py",),
+    "llvmlite": ("record/kernel*.py",),
+    "time": (
+        "network/network_client.py",
+        "admin/*.py",
+        "producer/kafka_producer.py",
+        "producer/sender.py",
+        "devbroker/server.py",
+        "spark/*.py",
+    ),
+}
+
+_CLOCK_METHODS = frozenset({"now", "utcnow", "today"})
+
+
+class Violation(NamedTuple):
+    """One import, or one reading of the clock, that the table does not allow."""
+
+    path: str
+    line: int
+    message: str
+
+    def __str__(self) -> str:
+        """Put the place first, as compilers do."""
+        return f"{self.path}:{self.line}: {self.message}"
+
+
+def check_source(path: PurePosixPath, source: str) -> list[Violation]:
+    """Check the text of the module at `path`, which is relative to the package's directory."""
+    layer = path.parts[0] if len(path.parts) > 1 else path.stem
+    if layer not in LAYERS:
+        return [Violation(str(path), 1, f"layer {layer!r} is not in the import table")]
+    violations = []
+    tree = ast.parse(source)
+    type_checking = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and _is_type_checking(block.test)
+        for statement in block.body
+        for node in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for module in _imported_modules(node, path):
+                message = _check_import(path, layer, module, for_types=id(node) in type_checking)
+                if message:
+                    violations.append(Violation(str(path), node.lineno, message))
+        elif layer in _PURE and _reads_clock(node):
+            violations.append(Violation(str(path), node.lineno, "a pure layer reads the clock"))
+    return violations
+
+
+def _check_import(path: PurePosixPath, layer: str, module: str, *, for_types: bool) -> str | None:
+    root, _, rest = module.partition(".")
+    if root == PACKAGE:
+        target = rest.partition(".")[0] or "__init__"
+        if target == layer or target in LAYERS[layer]:
+            return None
+        return f"layer {layer!r} may not import {target!r}"
+    allowed = GUARDED.get(root)
+    if allowed is None or for_types or any(path.match(pattern) for pattern in allowed):
+        return None
+    return f"{root!r} may be imported only in {', '.join(allowed)}"
+
+
+def _imported_modules(node: ast.Import | ast.ImportFrom, path: PurePosixPath) -> list[str]:
+    """Give absolute names; of `from package import layer`, the layer."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    base = node.module or ""
+    if node.level:
+        parents = (PACKAGE, *path.parts)[: -node.level]
+        base = ".".join((*parents, base)) if base else ".".join(parents)
+    if base == PACKAGE:
+        return [f"{PACKAGE}.{alias.name}" for alias in node.names]
+    return [base]
+
+
+def _is_type_checking(test: ast.expr) -> bool:
+    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", None)
+    return name == "TYPE_CHECKING"
+
+
+def _reads_clock(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in _CLOCK_METHODS
+        and isinstance(node.func.value, ast.Name | ast.Attribute)
+        and (getattr(node.func.value, "id", None) or getattr(node.func.value, "attr", None))
+        in {"datetime", "date"}
+    )
