@@ -1,0 +1,320 @@
+"""What a setting is, and how its value is read: Kafka's `ConfigDef`, in Python.
+
+A `ConfigDef` is a table with one `ConfigKey` per row: name, type, default, validator, importance
+and doc. The same row parses a value, suggests a name to who mistyped one, and prints the
+documentation.
+
+Values are read as Java's `ConfigDef.parseType` reads them: text is trimmed, numbers are decimal
+with no unit, booleans are true or false in any case, lists are separated by commas. Python values
+of the right type are taken as they are. Whatever is wrong raises ConfigError, which names the
+setting as the user wrote it (`prefix`), and shows the value only where it is no secret.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+
+from spark_kafka_sink.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+_COMMA: Final = re.compile(r"\s*,\s*")
+#: How alike two names must be for one to be suggested for the other (1 is equal).
+_SIMILARITY: Final = 0.6
+
+
+class ConfigType(StrEnum):
+    """The types of settings, as Kafka's documentation names them."""
+
+    BOOLEAN = "boolean"
+    STRING = "string"
+    INT = "int"
+    LONG = "long"
+    LIST = "list"
+    PASSWORD = "password"  # noqa: S105 -- the name of a type
+
+
+class Importance(StrEnum):
+    """How much a setting matters to most users."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+class NoDefault(Enum):
+    """Marks a setting that must be given."""
+
+    REQUIRED = "required"
+
+
+REQUIRED: Final = NoDefault.REQUIRED
+
+
+class Password:
+    """A secret: what prints, logs or formats it shows `[hidden]`; `value` is the secret."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        """Hide the secret; `str` and `format` come here too."""
+        return "[hidden]"
+
+    def __eq__(self, other: object) -> bool:
+        """Compare the secrets."""
+        return isinstance(other, Password) and self.value == other.value
+
+    def __hash__(self) -> int:
+        """Agree with `==`."""
+        return hash((Password, self.value))
+
+
+class Validator(Protocol):
+    """Says which values of a type are allowed; `str()` of it goes into the documentation."""
+
+    def problem(self, value: Any) -> str | None:
+        """Say what is wrong with the value, as the end of a sentence; None when nothing is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Numbers from `low` to `high`, both included; no `high` means no bound."""
+
+    low: int
+    high: int | None = None
+
+    def __str__(self) -> str:
+        """Write it as Kafka's documentation does."""
+        return f"[{self.low},...]" if self.high is None else f"[{self.low},...,{self.high}]"
+
+    def problem(self, value: int) -> str | None:
+        """Check the bounds."""
+        if value < self.low:
+            return f"must be at least {self.low}"
+        if self.high is not None and value > self.high:
+            return f"must be at most {self.high}"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class RangeOr:
+    """Numbers in a range, or one number outside it that stands for the default."""
+
+    range: Range
+    other: int
+
+    def __str__(self) -> str:
+        """Write it as Kafka's documentation does."""
+        return f"{self.range} or {self.other}"
+
+    def problem(self, value: int) -> str | None:
+        """Check the bounds, unless it is the other number."""
+        if value == self.other or self.range.problem(value) is None:
+            return None
+        return f"must be between {self.range.low} and {self.range.high}, or {self.other}"
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of some words; their case matters, as it does in Java."""
+
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Write it as Kafka's documentation does."""
+        return f"[{', '.join(self.words)}]"
+
+    def problem(self, value: str) -> str | None:
+        """Look the word up."""
+        return None if value in self.words else f"must be one of: {', '.join(self.words)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKey:
+    """One row of the table."""
+
+    name: str
+    type: ConfigType
+    default: Any
+    validator: Validator | None
+    importance: Importance
+    doc: str
+
+    def parse(self, value: object, prefix: str = "") -> Any:
+        """Read a value and check it; ConfigError says what is wrong with it."""
+        problem: str | None
+        try:
+            parsed = _PARSERS[self.type](value)
+        except ValueError as error:
+            problem = str(error)
+        else:
+            problem = self.validator.problem(parsed) if self.validator is not None else None
+        if problem is not None:
+            shown = "[hidden]" if self.type is ConfigType.PASSWORD else repr(value)
+            raise ConfigError(f"{prefix}{self.name} {problem}, not {shown}") from None
+        return parsed
+
+    def default_text(self) -> str:
+        """Write the default as a user would write it."""
+        if self.default is REQUIRED or self.default is None:
+            return ""
+        if isinstance(self.default, bool):
+            return str(self.default).lower()
+        if isinstance(self.default, tuple):
+            return ",".join(self.default)
+        return str(self.default)
+
+
+class ConfigDef:
+    """The table: keys in the order in which they were defined."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, ConfigKey] = {}
+
+    def define(  # noqa: PLR0917 -- the columns of a table's row, in their order
+        self,
+        name: str,
+        kind: ConfigType,
+        default: object,
+        validator: Validator | None,
+        importance: Importance,
+        doc: str,
+    ) -> Self:
+        """Add a row. The default is checked as a given value would be."""
+        if name in self._keys:
+            raise ValueError(f"{name} is defined twice")
+        key = ConfigKey(name, kind, default, validator, importance, doc)
+        if default is not REQUIRED and default is not None:
+            key.parse(default)
+        self._keys[name] = key
+        return self
+
+    def __iter__(self) -> Iterator[ConfigKey]:
+        """Give the rows."""
+        return iter(self._keys.values())
+
+    def __contains__(self, name: object) -> bool:
+        """Tell whether there is a setting of this name."""
+        return name in self._keys
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all settings."""
+        return tuple(self._keys)
+
+    def parse(self, values: Mapping[str, object], *, prefix: str = "") -> dict[str, Any]:
+        """Read all settings: what is given, and the defaults of what is not.
+
+        `prefix` goes before each name in errors. Raises ConfigError for a name that the table does
+        not have (naming the nearest one that it has), for a missing setting that has no default,
+        and for a value that is malformed or out of range.
+        """
+        for name in values:
+            if name not in self._keys:
+                known = (f"{prefix}{known}" for known in self._keys)
+                raise unknown_setting(f"{prefix}{name}", known)
+        parsed = {}
+        for name, key in self._keys.items():
+            if name in values:
+                parsed[name] = key.parse(values[name], prefix)
+            elif key.default is REQUIRED:
+                raise ConfigError(f"{prefix}{name} is required: {key.doc}")
+            else:
+                parsed[name] = key.default
+        return parsed
+
+    def to_markdown(self, *, prefix: str = "") -> str:
+        """Give the table as Markdown, one row per setting."""
+        lines = [
+            "| setting | type | default | valid values | importance | meaning |",
+            "|---|---|---|---|---|---|",
+        ]
+        for key in self:
+            default = "required" if key.default is REQUIRED else f"`{key.default_text()}`"
+            cells = (
+                f"`{prefix}{key.name}`",
+                key.type.value,
+                "" if default == "``" else default,
+                "" if key.validator is None else str(key.validator),
+                key.importance.value,
+                key.doc,
+            )
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        return "\n".join(lines) + "\n"
+
+
+def unknown_setting(name: str, known: Iterable[str]) -> ConfigError:
+    """Make the error for a name that nobody knows; its value is not shown, it may be a secret."""
+    nearest = nearest_name(name, known)
+    hint = "" if nearest is None else f"; did you mean {nearest!r}?"
+    return ConfigError(f"unknown option {name!r}{hint}")
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str | None:
+    """Give the known name that is most like this one, whatever their case; None if none is."""
+    by_lower_case = {candidate.lower(): candidate for candidate in known}
+    found = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=_SIMILARITY)
+    return by_lower_case[found[0]] if found else None
+
+
+def _boolean(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    raise ValueError("must be true or false")
+
+
+def _string(value: object) -> str:
+    if isinstance(value, str):
+        return value.strip()
+    # Java takes only text here; in Python `acks=1` is what everybody writes.
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    raise ValueError("must be a string")
+
+
+def _integer(value: object, most: int) -> int:
+    if isinstance(value, str) and _INTEGER.fullmatch(value.strip()):
+        value = int(value)
+    # A bool is an int to Python, but not to who sets a number.
+    if isinstance(value, int) and not isinstance(value, bool) and -most - 1 <= value <= most:
+        return value
+    raise ValueError(f"must be a whole number of {most.bit_length() + 1} bits, with no unit")
+
+
+def _list(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return tuple(_COMMA.split(value.strip())) if value.strip() else ()
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+        return tuple(item.strip() for item in value)
+    raise ValueError("must be a list separated by commas")
+
+
+def _password(value: object) -> Password:
+    if isinstance(value, Password):
+        return value
+    if isinstance(value, str):
+        return Password(value.strip())
+    raise ValueError("must be a string")
+
+
+_PARSERS: Final = {
+    ConfigType.BOOLEAN: _boolean,
+    ConfigType.STRING: _string,
+    ConfigType.INT: lambda value: _integer(value, INT_MAX),
+    ConfigType.LONG: lambda value: _integer(value, LONG_MAX),
+    ConfigType.LIST: _list,
+    ConfigType.PASSWORD: _password,
+}
