@@ -1,0 +1,82 @@
+"""ApiVersions: what a broker understands, and the features its cluster has agreed on.
+
+Version 3 is flexible and carries the client's name (KIP-511) and the cluster's features (KIP-584);
+version 4 lets a feature's lowest version be 0. A broker that lacks the version asked for answers
+in version 0. The response's header is never flexible.
+"""
+
+from __future__ import annotations
+
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.schema import (
+    BOOL,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    ApiMessage,
+    VersionRange,
+    array,
+    field,
+    message,
+)
+
+
+@message
+class ApiVersionsRequest(ApiMessage):
+    """The first request on every connection."""
+
+    api_key = ApiKey.API_VERSIONS
+    versions = VersionRange(0, 4)
+
+    client_software_name: str = field(STRING, versions="3+", ignorable=True, default="")
+    client_software_version: str = field(STRING, versions="3+", ignorable=True, default="")
+
+
+@message
+class ApiVersion:
+    """The versions of one API."""
+
+    #: A number, since a newer broker has APIs that we cannot name.
+    api_key: int = field(INT16)
+    min_version: int = field(INT16)
+    max_version: int = field(INT16)
+
+
+@message
+class SupportedFeatureKey:
+    """The versions of a feature that this broker could run with."""
+
+    name: str = field(STRING, versions="3+")
+    min_version: int = field(INT16, versions="3+")
+    max_version: int = field(INT16, versions="3+")
+
+
+@message
+class FinalizedFeatureKey:
+    """The version of a feature that the whole cluster runs with."""
+
+    name: str = field(STRING, versions="3+")
+    max_version_level: int = field(INT16, versions="3+")
+    min_version_level: int = field(INT16, versions="3+")
+
+
+@message
+class ApiVersionsResponse(ApiMessage):
+    """What the broker understands."""
+
+    api_key = ApiKey.API_VERSIONS
+    versions = VersionRange(0, 4)
+
+    error_code: int = field(INT16, default=0)
+    api_keys: tuple[ApiVersion, ...] = field(array(ApiVersion))
+    throttle_time_ms: int = field(INT32, versions="1+", ignorable=True, default=0)
+    supported_features: tuple[SupportedFeatureKey, ...] = field(
+        array(SupportedFeatureKey), versions="3+", tag=0, ignorable=True, default=()
+    )
+    #: Grows with every change of the finalized features; -1 when it is not known.
+    finalized_features_epoch: int = field(INT64, versions="3+", tag=1, ignorable=True, default=-1)
+    finalized_features: tuple[FinalizedFeatureKey, ...] = field(
+        array(FinalizedFeatureKey), versions="3+", tag=2, ignorable=True, default=()
+    )
+    zk_migration_ready: bool = field(BOOL, versions="3+", tag=3, ignorable=True, default=False)

@@ -1,0 +1,48 @@
+"""InitProducerId: a producer id and epoch for an idempotent or transactional producer.
+
+Version 2 is flexible; 3 lets a producer bump its own epoch (KIP-360); 4 adds PRODUCER_FENCED, 5
+TRANSACTION_ABORTABLE. Version 6 (two-phase commit, KIP-939) is not stable in Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from spark_kafka_sink.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.schema import (
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    ApiMessage,
+    VersionRange,
+    field,
+    message,
+)
+
+
+@message
+class InitProducerIdRequest(ApiMessage):
+    """Asks for a new id, or for a new epoch of the id that is given."""
+
+    api_key = ApiKey.INIT_PRODUCER_ID
+    versions = VersionRange(0, 5)
+
+    #: None: the producer is idempotent only.
+    transactional_id: str | None = field(STRING, nullable="0+")
+    #: How long a transaction may stay idle; without a transactional id it means nothing.
+    transaction_timeout_ms: int = field(INT32)
+    producer_id: int = field(INT64, versions="3+", default=NO_PRODUCER_ID)
+    producer_epoch: int = field(INT16, versions="3+", default=NO_PRODUCER_EPOCH)
+
+
+@message
+class InitProducerIdResponse(ApiMessage):
+    """Gives id and epoch, or an error."""
+
+    api_key = ApiKey.INIT_PRODUCER_ID
+    versions = VersionRange(0, 5)
+
+    throttle_time_ms: int = field(INT32, ignorable=True, default=0)
+    error_code: int = field(INT16, default=0)
+    producer_id: int = field(INT64, default=NO_PRODUCER_ID)
+    producer_epoch: int = field(INT16, default=0)

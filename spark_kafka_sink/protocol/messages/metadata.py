@@ -1,0 +1,112 @@
+"""Metadata: the brokers, and the topics with their partitions and leaders.
+
+From version 1 on an empty list of topics asks for none and null for all; in version 0 an empty list
+asks for all. 4 adds the switch for auto-creation, 7 leader epochs, 8 authorized operations, 10
+topic ids (to be asked for by id from 12 on), 13 an error code for the whole response. Version 9 is
+flexible.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID as Uuid
+
+from spark_kafka_sink.model import NO_LEADER_EPOCH
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.primitives import ZERO_UUID
+from spark_kafka_sink.protocol.schema import (
+    BOOL,
+    INT16,
+    INT32,
+    STRING,
+    UUID,
+    ApiMessage,
+    VersionRange,
+    array,
+    field,
+    message,
+)
+
+#: No authorized operations were asked for, or none can be told.
+UNKNOWN_OPERATIONS = -(2**31)
+
+
+@message
+class MetadataRequestTopic:
+    """A topic, by name or (from version 12 on) by id."""
+
+    topic_id: Uuid = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
+    name: str | None = field(STRING, nullable="10+")
+
+
+@message
+class MetadataRequest(ApiMessage):
+    """Asks for the brokers and for some topics."""
+
+    api_key = ApiKey.METADATA
+    versions = VersionRange(0, 13)
+
+    #: None asks for all topics.
+    topics: tuple[MetadataRequestTopic, ...] | None = field(
+        array(MetadataRequestTopic), nullable="1+"
+    )
+    allow_auto_topic_creation: bool = field(BOOL, versions="4+", default=True)
+    include_cluster_authorized_operations: bool = field(BOOL, versions="8-10", default=False)
+    include_topic_authorized_operations: bool = field(BOOL, versions="8+", default=False)
+
+
+@message
+class MetadataResponseBroker:
+    """A broker's id and advertised address."""
+
+    node_id: int = field(INT32)
+    host: str = field(STRING)
+    port: int = field(INT32)
+    rack: str | None = field(STRING, versions="1+", nullable="1+", ignorable=True, default=None)
+
+
+@message
+class MetadataResponsePartition:
+    """A partition's leader and replicas, by broker id."""
+
+    error_code: int = field(INT16, default=0)
+    partition_index: int = field(INT32)
+    #: -1 while there is none.
+    leader_id: int = field(INT32)
+    leader_epoch: int = field(INT32, versions="7+", ignorable=True, default=NO_LEADER_EPOCH)
+    replica_nodes: tuple[int, ...] = field(array(INT32))
+    isr_nodes: tuple[int, ...] = field(array(INT32))
+    offline_replicas: tuple[int, ...] = field(
+        array(INT32), versions="5+", ignorable=True, default=()
+    )
+
+
+@message
+class MetadataResponseTopic:
+    """A topic, or why it cannot be described."""
+
+    error_code: int = field(INT16, default=0)
+    #: None for an id that no topic has.
+    name: str | None = field(STRING, nullable="12+")
+    topic_id: Uuid = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
+    is_internal: bool = field(BOOL, versions="1+", ignorable=True, default=False)
+    partitions: tuple[MetadataResponsePartition, ...] = field(array(MetadataResponsePartition))
+    #: One bit per operation, as numbered by org.apache.kafka.common.acl.AclOperation.
+    topic_authorized_operations: int = field(INT32, versions="8+", default=UNKNOWN_OPERATIONS)
+
+
+@message
+class MetadataResponse(ApiMessage):
+    """The cluster as the answering broker sees it."""
+
+    api_key = ApiKey.METADATA
+    versions = VersionRange(0, 13)
+
+    throttle_time_ms: int = field(INT32, versions="3+", ignorable=True, default=0)
+    brokers: tuple[MetadataResponseBroker, ...] = field(array(MetadataResponseBroker))
+    cluster_id: str | None = field(
+        STRING, versions="2+", nullable="2+", ignorable=True, default=None
+    )
+    controller_id: int = field(INT32, versions="1+", ignorable=True, default=-1)
+    topics: tuple[MetadataResponseTopic, ...] = field(array(MetadataResponseTopic))
+    cluster_authorized_operations: int = field(INT32, versions="8-10", default=UNKNOWN_OPERATIONS)
+    error_code: int = field(INT16, versions="13+", ignorable=True, default=0)

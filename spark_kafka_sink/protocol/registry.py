@@ -1,0 +1,137 @@
+"""Whole requests and responses: header, body and frame, by API key.
+
+A client uses `encode_request` and `decode_response`, a broker `decode_request` and
+`encode_response`. Messages that this package does not declare are UnsupportedVersionError.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spark_kafka_sink.errors import DecodeError, UnsupportedVersionError
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.frame import encode_frame
+from spark_kafka_sink.protocol.headers import (
+    RequestHeader,
+    ResponseHeader,
+    request_header_version,
+    response_header_version,
+)
+from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from spark_kafka_sink.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from spark_kafka_sink.protocol.messages.produce import ProduceRequest, ProduceResponse
+from spark_kafka_sink.protocol.primitives import Buffer, Reader, Writer
+from spark_kafka_sink.protocol.schema import (
+    ApiMessage,
+    decode,
+    read_message,
+    write_message,
+)
+
+_REQUESTS: tuple[type[ApiMessage], ...] = (
+    ApiVersionsRequest,
+    InitProducerIdRequest,
+    MetadataRequest,
+    ProduceRequest,
+)
+_RESPONSES: tuple[type[ApiMessage], ...] = (
+    ApiVersionsResponse,
+    InitProducerIdResponse,
+    MetadataResponse,
+    ProduceResponse,
+)
+_REQUEST_BY_KEY = {cls.api_key: cls for cls in _REQUESTS}
+_RESPONSE_BY_KEY = {cls.api_key: cls for cls in _RESPONSES}
+
+
+def request_class(api_key: ApiKey) -> type[ApiMessage]:
+    """Find an API's request; UnsupportedVersionError if this package does not declare it."""
+    return _find(_REQUEST_BY_KEY, api_key)
+
+
+def response_class(api_key: ApiKey) -> type[ApiMessage]:
+    """Find an API's response; UnsupportedVersionError if this package does not declare it."""
+    return _find(_RESPONSE_BY_KEY, api_key)
+
+
+def _find(classes: dict[ApiKey, type[ApiMessage]], api_key: ApiKey) -> type[ApiMessage]:
+    try:
+        return classes[api_key]
+    except KeyError:
+        raise UnsupportedVersionError(f"the {api_key.name} API is not supported") from None
+
+
+def encode_request(header: RequestHeader, request: ApiMessage) -> list[Buffer]:
+    """Give a framed request in the version that the header names; errors as `schema.encode`."""
+    version = header.request_api_version
+    writer = Writer()
+    write_message(writer, header, request_header_version(request.api_key, version))
+    write_message(writer, request, version)
+    return encode_frame(writer.finish())
+
+
+def decode_request_header(frame: Buffer) -> tuple[RequestHeader, memoryview]:
+    """Read a request's header; give it with the rest of the frame, the body.
+
+    A broker needs the header even of a request whose version it lacks. Raises DecodeError when the
+    frame is too short or the API key is none of Kafka's: not even the header's form is known then.
+    """
+    start = Reader(frame)
+    number, version = start.read_int16(), start.read_int16()
+    try:
+        api_key = ApiKey(number)
+    except ValueError:
+        raise DecodeError(f"a request with the unknown API key {number}") from None
+    reader = Reader(frame)
+    header = read_message(RequestHeader, reader, request_header_version(api_key, version))
+    return header, reader.read_view(reader.remaining)
+
+
+def decode_request(frame: Buffer) -> tuple[RequestHeader, Any]:
+    """Read a request, without its size.
+
+    Raises DecodeError as `decode_request_header` and `schema.decode` do, and
+    UnsupportedVersionError when API or version are not ours.
+    """
+    header, body = decode_request_header(frame)
+    cls = request_class(ApiKey(header.request_api_key))
+    return header, decode(cls, body, header.request_api_version)
+
+
+def encode_response(correlation_id: int, response: ApiMessage, version: int) -> list[Buffer]:
+    """Give a framed response; errors as `schema.encode`."""
+    writer = Writer()
+    header = ResponseHeader(correlation_id=correlation_id)
+    write_message(writer, header, response_header_version(response.api_key, version))
+    write_message(writer, response, version)
+    return encode_frame(writer.finish())
+
+
+def peek_correlation_id(frame: Buffer) -> int:
+    """Tell which request a response answers, before anything else of it is read.
+
+    Raises DecodeError when the frame is too short.
+    """
+    return Reader(frame).read_int32()
+
+
+def decode_response(api_key: ApiKey, version: int, frame: Buffer) -> tuple[int, Any]:
+    """Read the response to a request of this API and version; give its correlation id too.
+
+    A broker that lacks the version of an ApiVersions request answers in version 0 (KIP-511); the
+    caller sees UNSUPPORTED_VERSION in `error_code`. Raises DecodeError as `schema.decode` does.
+    """
+    reader = Reader(frame)
+    header = read_message(ResponseHeader, reader, response_header_version(api_key, version))
+    body = reader.read_view(reader.remaining)
+    if (
+        api_key is ApiKey.API_VERSIONS
+        and Reader(body).read_int16() == ErrorCode.UNSUPPORTED_VERSION
+    ):
+        version = 0
+    return header.correlation_id, decode(response_class(api_key), body, version)
