@@ -39,27 +39,23 @@ NULL_TOPIC_INDEX: Final = -1
 COLUMNS_DTYPE: Final = np.dtype(
     [
         ("num_rows", np.int64),
-        ("key_offsets", np.uint64),
-        ("key_data", np.uint64),
-        ("key_data_end", np.uint64),
-        ("key_validity", np.uint64),
+        ("key_offsets", np.int64),
+        ("key_data", np.int64),
+        ("key_validity", np.int64),
         ("key_validity_offset", np.int64),
-        ("value_offsets", np.uint64),
-        ("value_data", np.uint64),
-        ("value_data_end", np.uint64),
-        ("value_validity", np.uint64),
+        ("value_offsets", np.int64),
+        ("value_data", np.int64),
+        ("value_validity", np.int64),
         ("value_validity_offset", np.int64),
-        ("topic_index", np.uint64),
-        ("partition", np.uint64),
-        ("timestamp", np.uint64),
-        ("header_offsets", np.uint64),
-        ("header_key_offsets", np.uint64),
-        ("header_key_data", np.uint64),
-        ("header_key_data_end", np.uint64),
-        ("header_value_offsets", np.uint64),
-        ("header_value_data", np.uint64),
-        ("header_value_data_end", np.uint64),
-        ("header_value_validity", np.uint64),
+        ("topic_index", np.int64),
+        ("partition", np.int64),
+        ("timestamp", np.int64),
+        ("header_offsets", np.int64),
+        ("header_key_offsets", np.int64),
+        ("header_key_data", np.int64),
+        ("header_value_offsets", np.int64),
+        ("header_value_data", np.int64),
+        ("header_value_validity", np.int64),
         ("header_value_validity_offset", np.int64),
     ]
 )
@@ -132,11 +128,11 @@ class RecordColumns:
         headers = self.headers
         # The kernels follow no header address when there are no headers.
         header_columns = (
-            (0,) * 9
+            (0,) * 7
             if headers is None
             else (
                 _address(headers.offsets),
-                *_bytes_column_addresses(headers.keys)[:3],
+                *_bytes_column_addresses(headers.keys)[:2],
                 *_bytes_column_addresses(headers.values),
             )
         )
@@ -197,12 +193,10 @@ def _address(array: npt.NDArray[Any]) -> int:
     return address
 
 
-def _bytes_column_addresses(column: BytesColumn) -> tuple[int, int, int, int, int]:
-    data = _address(column.data)
+def _bytes_column_addresses(column: BytesColumn) -> tuple[int, int, int, int]:
     return (
         _address(column.offsets),
-        data,
-        data + column.data.size,
+        _address(column.data),
         _address(column.validity) if column.validity.size else 0,
         column.validity_offset,
     )

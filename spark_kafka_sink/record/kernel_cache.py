@@ -1,0 +1,150 @@
+"""Where compiled kernels are kept, so that a machine compiles them once (1-3 s) and not per worker.
+
+numba's own choice of place does not suit Spark workers: it fails at import where neither
+site-packages nor the home directory can be written, compiles anew for each application that ships
+this package with `--py-files` (the zip's path changes), and does not notice that a module which a
+kernel calls has changed. So a kernel's machine code is found here by what it was made from: the
+sources of this package's kernels, numba, Python and the processor. Whatever finds that name may
+use it, however many workers write it at the same time: they all write the same, each by an atomic
+rename.
+
+The places, in order: NUMBA_CACHE_DIR; the user's cache directory; the directory for temporary
+files, where a folder counts only if it is ours alone, since loading a cached kernel is running it.
+Where none can be written, or a cached file turns out broken, kernels are compiled in memory:
+slower, never wrong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import platform
+import stat
+import tempfile
+from functools import cache
+from pathlib import Path
+from pkgutil import get_data
+from typing import TYPE_CHECKING, Any, Final
+
+import numba
+from llvmlite import binding
+from numba.core import caching
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_LOG: Final = logging.getLogger(__name__)
+_DIRECTORY: Final = "spark_kafka_sink"
+_KERNEL_SOURCES: Final = ("kernel.py", "kernel_support.py")
+
+
+def enable_cache(dispatcher: Any) -> None:
+    """Let a kernel load its machine code from disk, and leave it there once compiled."""
+    if cache_directory() is not None:
+        # What `@njit(cache=True)` does, with our cache in place of numba's.
+        dispatcher._cache = _KernelCache(dispatcher.py_func)  # type: ignore[no-untyped-call]  # noqa: SLF001
+
+
+@cache
+def cache_directory() -> str | None:
+    """Find the directory for the kernels of this very version on this very machine.
+
+    None where there is no place to write to.
+    """
+    name = _fingerprint()
+    for place, is_shared in _places():
+        try:
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if is_shared and not _is_ours_alone(place):
+                continue
+            directory = place / name
+            directory.mkdir(mode=0o700, exist_ok=True)
+            tempfile.TemporaryFile(dir=directory).close()
+        except OSError as error:
+            _LOG.debug("no kernels can be kept in %s: %s", place, error)
+        else:
+            return str(directory)
+    _LOG.debug("no place to keep compiled kernels: each process compiles its own")
+    return None
+
+
+def _places() -> Iterator[tuple[Path, bool]]:
+    """Give the places to try, and whether others can write beside us."""
+    if given := os.environ.get("NUMBA_CACHE_DIR"):
+        yield Path(given) / _DIRECTORY, False
+    if user_cache := os.environ.get("XDG_CACHE_HOME"):
+        yield Path(user_cache) / _DIRECTORY, False
+    else:
+        home = Path("~").expanduser()
+        if home.is_absolute():
+            yield home / ".cache" / _DIRECTORY, False
+    yield Path(tempfile.gettempdir()) / f"{_DIRECTORY}-{os.getuid()}", True
+
+
+def _is_ours_alone(place: Path) -> bool:
+    status = place.lstat()
+    return (
+        stat.S_ISDIR(status.st_mode)
+        and status.st_uid == os.getuid()
+        and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    )
+
+
+def _fingerprint() -> str:
+    digest = hashlib.sha256()
+    for part in (
+        *(get_data(__package__, source) or b"" for source in _KERNEL_SOURCES),
+        numba.__version__.encode(),
+        platform.python_version().encode(),
+        binding.get_process_triple().encode(),
+        binding.get_host_cpu_name().encode(),
+        binding.get_host_cpu_features().flatten().encode(),
+    ):
+        digest.update(hashlib.sha256(part).digest())
+    return digest.hexdigest()[:32]
+
+
+class _Locator(caching._CacheLocator):  # noqa: SLF001
+    """Tells numba to use our directory; what the name of that says need not be said again."""
+
+    def __init__(self, directory: str, first_line: int) -> None:
+        self._directory = directory
+        self._first_line = first_line
+
+    def get_cache_path(self) -> str:
+        return self._directory
+
+    def get_source_stamp(self) -> str:
+        return "the directory's name is the stamp"
+
+    def get_disambiguator(self) -> str:
+        return str(self._first_line)
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], _py_file: str) -> _Locator | None:
+        directory = cache_directory()
+        return None if directory is None else cls(directory, py_func.__code__.co_firstlineno)
+
+
+class _KernelCacheImpl(caching.CompileResultCacheImpl):
+    _locator_classes: list[type[object]] = [_Locator]  # noqa: RUF012  as the base class has it
+
+
+class _KernelCache(caching.FunctionCache):
+    """numba's cache of one function, for which no failure is worth more than a compilation."""
+
+    _impl_class = _KernelCacheImpl
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        except Exception as error:  # noqa: BLE001  unpickling a broken file may raise anything
+            _LOG.warning("a cached kernel in %s is unusable: %r", self.cache_path, error)
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            super().save_overload(sig, data)  # type: ignore[no-untyped-call]
+        except OSError as error:
+            _LOG.warning("a kernel cannot be kept in %s: %s", self.cache_path, error)
