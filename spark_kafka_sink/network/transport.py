@@ -1,0 +1,109 @@
+"""Moving bytes over one socket. Knows no Kafka.
+
+Writes go out by `sendmsg`, straight from the buffers they lie in: asyncio's own transports join
+them into one bytes object first (all of Python 3.11), which would copy every record batch again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Linux takes at most 1024 buffers in one call (IOV_MAX).
+MAX_BUFFERS_PER_WRITE = 1024
+READ_SIZE = 65_536
+
+
+class Transport(Protocol):
+    """A byte stream to a peer."""
+
+    async def write(self, buffers: Sequence[bytes | memoryview]) -> None:
+        """Send all buffers, in order; return when the operating system has taken the last byte."""
+
+    async def read(self) -> bytes:
+        """Return the bytes that have come, at least one; nothing at the end of the stream."""
+
+    def close(self) -> None:
+        """Close at once; pending reads and writes fail. May be called twice."""
+
+
+class PlaintextTransport:
+    """A TCP connection without encryption."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        """Take over a connected, non-blocking socket."""
+        self._socket = sock
+        self._loop = asyncio.get_running_loop()
+
+    @classmethod
+    async def connect(cls, host: str, port: int) -> PlaintextTransport:
+        """Connect to the first of the host's addresses that answers; OSError when none does."""
+        loop = asyncio.get_running_loop()
+        addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        errors: list[OSError] = []
+        for family, kind, protocol, _, address in addresses:
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.setblocking(False)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                await loop.sock_connect(sock, address)
+            except OSError as error:
+                sock.close()
+                errors.append(error)
+            except BaseException:
+                sock.close()
+                raise
+            else:
+                return cls(sock)
+        raise errors[-1] if errors else OSError(f"{host} has no address")
+
+    async def write(self, buffers: Sequence[bytes | memoryview]) -> None:
+        """See `Transport.write`."""
+        pending = deque(memoryview(buffer) for buffer in buffers if len(buffer))
+        while pending:
+            try:
+                sent = self._socket.sendmsg(islice(pending, MAX_BUFFERS_PER_WRITE))
+            except (BlockingIOError, InterruptedError):
+                await self._writable()
+                continue
+            while sent:
+                first = pending.popleft()
+                if sent < len(first):
+                    pending.appendleft(first[sent:])
+                    break
+                sent -= len(first)
+
+    async def read(self) -> bytes:
+        """See `Transport.read`."""
+        return await self._loop.sock_recv(self._socket, READ_SIZE)
+
+    def close(self) -> None:
+        """See `Transport.close`."""
+        if self._socket.fileno() >= 0:
+            self._loop.remove_writer(self._socket)
+            self._loop.remove_reader(self._socket)
+            self._socket.close()
+
+    async def _writable(self) -> None:
+        ready: asyncio.Future[None] = self._loop.create_future()
+        descriptor = self._socket.fileno()
+        if descriptor < 0:
+            raise ConnectionAbortedError("the connection was closed")
+
+        def wake() -> None:
+            if not ready.done():
+                ready.set_result(None)
+
+        self._loop.add_writer(descriptor, wake)
+        try:
+            await ready
+        finally:
+            if self._socket.fileno() >= 0:
+                self._loop.remove_writer(descriptor)

@@ -1,0 +1,25 @@
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
+
+
+class _NoJitter(random.Random):
+    def uniform(self, a: float, b: float) -> float:
+        return (a + b) / 2
+
+
+def test_each_failure_doubles_the_delay_up_to_the_maximum():
+    """Each failure doubles the delay, and none exceeds the maximum."""
+    backoff = ExponentialBackoff(0.1, 1.0, _NoJitter())
+    assert [0.1, 0.2, 0.4, 0.8, 1.0, 1.0] == [backoff.delay(n) for n in range(6)]
+
+
+@given(st.integers(0, 10_000), st.integers())
+def test_a_delay_stays_within_a_fifth_of_its_term(attempts: int, seed: int):
+    """The jitter moves a delay by a fifth at most, and never over the maximum."""
+    delay = ExponentialBackoff(0.1, 1.0, random.Random(seed)).delay(attempts)
+    term = min(0.1 * 2 ** min(attempts, 10), 1.0)
+    assert 0.8 * term <= delay <= min(1.2 * term, 1.0)
