@@ -127,3 +127,11 @@ class BrokerError(KafkaError):
         self.retriable = retriable
         #: Whether the answer shows that our picture of the cluster is out of date.
         self.invalid_metadata = invalid_metadata
+
+
+class DeliveryError(KafkaError):
+    """Records were accepted from the caller and could not be delivered.
+
+    Everything that was known goes into the sentence: how many records, of which partition, among
+    which input rows, the cause (also in `__cause__`), and what to do.
+    """

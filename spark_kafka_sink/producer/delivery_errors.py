@@ -1,0 +1,54 @@
+"""Makes the error that a user reads when a batch could not be delivered: place, cause, advice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.errors import BrokerError, DeliveryError, DeliveryTimeoutError
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.producer.producer_batch import ProducerBatch
+
+DEFAULT_ADVICE = "Look at the broker's log for the reason"
+ADVICE: dict[int, str] = {
+    ErrorCode.MESSAGE_TOO_LARGE: (
+        "A single record is larger than the topic's max.message.bytes: raise it, or write less"
+    ),
+    ErrorCode.RECORD_LIST_TOO_LARGE: (
+        "The batch is larger than a log segment of the topic: lower batch.size"
+    ),
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Grant this user WRITE on the topic",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
+        "Grant this user WRITE on the topic, or IDEMPOTENT_WRITE on the cluster"
+    ),
+    ErrorCode.INVALID_TIMESTAMP: (
+        "Timestamps must lie within the topic's message.timestamp.before.max.ms and "
+        "message.timestamp.after.max.ms: correct the timestamp column, or drop it to use the time "
+        "of writing"
+    ),
+    ErrorCode.INVALID_RECORD: (
+        "The topic refuses such records; a compacted topic (cleanup.policy=compact) needs a key"
+    ),
+    ErrorCode.CORRUPT_MESSAGE: "A compacted topic refuses records without a key",
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: (
+        "The broker has lost records that it had acknowledged: look for an unclean leader "
+        "election, and write the data again"
+    ),
+    ErrorCode.INVALID_REQUIRED_ACKS: "Set acks to 0, 1 or all",
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "The broker is too old for this compression.type",
+    ErrorCode.POLICY_VIOLATION: "A policy of the cluster forbids it: ask who runs it",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "Check the topic's name",
+}
+
+
+def delivery_error(batch: ProducerBatch, cause: Exception) -> DeliveryError:
+    """Say which records were not delivered, why, and what to do."""
+    advice = DEFAULT_ADVICE
+    if isinstance(cause, BrokerError):
+        advice = ADVICE.get(cause.code, DEFAULT_ADVICE)
+    elif isinstance(cause, DeliveryTimeoutError):
+        advice = "Check that the brokers are up and keep up, or raise delivery.timeout.ms"
+    error = DeliveryError(f"{batch} were not delivered: {cause}. {advice}")
+    error.__cause__ = cause
+    return error

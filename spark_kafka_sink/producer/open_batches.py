@@ -1,0 +1,160 @@
+"""The batches that are being filled: one slot per partition, in the form the kernel works on.
+
+Belongs to the writing thread. A slot's numbers live in one structured array that the kernel reads
+and advances; beside it stands what only Python needs. Slots of a topic are neighbours, so that
+`first_slot + partition` finds one. When a topic grows, its slots move to the end of the array.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.record.kernel import SLOT_DTYPE, STICKY_DTYPE
+from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+NO_SLOT = -1
+
+
+@dataclass(slots=True)
+class TopicSlots:
+    """Where a topic's slots are; `index` is the topic's row in the sticky table."""
+
+    index: int
+    first_slot: int
+    partition_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class FilledBlock:
+    """What an open batch had become when it was closed."""
+
+    topic_partition: TopicPartition
+    block: NDArray[np.uint8]
+    #: Bytes used, the room for the batch header included.
+    used_bytes: int
+    record_count: int
+    base_timestamp: int
+    max_timestamp: int
+    first_row: int
+
+
+class OpenBatches:
+    """The slot table and the blocks behind it."""
+
+    def __init__(self) -> None:
+        """Know no topic yet."""
+        self.slots: NDArray[np.void] = np.zeros(0, dtype=SLOT_DTYPE)
+        self.sticky: NDArray[np.void] = np.zeros(0, dtype=STICKY_DTYPE)
+        #: Per slot, the bytes its last batch had grown to: where the next one starts.
+        self.last_bytes: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._topics: dict[str, TopicSlots] = {}
+        self._partitions: list[TopicPartition] = []
+        self._blocks: dict[int, NDArray[np.uint8]] = {}
+        self._first_rows: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    def __contains__(self, slot: int) -> bool:
+        return slot in self._blocks
+
+    def topic(self, name: str, partition_count: int) -> TopicSlots:
+        """Give a topic's slots, as many as it has partitions by now."""
+        known = self._topics.get(name)
+        if known is not None and partition_count <= known.partition_count:
+            return known
+        first_slot = len(self.slots)
+        self.slots = np.concatenate([self.slots, np.zeros(partition_count, dtype=SLOT_DTYPE)])
+        self.last_bytes = np.concatenate(
+            [self.last_bytes, np.zeros(partition_count, dtype=np.int64)]
+        )
+        self._partitions += [TopicPartition(name, p) for p in range(partition_count)]
+        if known is None:
+            index = len(self.sticky)
+            self.sticky = np.concatenate([self.sticky, np.zeros(1, dtype=STICKY_DTYPE)])
+            self.sticky["slot"][index] = NO_SLOT
+            self._topics[name] = TopicSlots(index, first_slot, partition_count)
+            return self._topics[name]
+        self._move(known, first_slot)
+        known.first_slot, known.partition_count = first_slot, partition_count
+        return known
+
+    def _move(self, topic: TopicSlots, first_slot: int) -> None:
+        offset = first_slot - topic.first_slot
+        old = slice(topic.first_slot, topic.first_slot + topic.partition_count)
+        new = slice(first_slot, first_slot + topic.partition_count)
+        self.slots[new] = self.slots[old]
+        self.slots[old] = np.zeros(topic.partition_count, dtype=SLOT_DTYPE)
+        self.last_bytes[new] = self.last_bytes[old]
+        if self.sticky["slot"][topic.index] != NO_SLOT:
+            self.sticky["slot"][topic.index] += offset
+        for slot in range(old.start, old.stop):
+            if slot in self._blocks:
+                self._blocks[slot + offset] = self._blocks.pop(slot)
+                self._first_rows[slot + offset] = self._first_rows.pop(slot)
+
+    def topic_partition(self, slot: int) -> TopicPartition:
+        """Name the partition that a slot is for."""
+        return self._partitions[slot]
+
+    def open(self, slot: int, block: NDArray[np.uint8], limit: int, first_row: int) -> None:
+        """Begin a batch in an empty block, of which `limit` bytes may be used."""
+        self._blocks[slot] = block
+        self._first_rows[slot] = first_row
+        entry = self.slots[slot]
+        entry["address"] = block.ctypes.data
+        entry["position"] = RECORD_BATCH_OVERHEAD
+        entry["limit"] = limit
+        entry["record_count"] = 0
+
+    def used_bytes(self, slot: int) -> int:
+        """Count the bytes an open batch has used, the header's room included."""
+        return int(self.slots["position"][slot])
+
+    def block_bytes(self, slot: int) -> int:
+        """Count the bytes of the block of an open batch."""
+        return self._blocks[slot].nbytes
+
+    def grow(self, slot: int, block: NDArray[np.uint8], limit: int) -> NDArray[np.uint8]:
+        """Move an open batch to a larger block; give the old one back."""
+        old = self._blocks[slot]
+        used = self.used_bytes(slot)
+        block[:used] = old[:used]
+        self._blocks[slot] = block
+        entry = self.slots[slot]
+        entry["address"] = block.ctypes.data
+        entry["limit"] = limit
+        return old
+
+    def take(self, slot: int) -> FilledBlock:
+        """End an open batch and hand over its block."""
+        entry = self.slots[slot]
+        filled = FilledBlock(
+            topic_partition=self._partitions[slot],
+            block=self._blocks.pop(slot),
+            used_bytes=int(entry["position"]),
+            record_count=int(entry["record_count"]),
+            base_timestamp=int(entry["base_timestamp"]),
+            max_timestamp=int(entry["max_timestamp"]),
+            first_row=self._first_rows.pop(slot),
+        )
+        self.last_bytes[slot] = filled.used_bytes
+        entry["address"] = 0
+        entry["position"] = 0
+        entry["limit"] = 0
+        return filled
+
+    def open_slots(self) -> list[int]:
+        """List the slots with an open batch."""
+        return list(self._blocks)
+
+    def fullest(self) -> int:
+        """Name the slot whose open batch has used most."""
+        return max(self._blocks, key=self.used_bytes)

@@ -1,0 +1,122 @@
+"""One record batch on its way to one partition (Kafka's ProducerBatch).
+
+Life: *open* while records are written into its block; *closed* once its records are final and
+compressed; *stamped* with producer id and sequence when it is first drained; *done* exactly once.
+The bytes of a stamped batch never change: every retry sends the same ones (but for a split).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.model import NO_PRODUCER_ID_AND_EPOCH, NO_SEQUENCE, ProducerIdAndEpoch
+from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD, write_header
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.record.compression import CompressionType
+
+
+class FinalState(Enum):
+    """How a batch ended."""
+
+    SUCCEEDED = auto()
+    FAILED = auto()
+
+
+class BatchAlreadyDoneError(RuntimeError):
+    """A batch was completed twice: the accounting of the producer is broken."""
+
+
+def empty_header() -> memoryview:
+    """Give room for a batch header apart from the records."""
+    return memoryview(bytearray(RECORD_BATCH_OVERHEAD))
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ProducerBatch:
+    """A closed batch: final records, waiting for a broker's answer."""
+
+    topic_partition: TopicPartition
+    #: The records, compressed as `compression` says, without the batch header.
+    payload: memoryview
+    record_count: int
+    base_timestamp: int
+    max_timestamp: int
+    compression: CompressionType
+    #: The first and the last input row that may be in this batch; rows between may be elsewhere.
+    first_row: int
+    last_row: int
+    closed_at: float
+    #: The block that `payload` lies in, if it is not compressed.
+    block: NDArray[np.uint8] | None = None
+    header: memoryview = field(default_factory=empty_header)
+    producer_id_and_epoch: ProducerIdAndEpoch = NO_PRODUCER_ID_AND_EPOCH
+    base_sequence: int = NO_SEQUENCE
+    #: How often it has been sent in vain.
+    attempts: int = 0
+    #: Not to be drained again before this time.
+    retry_at: float = 0.0
+    #: Whether its bytes have been handed to a connection that has not answered.
+    is_in_flight: bool = False
+    last_error: Exception | None = None
+    final_state: FinalState | None = None
+    _is_stamped: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes on the wire, header included."""
+        return RECORD_BATCH_OVERHEAD + len(self.payload)
+
+    @property
+    def has_sequence(self) -> bool:
+        """Whether it has been given a sequence number."""
+        return self.base_sequence != NO_SEQUENCE
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has been acknowledged or has failed."""
+        return self.final_state is not None
+
+    def set_producer_state(self, producer: ProducerIdAndEpoch, base_sequence: int) -> None:
+        """Give it the identity that it keeps for all its retries."""
+        self.producer_id_and_epoch = producer
+        self.base_sequence = base_sequence
+        self._is_stamped = False
+
+    def buffers(self) -> list[bytes | memoryview]:
+        """Give the batch as it goes over the wire, with its header written and its CRC made."""
+        if not self._is_stamped:
+            write_header(
+                self.header,
+                self.payload,
+                compression=self.compression,
+                base_timestamp=self.base_timestamp,
+                max_timestamp=self.max_timestamp,
+                producer_id=self.producer_id_and_epoch.producer_id,
+                producer_epoch=self.producer_id_and_epoch.epoch,
+                base_sequence=self.base_sequence,
+                record_count=self.record_count,
+            )
+            self._is_stamped = True
+        return [self.header, self.payload]
+
+    def finish(self, state: FinalState) -> None:
+        """Note how it ended; BatchAlreadyDoneError the second time."""
+        if self.final_state is not None:
+            raise BatchAlreadyDoneError(
+                f"{self.topic_partition}: {self.final_state.name} was to be {state.name}"
+            )
+        self.final_state = state
+
+    def __str__(self) -> str:
+        """Say what an operator needs to find the rows."""
+        return (
+            f"{self.record_count} records for {self.topic_partition}, "
+            f"among input rows {self.first_row} to {self.last_row}"
+        )

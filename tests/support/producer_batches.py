@@ -1,0 +1,40 @@
+"""Batches and cluster snapshots for tests of the producer's pure parts."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from uuid import UUID
+
+from spark_kafka_sink.model import Node, TopicPartition
+from spark_kafka_sink.network.metadata import MetadataSnapshot, PartitionMetadata, TopicMetadata
+from spark_kafka_sink.producer.producer_batch import ProducerBatch
+from spark_kafka_sink.record.compression import CompressionType
+
+NODES = {node_id: Node(node_id, "127.0.0.1", 9092 + node_id) for node_id in range(3)}
+
+
+def batch(
+    partition: int = 0, *, records: int = 1, size: int = 100, closed_at: float = 0.0
+) -> ProducerBatch:
+    """Make a closed batch of topic `t` whose payload is `size` bytes of no meaning."""
+    return ProducerBatch(
+        topic_partition=TopicPartition("t", partition),
+        payload=memoryview(bytes(size)),
+        record_count=records,
+        base_timestamp=0,
+        max_timestamp=0,
+        compression=CompressionType.LZ4,
+        first_row=0,
+        last_row=records - 1,
+        closed_at=closed_at,
+    )
+
+
+def snapshot(leaders: dict[int, int | None]) -> MetadataSnapshot:
+    """Make a cluster where topic `t` has partitions 0 to n, led by these nodes (None: no leader)."""
+    partitions = tuple(
+        PartitionMetadata(leader_id=-1 if leader is None else leader)
+        for _, leader in sorted(leaders.items())
+    )
+    topic = TopicMetadata(name="t", topic_id=UUID(int=0), error_code=0, partitions=partitions)
+    return MetadataSnapshot(nodes=MappingProxyType(NODES), topics=MappingProxyType({"t": topic}))

@@ -1,0 +1,97 @@
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.errors import ProducerClosedError
+from spark_kafka_sink.producer.buffer_pool import MIN_BLOCK_BYTES, BufferPool, block_bytes
+
+
+@given(st.integers(1, 2**31))
+def test_a_block_size_is_never_smaller_and_at_most_a_quarter_larger_than_wanted(wanted):
+    """Rounding wastes at most a quarter, above the smallest size."""
+    size = block_bytes(wanted)
+    assert wanted <= size
+    assert size <= max(wanted * 1.25, MIN_BLOCK_BYTES)
+    assert size == block_bytes(size)
+
+
+def test_there_are_four_block_sizes_to_each_doubling():
+    """Few sizes exist, so that a block that comes back fits the next batch."""
+    sizes = {block_bytes(wanted) for wanted in range(4097, 8193)}
+    assert {5120, 6144, 7168, 8192} == sizes
+
+
+def test_no_more_than_the_total_is_handed_out():
+    """An allocation that would exceed the total gives nothing."""
+    pool = BufferPool(10_000)
+    assert pool.try_allocate(8_000) is not None
+    assert pool.try_allocate(2_048) is None
+    assert 2_000 == pool.available_bytes
+
+
+def test_a_block_that_comes_back_is_used_again():
+    """The next allocation of the same size gets the same memory."""
+    pool = BufferPool(10_000)
+    block = pool.try_allocate(4_096)
+    address = block.ctypes.data
+    pool.deallocate(block)
+    del block
+    assert address == pool.try_allocate(4_096).ctypes.data
+
+
+def test_a_block_that_a_socket_may_still_read_is_not_used_again():
+    """A block given back as not reusable frees its share of the total and nothing else."""
+    pool = BufferPool(10_000)
+    block = pool.try_allocate(4_096)
+    pool.deallocate(block, reusable=False)
+    assert 10_000 == pool.available_bytes
+    assert block.ctypes.data != pool.try_allocate(4_096).ctypes.data
+
+
+def test_kept_blocks_are_given_up_for_another_size():
+    """Blocks kept for reuse never stand in the way of an allocation of another size."""
+    pool = BufferPool(10_000)
+    pool.deallocate(pool.try_allocate(8_192))
+    assert pool.try_allocate(7_168) is not None
+
+
+def test_a_reservation_never_waits_and_counts_against_the_total():
+    """Bytes that exist already are counted even over the total, and hold back allocations."""
+    pool = BufferPool(4_096)
+    pool.reserve(5_000)
+    assert -904 == pool.available_bytes
+    assert pool.try_allocate(2_048) is None
+    pool.release(5_000)
+    assert pool.try_allocate(4_096) is not None
+
+
+def test_waiting_ends_when_memory_comes_free():
+    """A thread that waits for memory goes on as soon as there is enough."""
+    pool = BufferPool(4_096)
+    block = pool.try_allocate(4_096)
+    releaser = threading.Timer(0.01, pool.deallocate, [block])
+    releaser.start()
+    assert pool.wait_for(4_096, timeout=10)
+    releaser.join()
+
+
+def test_waiting_ends_with_the_time_allowed():
+    """A thread that waits in vain is told so."""
+    pool = BufferPool(4_096)
+    pool.reserve(4_096)
+    assert not pool.wait_for(1, timeout=0.001)
+
+
+def test_a_closed_pool_wakes_who_waits_with_the_error_that_closed_it():
+    """A thread that waits for memory raises the error that ended the producer."""
+    pool = BufferPool(4_096)
+    pool.reserve(4_096)
+    closer = threading.Timer(0.01, pool.close, [ProducerClosedError("the network thread died")])
+    closer.start()
+    with pytest.raises(ProducerClosedError, match="the network thread died"):
+        pool.wait_for(1, timeout=10)
+    with pytest.raises(ProducerClosedError, match="the network thread died"):
+        pool.try_allocate(2_048)
+    closer.join()

@@ -1,0 +1,129 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.model import ProducerIdAndEpoch
+from spark_kafka_sink.producer.transaction_manager import TransactionManager
+from spark_kafka_sink.producer.txn_partition_map import increment_sequence
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.producer_batches import batch
+
+PRODUCER = ProducerIdAndEpoch(1000, 0)
+
+
+@pytest.fixture
+def manager() -> TransactionManager:
+    manager = TransactionManager()
+    manager.producer_id_and_epoch = PRODUCER
+    return manager
+
+
+def test_nothing_may_be_sent_before_there_is_a_producer_id():
+    """Without a producer id no batch may be drained."""
+    assert not TransactionManager().may_drain(batch())
+
+
+def test_sequence_numbers_follow_each_other_within_a_partition(manager):
+    """Each batch starts where the one before it ended, and each partition counts for itself."""
+    first, second, other = batch(0, records=3), batch(0, records=2), batch(1)
+    for each in (first, second, other):
+        manager.assign_sequence(each)
+    assert [0, 3, 0] == [b.base_sequence for b in (first, second, other)]
+    assert PRODUCER == first.producer_id_and_epoch
+
+
+def test_a_retried_batch_keeps_its_sequence_number(manager):
+    """Draining a batch again does not number it again."""
+    first, second = batch(records=3), batch()
+    manager.assign_sequence(first)
+    manager.assign_sequence(first)
+    manager.assign_sequence(second)
+    assert [0, 3] == [first.base_sequence, second.base_sequence]
+
+
+def test_sequence_numbers_wrap_to_zero(manager):
+    """After 2**31 - 1 comes 0, never a negative number."""
+    big, next_one, last = batch(records=2**31 - 2), batch(records=4), batch()
+    for each in (big, next_one, last):
+        manager.assign_sequence(each)
+    assert [0, 2**31 - 2, 2] == [b.base_sequence for b in (big, next_one, last)]
+
+
+@given(st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1))
+def test_a_sequence_number_is_never_negative(sequence, increment):
+    """Adding to a sequence number stays within 31 bits."""
+    assert 0 <= increment_sequence(sequence, increment) < 2**31
+
+
+def test_several_new_batches_of_a_partition_may_be_in_flight(manager):
+    """A batch that was never sent need not wait for those before it."""
+    first, second = batch(), batch()
+    manager.assign_sequence(first)
+    assert manager.may_drain(second)
+
+
+def test_only_the_oldest_of_several_retried_batches_may_go(manager):
+    """While batches are retried they go one by one, oldest first."""
+    first, second = batch(), batch()
+    manager.assign_sequence(first)
+    manager.assign_sequence(second)
+    assert manager.may_drain(first)
+    assert not manager.may_drain(second)
+    manager.complete(first)
+    assert manager.may_drain(second)
+
+
+def test_retried_batches_are_sorted_by_their_sequence_numbers(manager):
+    """Whatever order the answers came in, retries go in the order of the numbers."""
+    batches = [batch() for _ in range(5)]
+    for each in batches:
+        manager.assign_sequence(each)
+    shuffled = [batches[i] for i in (3, 0, 4, 2, 1)]
+    assert batches == manager.in_retry_order(shuffled)
+
+
+def test_an_out_of_order_answer_is_explained_while_an_earlier_batch_is_unacknowledged(manager):
+    """A batch that overtook a failed one is tried again in its turn."""
+    first, second = batch(), batch()
+    manager.assign_sequence(first)
+    manager.assign_sequence(second)
+    assert manager.can_retry(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+
+
+def test_an_out_of_order_answer_is_an_error_when_everything_before_was_acknowledged(manager):
+    """When the broker had acknowledged all before, it has lost records: no retry can help."""
+    first, second = batch(), batch()
+    manager.assign_sequence(first)
+    manager.assign_sequence(second)
+    assert not manager.can_retry(first, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    manager.complete(first)
+    assert not manager.can_retry(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, True),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, True),
+        (ErrorCode.REQUEST_TIMED_OUT, True),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, False),
+        (9999, False),
+    ],
+)
+def test_other_answers_are_retried_as_kafka_says(manager, code, expected):
+    """Whether an error code is worth another try is Kafka's own classification."""
+    first = batch()
+    manager.assign_sequence(first)
+    assert expected is manager.can_retry(first, code)
+
+
+def test_the_parts_of_a_split_batch_share_its_sequence_numbers(manager):
+    """A split changes no number: the parts cover what the whole covered, in its place."""
+    first, whole, last = batch(records=2), batch(records=5), batch()
+    for each in (first, whole, last):
+        manager.assign_sequence(each)
+    parts = [batch(records=3), batch(records=2)]
+    manager.split(whole, parts)
+    assert [2, 5] == [part.base_sequence for part in parts]
+    assert [first, *parts, last] == manager.in_retry_order([last, parts[1], parts[0], first])
