@@ -1,0 +1,196 @@
+"""What the cluster knows: its brokers, topics and partitions, and the producer ids given out.
+
+The controller's part of a broker (Kafka's ReplicationControlManager and ProducerIdControlManager),
+with the partitions' logs attached, since every partition has its one replica in this process.
+Nothing here knows of requests: handlers ask, and turn what they are refused into answers.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.partition_log import PartitionLog
+from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.model import NO_LEADER_EPOCH
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.devbroker.topic_config import TopicConfig
+    from spark_kafka_sink.model import Node, TopicPartition
+
+MAX_TOPIC_NAME_LENGTH = 249
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+_LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def validate_topic_name(name: str) -> None:
+    """Raise RefusedError with INVALID_TOPIC_EXCEPTION for what Kafka's Topic.validate refuses."""
+    if not name:
+        reason = "the empty string is not allowed"
+    elif name in {".", ".."}:
+        reason = f"'{name}' is not allowed"
+    elif len(name) > MAX_TOPIC_NAME_LENGTH:
+        reason = f"{len(name)} characters are more than the {MAX_TOPIC_NAME_LENGTH} allowed"
+    elif not _LEGAL_TOPIC_NAME.fullmatch(name):
+        reason = f"'{name}' has characters other than ASCII letters, digits, '.', '_' and '-'"
+    else:
+        return
+    raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+
+
+def _collision_key(name: str) -> str:
+    """Return what two names share whose metrics would be confused (Topic.unifyCollisionChars)."""
+    return name.replace(".", "_")
+
+
+@dataclass(slots=True)
+class Partition:
+    """A partition: who leads it, and its log."""
+
+    topic: Topic
+    index: int
+    leader_id: int
+    log: PartitionLog = field(default_factory=PartitionLog)
+
+    @property
+    def leader_epoch(self) -> int:
+        """How often the leader has changed."""
+        return self.log.leader_epoch
+
+    @property
+    def replicas(self) -> tuple[int, ...]:
+        """Brokers that keep the partition; all of them are in sync."""
+        return (self.leader_id,)
+
+    def check_leader_epoch(self, leader_epoch: int) -> None:
+        """Raise RefusedError if a client knows another leader epoch than the partition's (KIP-320).
+
+        FENCED_LEADER_EPOCH for an older one, UNKNOWN_LEADER_EPOCH for a newer one; -1 knows none.
+        """
+        if leader_epoch in {NO_LEADER_EPOCH, self.leader_epoch}:
+            return
+        raise RefusedError(
+            ErrorCode.FENCED_LEADER_EPOCH
+            if leader_epoch < self.leader_epoch
+            else ErrorCode.UNKNOWN_LEADER_EPOCH,
+            f"leader epoch {leader_epoch}, where the partition has {self.leader_epoch}",
+        )
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic and its partitions."""
+
+    name: str
+    topic_id: uuid.UUID
+    config: TopicConfig
+    partitions: list[Partition] = field(default_factory=list)
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether the topic belongs to Kafka itself."""
+        return self.name in INTERNAL_TOPICS
+
+    @property
+    def replication_factor(self) -> int:
+        """Replicas of each partition."""
+        return len(self.partitions[0].replicas)
+
+
+class ClusterState:
+    """Brokers, topics and producer ids."""
+
+    def __init__(self, *, cluster_id: str | None = None) -> None:
+        """Begin with no broker and no topic; a cluster id is made up if none is given."""
+        self.cluster_id = cluster_id or base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
+        self.nodes: dict[int, Node] = {}
+        self._topics: dict[str, Topic] = {}
+        self._topics_by_id: dict[uuid.UUID, Topic] = {}
+        self._topics_by_collision_key: dict[str, Topic] = {}
+        self._next_producer_id = 0
+
+    @property
+    def controller_id(self) -> int:
+        """Broker that takes requests for the controller, -1 while there is none."""
+        return min(self.nodes, default=-1)
+
+    @property
+    def topics(self) -> list[Topic]:
+        """All topics, by name."""
+        return [self._topics[name] for name in sorted(self._topics)]
+
+    def topic(self, name: str) -> Topic | None:
+        """Return the topic of that name."""
+        return self._topics.get(name)
+
+    def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
+        """Return the topic of that id (KIP-516)."""
+        return self._topics_by_id.get(topic_id)
+
+    def partition(self, topic_partition: TopicPartition) -> Partition:
+        """Return a partition, or raise RefusedError with UNKNOWN_TOPIC_OR_PARTITION."""
+        topic = self._topics.get(topic_partition.topic)
+        if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
+            raise RefusedError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic_partition}"
+            )
+        return topic.partitions[topic_partition.partition]
+
+    def check_new_topic_name(self, name: str) -> None:
+        """Raise RefusedError unless a topic of that name may be created.
+
+        INVALID_TOPIC_EXCEPTION (bad, or confusable with an existing topic's name),
+        TOPIC_ALREADY_EXISTS, or INVALID_REQUEST for the topic that no client may make.
+        """
+        if name == CLUSTER_METADATA_TOPIC:
+            raise RefusedError(
+                ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
+            )
+        validate_topic_name(name)
+        if name in self._topics:
+            raise RefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        existing = self._topics_by_collision_key.get(_collision_key(name))
+        if existing is not None:
+            raise RefusedError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"Topic '{name}' collides with existing topic: {existing.name}",
+            )
+
+    def create_topic(self, name: str, *, partitions: int, config: TopicConfig) -> Topic:
+        """Create a topic whose partitions are spread over the brokers.
+
+        Raises RefusedError as `check_new_topic_name` does, with INVALID_PARTITIONS for a number
+        below 1, and with INVALID_REPLICATION_FACTOR while there is no broker.
+        """
+        self.check_new_topic_name(name)
+        if partitions < 1:
+            raise RefusedError(
+                ErrorCode.INVALID_PARTITIONS,
+                "Number of partitions was set to an invalid non-positive value.",
+            )
+        if not self.nodes:
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICATION_FACTOR, "No broker is there to lead the partitions"
+            )
+        topic = Topic(name=name, topic_id=uuid.uuid4(), config=config)
+        brokers = sorted(self.nodes)
+        topic.partitions.extend(
+            Partition(topic=topic, index=index, leader_id=brokers[index % len(brokers)])
+            for index in range(partitions)
+        )
+        self._topics[name] = topic
+        self._topics_by_id[topic.topic_id] = topic
+        self._topics_by_collision_key[_collision_key(name)] = topic
+        return topic
+
+    def next_producer_id(self) -> int:
+        """Give out a producer id that nobody has had."""
+        producer_id = self._next_producer_id
+        self._next_producer_id += 1
+        return producer_id

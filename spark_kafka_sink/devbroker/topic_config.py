@@ -1,0 +1,187 @@
+"""The settings of a topic that this broker honours, and what it says to all others.
+
+A setting is accepted if the broker does what it says, and refused with INVALID_CONFIG otherwise: a
+setting that has no effect would be a promise not kept. Names, types, ranges and defaults are those
+of Kafka's LogConfig. `cleanup.policy=compact` is kept as far as producers can see it (records need
+keys): when compaction runs is a broker's own affair, and here it has not run yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_MAX_INT64 = 2**63 - 1
+_MAX_INT32 = 2**31 - 1
+_CLEANUP_POLICIES = frozenset({"delete", "compact"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """What a topic's settings come to."""
+
+    #: Largest record batch in bytes, as it arrives (compressed), header included.
+    max_message_bytes: int = 1024 * 1024 + 12
+    #: The broker's clock replaces the producer's timestamps (message.timestamp.type).
+    log_append_time: bool = False
+    #: How far a record's timestamp may lie in the past, in milliseconds.
+    message_timestamp_before_max_ms: int = _MAX_INT64
+    #: How far it may lie in the future, in milliseconds (1 h since Kafka 4.0, KIP-937).
+    message_timestamp_after_max_ms: int = 3_600_000
+    #: With more than one, this single broker cannot serve acks=all.
+    min_insync_replicas: int = 1
+    cleanup_policy: str = "delete"
+
+    @property
+    def compact(self) -> bool:
+        """Whether records are kept by key, and so need one."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def limits_past_timestamps(self) -> bool:
+        """Whether a record can be too old."""
+        return self.message_timestamp_before_max_ms < _MAX_INT64
+
+    def with_values(self, values: Mapping[str, str]) -> TopicConfig:
+        """Return these settings with some set anew, by Kafka's names and in Kafka's notation.
+
+        Raises RefusedError with INVALID_CONFIG, naming the setting.
+        """
+        changes: dict[str, int | bool | str] = {}
+        for name, value in values.items():
+            key = _KEYS.get(name)
+            if key is None:
+                raise _invalid(_unknown_or_not_built(name))
+            try:
+                parsed = key.parse(value)
+            except ValueError as error:
+                raise _invalid(f"Invalid value {value} for configuration {name}: {error}") from None
+            if key.attribute is not None:
+                changes[key.attribute] = parsed
+        # The table below pairs each attribute with a parser of its type.
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def effective_values(self) -> dict[str, str]:
+        """Return every setting that the broker honours, in Kafka's notation, sorted by name."""
+        return {name: key.format(self) for name, key in sorted(_KEYS.items())}
+
+
+class _Key(NamedTuple):
+    """How one setting is read and shown."""
+
+    #: None for settings that have only one value here.
+    attribute: str | None
+    parse: Callable[[str], int | bool | str]
+    format: Callable[[TopicConfig], str]
+
+
+def _invalid(message: str) -> RefusedError:
+    return RefusedError(ErrorCode.INVALID_CONFIG, message)
+
+
+def _unknown_or_not_built(name: str) -> str:
+    if name in _NOT_BUILT:
+        return f"{name} is a setting of Kafka's that this broker does not have"
+    return f"Unknown topic config name: {name}"
+
+
+def _integer(low: int, high: int) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            raise ValueError("Not a number") from None
+        if not low <= number <= high:
+            raise ValueError(f"Value must be between {low} and {high}")
+        return number
+
+    return parse
+
+
+def _timestamp_type(value: str) -> bool:
+    if value not in {"CreateTime", "LogAppendTime"}:
+        raise ValueError("String must be one of: CreateTime, LogAppendTime")
+    return value == "LogAppendTime"
+
+
+def _cleanup_policy(value: str) -> str:
+    policies = [policy.strip() for policy in value.split(",")]
+    if not _CLEANUP_POLICIES.issuperset(policies):
+        raise ValueError("Entry must be one of: compact, delete")
+    return ",".join(dict.fromkeys(policies))
+
+
+def _only(allowed: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value != allowed:
+            raise ValueError(f"this broker has only {allowed}")
+        return value
+
+    return parse
+
+
+_KEYS: dict[str, _Key] = {
+    "max.message.bytes": _Key(
+        "max_message_bytes", _integer(0, _MAX_INT32), lambda c: str(c.max_message_bytes)
+    ),
+    "message.timestamp.type": _Key(
+        "log_append_time",
+        _timestamp_type,
+        lambda c: "LogAppendTime" if c.log_append_time else "CreateTime",
+    ),
+    "message.timestamp.before.max.ms": _Key(
+        "message_timestamp_before_max_ms",
+        _integer(0, _MAX_INT64),
+        lambda c: str(c.message_timestamp_before_max_ms),
+    ),
+    "message.timestamp.after.max.ms": _Key(
+        "message_timestamp_after_max_ms",
+        _integer(0, _MAX_INT64),
+        lambda c: str(c.message_timestamp_after_max_ms),
+    ),
+    "min.insync.replicas": _Key(
+        "min_insync_replicas", _integer(1, _MAX_INT32), lambda c: str(c.min_insync_replicas)
+    ),
+    "cleanup.policy": _Key("cleanup_policy", _cleanup_policy, lambda c: c.cleanup_policy),
+    # Batches are kept as they came, for as long as the broker runs.
+    "compression.type": _Key(None, _only("producer"), lambda _: "producer"),
+    "retention.ms": _Key(None, _only("-1"), lambda _: "-1"),
+    "retention.bytes": _Key(None, _only("-1"), lambda _: "-1"),
+}
+
+#: The other settings of Kafka's LogConfig: known, so that they are not called unknown.
+_NOT_BUILT = frozenset(
+    {
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.zstd.level",
+        "delete.retention.ms",
+        "file.delete.delay.ms",
+        "flush.messages",
+        "flush.ms",
+        "follower.replication.throttled.replicas",
+        "index.interval.bytes",
+        "leader.replication.throttled.replicas",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "max.compaction.lag.ms",
+        "message.downconversion.enable",
+        "min.cleanable.dirty.ratio",
+        "min.compaction.lag.ms",
+        "preallocate",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
+        "segment.bytes",
+        "segment.index.bytes",
+        "segment.jitter.ms",
+        "segment.ms",
+        "unclean.leader.election.enable",
+    }
+)

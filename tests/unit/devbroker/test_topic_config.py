@@ -1,0 +1,83 @@
+"""The settings of a topic that the broker honours, and those it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.devbroker.topic_config import TopicConfig
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+
+
+def test_defaults_are_kafkas():
+    """A topic without settings is as Kafka makes it."""
+    assert {
+        "cleanup.policy": "delete",
+        "compression.type": "producer",
+        "max.message.bytes": "1048588",
+        "message.timestamp.after.max.ms": "3600000",
+        "message.timestamp.before.max.ms": "9223372036854775807",
+        "message.timestamp.type": "CreateTime",
+        "min.insync.replicas": "1",
+        "retention.bytes": "-1",
+        "retention.ms": "-1",
+    } == TopicConfig().effective_values()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "attribute", "expected"),
+    [
+        ("max.message.bytes", "1000", "max_message_bytes", 1000),
+        ("message.timestamp.type", "LogAppendTime", "log_append_time", True),
+        ("message.timestamp.type", "CreateTime", "log_append_time", False),
+        ("message.timestamp.before.max.ms", "5", "message_timestamp_before_max_ms", 5),
+        ("message.timestamp.after.max.ms", "0", "message_timestamp_after_max_ms", 0),
+        ("min.insync.replicas", "2", "min_insync_replicas", 2),
+        ("cleanup.policy", "compact", "compact", True),
+        ("cleanup.policy", "compact, delete", "cleanup_policy", "compact,delete"),
+        ("cleanup.policy", "delete", "compact", False),
+    ],
+)
+def test_settings_take_effect(name, value, attribute, expected):
+    """A setting that is accepted can be seen in what the topic does."""
+    assert expected == getattr(TopicConfig().with_values({name: value}), attribute)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("max.message.bytes", "many", "Not a number"),
+        ("max.message.bytes", "-1", "between"),
+        ("max.message.bytes", "2147483648", "between"),
+        ("message.timestamp.type", "logappendtime", "one of"),
+        ("min.insync.replicas", "0", "between"),
+        ("cleanup.policy", "keep", "one of"),
+        ("cleanup.policy", "", "one of"),
+        ("compression.type", "gzip", "only producer"),
+        ("retention.ms", "1000", "only -1"),
+        ("retention.bytes", "1", "only -1"),
+        ("segment.bytes", "1000", "does not have"),
+        ("retention.hours", "1", "Unknown topic config name: retention.hours"),
+    ],
+)
+def test_settings_that_would_have_no_effect_are_refused(name, value, message):
+    """What the broker does not do is INVALID_CONFIG, never silently accepted."""
+    with pytest.raises(RefusedError, match=message) as caught:
+        TopicConfig().with_values({name: value})
+
+    assert ErrorCode.INVALID_CONFIG == caught.value.error_code
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("compression.type", "producer"), ("retention.ms", "-1")]
+)
+def test_settings_that_say_what_is_so_anyway_are_accepted(name, value):
+    """The one value that the broker has may be asked for."""
+    assert TopicConfig() == TopicConfig().with_values({name: value})
+
+
+def test_settings_build_on_those_before():
+    """Settings not named stay as they were."""
+    base = TopicConfig(max_message_bytes=77)
+
+    assert 77 == base.with_values({"min.insync.replicas": "2"}).max_message_bytes
