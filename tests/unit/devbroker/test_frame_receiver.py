@@ -1,0 +1,133 @@
+"""Frames received in place."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_kafka_sink.devbroker.frame_receiver import FrameReceiver
+from spark_kafka_sink.errors import DecodeError
+
+LIMIT = 20 * 1024 * 1024
+
+
+def framed(*bodies):
+    return b"".join(struct.pack(">i", len(body)) + body for body in bodies)
+
+
+def receive(stream, *, step, limit=LIMIT):
+    """Feed a stream in pieces of at most `step` bytes, as far as each buffer has room."""
+    receiver = FrameReceiver(limit)
+    frames = []
+    position = 0
+    while position < len(stream):
+        buffer = receiver.buffer()
+        piece = stream[position : position + min(step, len(buffer))]
+        buffer[: len(piece)] = piece
+        position += len(piece)
+        # As asyncio does, the buffer is let go before the next one is asked for.
+        del buffer
+        receiver.received(len(piece))
+        while (frame := receiver.next_frame()) is not None:
+            frames.append(frame)
+    return receiver, frames
+
+
+BODIES = [b"", b"a", bytes(range(256)) * 3, b"x" * 65532, b"y" * 65533, b"z" * 200_000, b"end"]
+
+
+@pytest.mark.parametrize("step", [1000, 65536, 10**9])
+def test_frames_come_whole_and_in_order(step):
+    """Frames of any size come out as they went in, however the bytes arrive."""
+    receiver, frames = receive(framed(*BODIES), step=step)
+
+    assert BODIES == [bytes(frame) for frame in frames]
+    assert not receiver.is_partial
+
+
+def test_frames_come_byte_by_byte():
+    """A frame is given when its last byte is there, not before."""
+    _, frames = receive(framed(b"one", b"", b"three"), step=1)
+
+    assert [b"one", b"", b"three"] == [bytes(frame) for frame in frames]
+
+
+def test_frames_can_be_written_to_and_do_not_share_memory():
+    """Whoever takes a frame owns it."""
+    _, (first, second) = receive(framed(b"first", b"second"), step=10**9)
+
+    first[:] = b"FIRST"
+
+    assert (b"FIRST", b"second") == (bytes(first), bytes(second))
+
+
+def test_a_large_frame_is_received_where_it_stays():
+    """The memory that is written to is the memory of the frame."""
+    receiver = FrameReceiver(LIMIT)
+    head = struct.pack(">i", 1_000_000)
+    receiver.buffer()[: len(head)] = head
+    receiver.received(len(head))
+    assert None is receiver.next_frame()
+
+    buffer = receiver.buffer()
+    receiver.received(len(buffer))
+    frame = receiver.next_frame()
+
+    assert (1_000_000, True) == (len(buffer), buffer.obj is frame.obj)
+
+
+def test_a_size_is_not_believed_before_its_bytes_arrive():
+    """Memory is taken as bytes come in, not as the size promises."""
+    receiver = FrameReceiver(100 * 1024 * 1024)
+    head = struct.pack(">i", 100 * 1024 * 1024)
+    receiver.buffer()[: len(head)] = head
+    receiver.received(len(head))
+    receiver.next_frame()
+
+    sizes = []
+    for _ in range(3):
+        buffer = receiver.buffer()
+        sizes.append(len(buffer))
+        count = len(buffer)
+        del buffer
+        receiver.received(count)
+
+    assert [4 << 20, 4 << 20, 8 << 20] == sizes
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), LIMIT + 1, 2**31 - 1])
+def test_an_impossible_size_is_refused_at_once(size):
+    """A negative or too large size is DecodeError as soon as it is seen."""
+    with pytest.raises(DecodeError):
+        receive(struct.pack(">i", size), step=4)
+
+
+def test_a_frame_of_the_largest_size_is_taken():
+    """The limit itself is allowed."""
+    _, frames = receive(framed(b"x" * 1000), step=64, limit=1000)
+
+    assert [1000] == [len(frame) for frame in frames]
+
+
+def test_the_rest_of_a_frame_is_known_to_be_missing():
+    """While a frame has begun and not ended, the receiver says so."""
+    receiver, frames = receive(framed(b"whole") + b"\0\0\0\x09part", step=10**9)
+
+    assert ([b"whole"], True) == ([bytes(frame) for frame in frames], receiver.is_partial)
+
+
+@settings(max_examples=60)
+@given(
+    sizes=st.lists(st.sampled_from([0, 1, 3, 60_000, 65_532, 65_536, 70_000]), max_size=6),
+    step=st.integers(1, 100_000),
+)
+def test_any_cut_of_the_stream_gives_the_same_frames(sizes, step):
+    """Where the stream is cut makes no difference."""
+    bodies = [bytes([n % 251]) * size for n, size in enumerate(sizes)]
+
+    _, frames = receive(framed(*bodies), step=max(step, 997))
+
+    assert bodies == [bytes(frame) for frame in frames]
