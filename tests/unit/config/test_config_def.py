@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.config.config_def import (
+    REQUIRED,
+    ConfigDef,
+    ConfigType,
+    Importance,
+    OneOf,
+    Password,
+    Range,
+    RangeOr,
+    nearest_name,
+)
+from spark_kafka_sink.errors import ConfigError
+
+
+def one(kind, default=None, validator=None):
+    return ConfigDef().define("a.b", kind, default, validator, Importance.LOW, "What it is.")
+
+
+def parse(kind, value, validator=None):
+    return one(kind, validator=validator).parse({"a.b": value})["a.b"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        (ConfigType.BOOLEAN, " TRUE ", True),
+        (ConfigType.BOOLEAN, "False", False),
+        (ConfigType.BOOLEAN, True, True),
+        (ConfigType.STRING, "  a b ", "a b"),
+        (ConfigType.STRING, -1, "-1"),
+        (ConfigType.INT, " +10 ", 10),
+        (ConfigType.INT, "-2147483648", -(2**31)),
+        (ConfigType.INT, 2**31 - 1, 2**31 - 1),
+        (ConfigType.LONG, "9223372036854775807", 2**63 - 1),
+        (ConfigType.LIST, " a , b,c ", ("a", "b", "c")),
+        (ConfigType.LIST, "", ()),
+        (ConfigType.LIST, [" a", "b"], ("a", "b")),
+        (ConfigType.PASSWORD, " secret ", Password("secret")),
+        (ConfigType.PASSWORD, Password(" as it is "), Password(" as it is ")),
+    ],
+)
+def test_values_are_read_as_java_reads_them(kind, value, expected):
+    """Text is trimmed and read by its type; Python values of the type are taken as they are."""
+    assert expected == parse(kind, value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "problem"),
+    [
+        (ConfigType.BOOLEAN, "yes", "must be true or false, not 'yes'"),
+        (ConfigType.BOOLEAN, 1, "must be true or false, not 1"),
+        (ConfigType.STRING, True, "must be a string, not True"),
+        (ConfigType.STRING, None, "must be a string, not None"),
+        (ConfigType.INT, "1e3", "must be a whole number of 32 bits, with no unit, not '1e3'"),
+        (ConfigType.INT, "1_000", "must be a whole number of 32 bits, with no unit, not '1_000'"),
+        (ConfigType.INT, "64k", "must be a whole number of 32 bits, with no unit, not '64k'"),
+        (ConfigType.INT, "", "must be a whole number of 32 bits, with no unit, not ''"),
+        (ConfigType.INT, 2**31, f"must be a whole number of 32 bits, with no unit, not {2**31}"),
+        (ConfigType.INT, True, "must be a whole number of 32 bits, with no unit, not True"),
+        (ConfigType.INT, 1.0, "must be a whole number of 32 bits, with no unit, not 1.0"),
+        (ConfigType.LONG, 2**63, f"must be a whole number of 64 bits, with no unit, not {2**63}"),
+        (ConfigType.LIST, [1], "must be a list separated by commas, not [1]"),
+    ],
+)
+def test_a_malformed_value_is_refused(kind, value, problem):
+    """A value that is not of its setting's type is refused by a sentence that shows it."""
+    with pytest.raises(ConfigError) as caught:
+        parse(kind, value)
+    assert f"a.b {problem}" == str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("validator", "value", "problem"),
+    [
+        (Range(1), "0", "must be at least 1"),
+        (Range(1, 9), "10", "must be at most 9"),
+        (RangeOr(Range(1, 9), -1), "0", "must be between 1 and 9, or -1"),
+    ],
+)
+def test_a_number_out_of_range_is_refused(validator, value, problem):
+    """A number outside the range of its setting is refused by a sentence that says the range."""
+    with pytest.raises(ConfigError, match=f"^a.b {problem}, not '{value}'$"):
+        parse(ConfigType.INT, value, validator)
+
+
+@pytest.mark.parametrize("value", [-1, 1, 9])
+def test_a_range_includes_its_ends(value):
+    """Both ends of a range are in it, and so is the number that stands for the default."""
+    assert value == parse(ConfigType.INT, value, RangeOr(Range(1, 9), -1))
+
+
+def test_a_word_is_matched_by_case():
+    """Words are compared with their case, as Java's ValidString does."""
+    with pytest.raises(ConfigError, match=r"^a\.b must be one of: x, y, not 'X'$"):
+        parse(ConfigType.STRING, "X", OneOf(("x", "y")))
+
+
+def test_a_bad_secret_is_not_shown():
+    """The error about a malformed secret does not repeat it."""
+    with pytest.raises(ConfigError, match=r"^a\.b must be a string, not \[hidden\]$"):
+        parse(ConfigType.PASSWORD, 12345)
+
+
+def test_a_password_hides_its_value():
+    """Neither repr, str, format nor the repr of a container shows a secret."""
+    password = Password("hunter2")
+    texts = [repr(password), str(password), f"{password}", repr({"p": password})]
+    assert ["[hidden]", "[hidden]", "[hidden]", "{'p': [hidden]}"] == texts
+    assert "hunter2" == password.value
+
+
+def test_a_password_travels_to_tasks():
+    """A secret is still there after pickling, and equal to what it was."""
+    assert Password("x") == pickle.loads(pickle.dumps(Password("x")))  # noqa: S301 -- our own bytes
+    assert 1 == len({Password("x"), Password("x")})
+    assert Password("x") != Password("y")
+    assert Password("x") != "x"
+
+
+def test_defaults_stand_in_for_what_is_not_given():
+    """A setting that is not given has its default."""
+    assert {"a.b": 5} == one(ConfigType.INT, 5).parse({})
+
+
+def test_a_required_setting_must_be_given():
+    """A missing setting without a default is refused by a sentence that says what it is."""
+    with pytest.raises(ConfigError, match=r"^kafka\.a\.b is required: What it is\.$"):
+        one(ConfigType.INT, REQUIRED).parse({}, prefix="kafka.")
+
+
+def test_an_unknown_setting_is_refused_with_the_nearest_known_one():
+    """A mistyped name is answered with the name that was probably meant."""
+    with pytest.raises(ConfigError, match=r"^unknown option 'kafka\.a\.c'; did you mean 'kafka\.a"):
+        one(ConfigType.INT).parse({"a.c": "secret"}, prefix="kafka.")
+
+
+def test_an_unknown_setting_like_no_other_gets_no_suggestion():
+    """Nothing is suggested for a name that resembles none; the value is not shown."""
+    with pytest.raises(ConfigError, match=r"^unknown option 'zzzzzz'$"):
+        one(ConfigType.INT).parse({"zzzzzz": "secret"})
+
+
+def test_the_nearest_name_ignores_case():
+    """A name in another case is recognised, and given as it is spelt."""
+    assert "reportPath" == nearest_name("REPORTPATH", ["topic", "reportPath"])
+
+
+def test_a_default_must_be_valid():
+    """A table with a default that its own validator refuses cannot be made."""
+    with pytest.raises(ConfigError, match="must be at least 1"):
+        one(ConfigType.INT, 0, Range(1))
+
+
+def test_a_setting_is_defined_once():
+    """Two rows of one name are a mistake in the table."""
+    with pytest.raises(ValueError, match=r"a\.b is defined twice"):
+        one(ConfigType.INT).define("a.b", ConfigType.INT, 1, None, Importance.LOW, "")
+
+
+def test_a_table_tells_its_names():
+    """A table can be asked for its names and rows."""
+    table = one(ConfigType.INT)
+    assert ("a.b",) == table.names
+    assert "a.b" in table
+    assert ["a.b"] == [key.name for key in table]
+
+
+def test_a_table_is_printed_as_markdown():
+    """Each row gives name, type, default, valid values, importance and meaning, bars escaped."""
+    table = (
+        ConfigDef()
+        .define("n", ConfigType.INT, 3, Range(1, 9), Importance.LOW, "A | B.")
+        .define("r", ConfigType.STRING, REQUIRED, None, Importance.HIGH, "Must be.")
+        .define("o", ConfigType.STRING, None, OneOf(("x", "y")), Importance.MEDIUM, "May be.")
+        .define("b", ConfigType.BOOLEAN, False, None, Importance.LOW, "Switch.")
+        .define("l", ConfigType.LIST, ("p", "q"), None, Importance.LOW, "List.")
+    )
+    assert [
+        "| setting | type | default | valid values | importance | meaning |",
+        "|---|---|---|---|---|---|",
+        r"| `k.n` | int | `3` | [1,...,9] | low | A \| B. |",
+        "| `k.r` | string | required |  | high | Must be. |",
+        "| `k.o` | string |  | [x, y] | medium | May be. |",
+        "| `k.b` | boolean | `false` |  | low | Switch. |",
+        "| `k.l` | list | `p,q` |  | low | List. |",
+    ] == table.to_markdown(prefix="k.").splitlines()
+
+
+@given(st.integers(-(2**31), 2**31 - 1))
+def test_every_int_is_read_back(number):
+    """Any 32-bit number is read the same as text and as a number."""
+    assert number == parse(ConfigType.INT, str(number)) == parse(ConfigType.INT, number)
+
+
+@given(st.text() | st.integers() | st.none() | st.floats() | st.lists(st.text()))
+def test_any_value_is_read_or_refused(value):
+    """Whatever is given, reading raises nothing but ConfigError."""
+    for kind in ConfigType:
+        try:
+            parse(kind, value)
+        except ConfigError:
+            continue

@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+import dataclasses
+import pickle
+
+import pytest
+
+from spark_kafka_sink.config.producer_config import (
+    PRODUCER_CONFIG_DEF,
+    REFUSED,
+    ProducerConfig,
+)
+from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.model import SecurityProtocol
+
+
+def config(**settings):
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    return ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092", **named})
+
+
+def refusal(**settings):
+    with pytest.raises(ConfigError) as caught:
+        config(**settings)
+    return str(caught.value)
+
+
+def test_defaults_are_javas_but_for_three():
+    """Defaults are those of Kafka 4's producer but for the codec, the batch size and the name."""
+    assert (
+        ProducerConfig(
+            bootstrap_servers=(("localhost", 9092),),
+            acks=-1,
+            enable_idempotence=True,
+            compression_type="lz4",
+            compression_gzip_level=-1,
+            compression_lz4_level=9,
+            compression_zstd_level=3,
+            batch_size=1_000_000,
+            buffer_memory=33_554_432,
+            linger_ms=5,
+            max_block_ms=60_000,
+            max_request_size=1_048_576,
+            max_in_flight_requests_per_connection=5,
+            retries=2**31 - 1,
+            delivery_timeout_ms=120_000,
+            request_timeout_ms=30_000,
+            retry_backoff_ms=100,
+            retry_backoff_max_ms=1_000,
+            reconnect_backoff_ms=50,
+            reconnect_backoff_max_ms=1_000,
+            socket_connection_setup_timeout_ms=10_000,
+            socket_connection_setup_timeout_max_ms=30_000,
+            metadata_max_age_ms=300_000,
+            partitioner_ignore_keys=False,
+            client_id="spark-kafka-sink",
+            security_protocol=SecurityProtocol.PLAINTEXT,
+        )
+        == config()
+    )
+
+
+def test_every_row_of_the_table_is_an_attribute():
+    """The table's names, with underscores, are the attributes, in the table's order or not."""
+    fields = {field.name for field in dataclasses.fields(ProducerConfig)}
+    assert {name.replace(".", "_") for name in PRODUCER_CONFIG_DEF.names} == fields
+
+
+def test_no_setting_is_both_supported_and_refused():
+    """A setting stands in one of the two tables only."""
+    assert set() == set(PRODUCER_CONFIG_DEF.names) & set(REFUSED)
+
+
+def test_a_configuration_travels_to_tasks():
+    """A configuration is the same after pickling."""
+    assert config(acks="1") == pickle.loads(pickle.dumps(config(acks="1")))  # noqa: S301 -- our own bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a:1", (("a", 1),)),
+        (" a.example:1 ,b:65535", (("a.example", 1), ("b", 65_535))),
+        ("PLAINTEXT://a:1", (("a", 1),)),
+        ("[::1]:9092", (("::1", 9092),)),
+        ("127.0.0.1:9092,127.0.0.1:9092", (("127.0.0.1", 9092),)),
+        ("a:1,,b:2,", (("a", 1), ("b", 2))),
+    ],
+)
+def test_addresses_are_read_as_java_reads_them(text, expected):
+    """Addresses are host:port, once each; protocol and brackets of IPv6 are understood."""
+    assert expected == config(bootstrap_servers=text).bootstrap_servers
+
+
+def test_addresses_may_be_a_list():
+    """A Python list of addresses is taken as well."""
+    assert (("a", 1), ("b", 2)) == config(bootstrap_servers=["a:1", "b:2"]).bootstrap_servers
+
+
+@pytest.mark.parametrize("text", ["a", "a:", ":1", "a:0", "a:65536", "a:b", "a b:1", "a:1:"])
+def test_an_address_that_is_none_is_refused(text):
+    """What is not host:port with a port from 1 to 65535 is refused and shown."""
+    assert f"bootstrap.servers: {text!r} is not host:port" == refusal(bootstrap_servers=text)
+
+
+def test_addresses_are_required():
+    """Without bootstrap.servers there is no configuration."""
+    with pytest.raises(ConfigError, match=r"^kafka\.bootstrap\.servers is required: "):
+        ProducerConfig.from_mapping({}, prefix="kafka.")
+
+
+def test_addresses_must_not_be_empty():
+    """bootstrap.servers of nothing but commas names no broker."""
+    assert "bootstrap.servers names no broker: give host:port, or several" == refusal(
+        bootstrap_servers=" , "
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [("all", -1), ("-1", -1), (-1, -1), ("0", 0), (1, 1)]
+)
+def test_acks_is_a_number(given, expected):
+    """`all` and -1 are the same; numbers may be Python's."""
+    assert expected == config(acks=given).acks
+
+
+@pytest.mark.parametrize("value", ["2", "ALL", "-2"])
+def test_other_acks_are_refused(value):
+    """Only the four words that Kafka knows are taken."""
+    assert f"acks must be one of: all, -1, 0, 1, not {value!r}" == refusal(acks=value)
+
+
+@pytest.mark.parametrize("settings", [{"acks": "0"}, {"acks": "1"}, {"retries": "0"}])
+def test_idempotence_gives_way_unless_it_was_asked_for(settings):
+    """acks=0, acks=1 and retries=0 switch the default of enable.idempotence off."""
+    assert not config(**settings).enable_idempotence
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"acks": "1"}, "acks must be all with enable.idempotence=true"),
+        ({"acks": "0"}, "acks must be all with enable.idempotence=true"),
+        ({"retries": "0"}, "retries must be greater than 0 with enable.idempotence=true"),
+    ],
+)
+def test_idempotence_that_was_asked_for_cannot_give_way(settings, expected):
+    """An explicit enable.idempotence=true contradicts acks=0, acks=1 and retries=0."""
+    assert expected == refusal(enable_idempotence="true", **settings)
+
+
+@pytest.mark.parametrize("settings", [{}, {"acks": "1"}, {"enable_idempotence": "true"}])
+def test_idempotence_allows_five_requests_in_flight(settings):
+    """More than five requests in flight are refused while idempotence is on, as in Kafka 4."""
+    message = refusal(max_in_flight_requests_per_connection="6", **settings)
+    assert "max.in.flight.requests.per.connection must be at most 5 with" in message
+
+
+def test_any_number_in_flight_without_idempotence():
+    """Without idempotence more than five requests may be in flight."""
+    settings = config(enable_idempotence=False, max_in_flight_requests_per_connection=50)
+    assert 50 == settings.max_in_flight_requests_per_connection
+
+
+def test_a_delivery_timeout_too_short_is_refused():
+    """A given delivery.timeout.ms below linger.ms + request.timeout.ms is a contradiction."""
+    assert (
+        "delivery.timeout.ms is 30004, and must be at least linger.ms + request.timeout.ms, "
+        "which is 30005" == refusal(delivery_timeout_ms="30004")
+    )
+
+
+def test_a_delivery_timeout_may_be_as_short_as_its_parts():
+    """delivery.timeout.ms may equal linger.ms + request.timeout.ms."""
+    assert 30_005 == config(delivery_timeout_ms=30_005).delivery_timeout_ms
+
+
+def test_the_default_delivery_timeout_gives_way():
+    """A long request.timeout.ms lengthens the default of delivery.timeout.ms."""
+    assert 500_005 == config(request_timeout_ms=500_000).delivery_timeout_ms
+
+
+def test_the_delivery_timeout_stays_an_int():
+    """The sum of two long times is bounded by what an int holds."""
+    settings = config(linger_ms=2**40, request_timeout_ms=2**31 - 1)
+    assert 2**31 - 1 == settings.delivery_timeout_ms
+
+
+def test_a_batch_must_fit_into_memory():
+    """A given batch.size above buffer.memory is a contradiction."""
+    assert "batch.size is 2000, and must not exceed buffer.memory, which is 1000" == refusal(
+        batch_size=2000, buffer_memory=1000
+    )
+
+
+@pytest.mark.parametrize("settings", [{"buffer_memory": 70_000}, {"max_request_size": 70_000}])
+def test_the_default_batch_size_gives_way(settings):
+    """The default of batch.size is no more than buffer.memory and max.request.size."""
+    assert 70_000 == config(**settings).batch_size
+
+
+def test_a_given_batch_size_is_kept():
+    """A batch may be larger than a request: it then travels alone, as in Java."""
+    assert 2_000_000 == config(batch_size=2_000_000).batch_size
+
+
+def test_a_reconnect_backoff_alone_is_constant():
+    """reconnect.backoff.ms without its maximum is the maximum too, as in Java."""
+    assert 5_000 == config(reconnect_backoff_ms="5000").reconnect_backoff_max_ms
+    assert 20 == config(reconnect_backoff_ms="20").reconnect_backoff_max_ms
+
+
+def test_a_reconnect_backoff_with_its_maximum_grows():
+    """A maximum that was given is kept."""
+    settings = config(reconnect_backoff_ms=20, reconnect_backoff_max_ms=300)
+    assert 300 == settings.reconnect_backoff_max_ms
+
+
+@pytest.mark.parametrize(
+    ("codec", "expected"), [("none", None), ("gzip", -1), ("snappy", None), ("lz4", 9), ("zstd", 3)]
+)
+def test_the_compression_level_is_the_codecs(codec, expected):
+    """The level in use is that of the codec in use."""
+    assert expected == config(compression_type=codec).compression_level
+
+
+@pytest.mark.parametrize(
+    ("codec", "level"), [("gzip", "1"), ("gzip", "9"), ("lz4", "17"), ("zstd", "-131072")]
+)
+def test_levels_at_the_ends_of_their_ranges_are_taken(codec, level):
+    """The ranges of KIP-390 include their ends."""
+    settings = ProducerConfig.from_mapping(
+        {"bootstrap.servers": "a:1", "compression.type": codec, f"compression.{codec}.level": level}
+    )
+    assert int(level) == settings.compression_level
+
+
+@pytest.mark.parametrize(
+    ("codec", "level"),
+    [("gzip", 0), ("gzip", 10), ("lz4", 0), ("lz4", 18), ("zstd", 23), ("zstd", -131_073)],
+)
+def test_levels_out_of_their_ranges_are_refused(codec, level):
+    """The ranges of KIP-390 are enforced for codecs in use or not."""
+    with pytest.raises(ConfigError, match=rf"^compression\.{codec}\.level must be "):
+        ProducerConfig.from_mapping(
+            {"bootstrap.servers": "a:1", f"compression.{codec}.level": level}
+        )
+
+
+def test_an_unknown_codec_is_refused():
+    """A codec that Kafka does not have is refused with those that it has."""
+    assert (
+        "compression.type must be one of: none, gzip, snappy, lz4, zstd, not 'brotli'"
+        == refusal(compression_type="brotli")
+    )
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "sasl_plaintext", "SASL_SSL"])
+def test_secured_protocols_are_refused_first(protocol):
+    """A protocol that is not supported is named before the settings that belong to it."""
+    assert (
+        f"security.protocol {protocol.upper()} is not supported yet: only PLAINTEXT is"
+        == refusal(sasl_mechanism="PLAIN", security_protocol=protocol)
+    )
+
+
+def test_plaintext_may_be_asked_for():
+    """security.protocol=PLAINTEXT is taken in any case."""
+    assert SecurityProtocol.PLAINTEXT == config(security_protocol="plaintext").security_protocol
+
+
+def test_an_unknown_protocol_is_refused():
+    """A protocol that Kafka does not have is refused with those that it has."""
+    assert (
+        "security.protocol must be one of: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, not 'TLS'"
+        == refusal(security_protocol="TLS")
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [("sasl.jaas.config", "SASL"), ("ssl.key.password", "TLS"), ("ssl.what.ever", "TLS")],
+)
+def test_settings_with_secrets_are_refused_without_showing_them(name, layer):
+    """Settings of SASL and TLS are refused by name; their values do not appear."""
+    with pytest.raises(ConfigError) as caught:
+        ProducerConfig.from_mapping({"bootstrap.servers": "a:1", name: "hunter2"}, prefix="kafka.")
+    assert f"kafka.{name}: {layer} is not supported yet; remove this setting" == str(caught.value)
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_each_setting_that_does_not_work_here_is_refused_with_the_reason(name):
+    """A setting of Kafka's producer that is not supported is refused by a sentence."""
+    with pytest.raises(ConfigError) as caught:
+        ProducerConfig.from_mapping({"bootstrap.servers": "a:1", name: "x"}, prefix="kafka.")
+    assert f"kafka.{name} is not supported: {REFUSED[name].reason}" == str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name in REFUSED for value in REFUSED[name].accepted]
+)
+def test_values_that_ask_for_what_is_done_anyway_are_accepted(name, value):
+    """An unsupported setting is accepted with the value that describes what happens here."""
+    assert config() == ProducerConfig.from_mapping(
+        {"bootstrap.servers": "localhost:9092", name: value}
+    )
+
+
+def test_an_unknown_setting_is_refused_with_the_nearest():
+    """A name that Kafka's producer does not have is answered with the nearest that it has."""
+    with pytest.raises(ConfigError) as caught:
+        ProducerConfig.from_mapping({"bootstrap.servers": "a:1", "linger": 1}, prefix="kafka.")
+    assert "unknown option 'kafka.linger'; did you mean 'kafka.linger.ms'?" == str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["max.request.size", "buffer.memory", "max.in.flight.requests.per.connection"]
+)
+def test_what_must_not_be_zero_is_refused(name):
+    """A producer that may hold or send nothing is refused before it is started."""
+    with pytest.raises(ConfigError, match="must be at least 1, not 0"):
+        ProducerConfig.from_mapping({"bootstrap.servers": "a:1", name: 0})
