@@ -222,8 +222,7 @@ class ConfigDef:
         """
         for name in values:
             if name not in self._keys:
-                known = (f"{prefix}{known}" for known in self._keys)
-                raise unknown_setting(f"{prefix}{name}", known)
+                raise self.unknown(name, prefix)
         parsed = {}
         for name, key in self._keys.items():
             if name in values:
@@ -233,6 +232,11 @@ class ConfigDef:
             else:
                 parsed[name] = key.default
         return parsed
+
+    def unknown(self, name: str, prefix: str = "") -> ConfigError:
+        """Make the error for a name that is not in the table."""
+        nearest = nearest_name(name, self._keys)
+        return unknown_option(f"{prefix}{name}", None if nearest is None else f"{prefix}{nearest}")
 
     def to_markdown(self, *, prefix: str = "") -> str:
         """Give the table as Markdown, one row per setting."""
@@ -254,9 +258,8 @@ class ConfigDef:
         return "\n".join(lines) + "\n"
 
 
-def unknown_setting(name: str, known: Iterable[str]) -> ConfigError:
+def unknown_option(name: str, nearest: str | None) -> ConfigError:
     """Make the error for a name that nobody knows; its value is not shown, it may be a secret."""
-    nearest = nearest_name(name, known)
     hint = "" if nearest is None else f"; did you mean {nearest!r}?"
     return ConfigError(f"unknown option {name!r}{hint}")
 

@@ -24,7 +24,6 @@ from spark_kafka_sink.config.config_def import (
     OneOf,
     Range,
     RangeOr,
-    unknown_setting,
 )
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import SecurityProtocol
@@ -409,8 +408,7 @@ def _refuse_unsupported(settings: Mapping[str, object], prefix: str) -> None:
         if refused is not None and str(value).strip().lower() not in refused.accepted:
             raise ConfigError(f"{prefix}{name} is not supported: {refused.reason}")
         if refused is None and name not in PRODUCER_CONFIG_DEF:
-            supported = (f"{prefix}{supported}" for supported in PRODUCER_CONFIG_DEF.names)
-            raise unknown_setting(f"{prefix}{name}", supported)
+            raise PRODUCER_CONFIG_DEF.unknown(name, prefix)
 
 
 def _addresses(entries: tuple[str, ...], prefix: str) -> Iterator[tuple[str, int]]:

@@ -1,0 +1,186 @@
+"""The options of `df.write.format("pykafka")`: those of Spark's own Kafka sink, and a few more.
+
+Every option is one of these, or an error that names the nearest known one:
+
+- the sink's own, in camelCase as Spark's are, matched in any case (Spark lower-cases them);
+- `kafka.` and a setting of Kafka's producer, passed through (`ProducerConfig`);
+- an option of Spark's Kafka *source*, or `kafka.` and a setting that only a consumer has. People
+  keep one dict for both directions, so these change nothing; `ignored` lists them for a warning.
+
+`includeHeaders` is one of the latter: Spark's sink writes a `headers` column whatever it says
+(`KafkaWriter.headersExpression`), and so does this one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from spark_kafka_sink.config.config_def import (
+    ConfigDef,
+    ConfigType,
+    Importance,
+    nearest_name,
+    unknown_option,
+)
+from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF, REFUSED, ProducerConfig
+from spark_kafka_sink.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KAFKA_PREFIX: Final = "kafka."
+#: What Kafka allows a topic to be called (`org.apache.kafka.common.internals.Topic`).
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+SINK_OPTIONS_DEF: Final = (
+    ConfigDef()
+    .define(
+        "topic",
+        ConfigType.STRING,
+        None,
+        None,
+        Importance.HIGH,
+        "The topic of all rows. Goes before a `topic` column; needed where there is none.",
+    )
+    .define(
+        "reportPath",
+        ConfigType.STRING,
+        None,
+        None,
+        Importance.LOW,
+        "Where the driver writes the report of the write, as JSON: a local file, replaced whole; "
+        "its directory must exist.",
+    )
+)
+
+#: The options of Spark's Kafka source (`KafkaSourceProvider`).
+SOURCE_OPTIONS: Final = (
+    "assign",
+    "subscribe",
+    "subscribePattern",
+    "startingOffsets",
+    "endingOffsets",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "kafkaConsumer.pollTimeoutMs",
+    "groupIdPrefix",
+    "includeHeaders",
+)
+
+#: Settings that Kafka's consumer has and its producer has not (`ConsumerConfig`, 4.3).
+CONSUMER_SETTINGS: Final = (
+    "allow.auto.create.topics",
+    "auto.commit.interval.ms",
+    "auto.offset.reset",
+    "check.crcs",
+    "client.rack",
+    "default.api.timeout.ms",
+    "enable.auto.commit",
+    "exclude.internal.topics",
+    "fetch.max.bytes",
+    "fetch.max.wait.ms",
+    "fetch.min.bytes",
+    "group.id",
+    "group.instance.id",
+    "group.protocol",
+    "group.remote.assignor",
+    "heartbeat.interval.ms",
+    "isolation.level",
+    "key.deserializer",
+    "max.partition.fetch.bytes",
+    "max.poll.interval.ms",
+    "max.poll.records",
+    "partition.assignment.strategy",
+    "session.timeout.ms",
+    "value.deserializer",
+)
+
+_OWN: Final = {name.lower(): name for name in SINK_OPTIONS_DEF.names}
+#: What may have been meant, by the name that is compared: without prefix, in lower case.
+_SUPPORTED: Final = {
+    **{name: f"{KAFKA_PREFIX}{name}" for name in PRODUCER_CONFIG_DEF.names},
+    **_OWN,
+}
+_IGNORED: Final = {
+    name.lower(): name
+    for name in (*SOURCE_OPTIONS, *(f"{KAFKA_PREFIX}{name}" for name in CONSUMER_SETTINGS))
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """The options of one write, validated; `ignored` has the names that change nothing."""
+
+    topic: str | None
+    report_path: str | None
+    ignored: tuple[str, ...]
+    producer: ProducerConfig
+
+    @classmethod
+    def from_mapping(cls, options: Mapping[str, object]) -> SinkOptions:
+        """Read options; the case of their names does not matter.
+
+        Raises ConfigError for an option that is unknown, malformed, unsupported or in contradiction
+        to another one. No error shows the value of a secret.
+        """
+        own: dict[str, object] = {}
+        kafka: dict[str, object] = {}
+        ignored = []
+        for name, value in options.items():
+            key = name.lower()
+            if key in _OWN:
+                own[_OWN[key]] = value
+            elif key in _IGNORED:
+                ignored.append(_IGNORED[key])
+            elif _is_kafka_setting(key):
+                kafka[key.removeprefix(KAFKA_PREFIX)] = value
+            else:
+                raise _unknown_option(name)
+        values = SINK_OPTIONS_DEF.parse(own)
+        return cls(
+            topic=_topic(values["topic"]),
+            report_path=values["reportPath"] or None,
+            ignored=tuple(sorted(ignored)),
+            producer=ProducerConfig.from_mapping(kafka, prefix=KAFKA_PREFIX),
+        )
+
+
+def _is_kafka_setting(key: str) -> bool:
+    """Tell whether `ProducerConfig` has a say on it, if only to refuse it with the reason."""
+    name = key.removeprefix(KAFKA_PREFIX)
+    return key.startswith(KAFKA_PREFIX) and (
+        name in PRODUCER_CONFIG_DEF or name in REFUSED or name.startswith(("sasl.", "ssl."))
+    )
+
+
+def _unknown_option(name: str) -> ConfigError:
+    key = name.lower()
+    if key == "path":
+        return ConfigError("save() takes no path here: name the topic by the option 'topic'")
+    if _is_kafka_setting(KAFKA_PREFIX + key):
+        return unknown_option(name, KAFKA_PREFIX + key)
+    nearest = nearest_name(key.removeprefix(KAFKA_PREFIX), _SUPPORTED)
+    return unknown_option(name, None if nearest is None else _SUPPORTED[nearest])
+
+
+def _topic(name: str | None) -> str | None:
+    if name is None:
+        return None
+    if _TOPIC_NAME.fullmatch(name) is None or name in {".", ".."}:
+        raise ConfigError(
+            f"topic {name!r} is no name of a topic: letters, digits, '.', '_' and '-', at most 249"
+        )
+    return name
