@@ -9,6 +9,8 @@ still unanswered fails with the reason: on a stream there is no other safe place
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections import deque
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -50,6 +52,13 @@ def _client_software_version() -> str:
     except PackageNotFoundError:
         # The package was shipped as a zip, without its metadata.
         return "unknown"
+
+
+def _reason(error: OSError) -> str:
+    # asyncio says "Connect call failed" where the system's own words say why.
+    if error.errno is None or isinstance(error, socket.gaierror):
+        return str(error)
+    return os.strerror(error.errno)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +206,7 @@ class BrokerConnection:
                     "(socket.connection.setup.timeout.ms)"
                 ) from error
             if isinstance(error, OSError) and not isinstance(error, KafkaError):
-                raise NetworkError(f"{node}: {error}") from error
+                raise NetworkError(f"{node}: {_reason(error)}") from error
             raise
 
     async def _negotiate(self) -> None:
@@ -288,7 +297,9 @@ class BrokerConnection:
                         sent.set_result(None)
                 self._has_outgoing.clear()
         except OSError as error:
-            self._fail(NetworkError(f"{self.node}: connection lost while sending: {error}"), error)
+            self._fail(
+                NetworkError(f"{self.node}: connection lost while sending: {_reason(error)}"), error
+            )
 
     async def _read_loop(self) -> None:
         frames = FrameDecoder(MAX_RESPONSE_BYTES)
@@ -298,7 +309,7 @@ class BrokerConnection:
                 while (frame := frames.next_frame()) is not None:
                     self._receive(frame)
         except OSError as error:
-            self._fail(NetworkError(f"{self.node}: connection lost: {error}"), error)
+            self._fail(NetworkError(f"{self.node}: connection lost: {_reason(error)}"), error)
         except DecodeError as error:
             # Retriable as a lost connection is: what the broker did with the requests is unknown.
             self._fail(NetworkError(f"{self.node}: answer cannot be read: {error}"), error)

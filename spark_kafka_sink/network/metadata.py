@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.model import NO_LEADER_EPOCH, Node, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.metadata import UNKNOWN_OPERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 NO_LEADER = -1
 #: Bit of `topic_authorized_operations` for AclOperation.WRITE.
 WRITE_OPERATION_BIT = 1 << 4
-#: What a broker answers when it was not asked for rights, or is older than them.
-UNKNOWN_OPERATIONS = -(2**31)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +178,8 @@ def _merge_topic(old: TopicMetadata | None, new: MetadataResponseTopic) -> Topic
 def _merge_partition(
     old: PartitionMetadata | None, new: MetadataResponsePartition
 ) -> PartitionMetadata:
-    if old is not None and NO_LEADER_EPOCH != new.leader_epoch < old.leader_epoch:
+    known_epoch = NO_LEADER_EPOCH if old is None else old.leader_epoch
+    if old is not None and NO_LEADER_EPOCH != new.leader_epoch < known_epoch:
         return old
-    return PartitionMetadata(new.leader_id, new.leader_epoch, new.error_code)
+    # An answer without an epoch (an error, or an old broker) is believed, but resets nothing.
+    return PartitionMetadata(new.leader_id, max(known_epoch, new.leader_epoch), new.error_code)

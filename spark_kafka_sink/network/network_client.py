@@ -23,6 +23,7 @@ from spark_kafka_sink.network.broker_connection import BrokerConnection
 from spark_kafka_sink.network.cluster_connection_states import ClusterConnectionStates
 from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.metadata import Metadata, TopicMetadata
+from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import broker_error, error_name, is_retriable
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
+
+#: The first version of Metadata that tells what a client may do with a topic (KIP-430).
+TOPIC_RIGHTS_VERSION = 8
 
 
 class NetworkClient:
@@ -216,7 +220,8 @@ class NetworkClient:
             request = MetadataRequest(
                 topics=tuple(MetadataRequestTopic(name=topic) for topic in self.metadata.topics),
                 allow_auto_topic_creation=True,
-                include_topic_authorized_operations=self._include_operations,
+                include_topic_authorized_operations=self._include_operations
+                and connection.api_versions.version_for(ApiKey.METADATA) >= TOPIC_RIGHTS_VERSION,
             )
             response = await connection.send(request)
             self.metadata.update(response, self._loop.time())

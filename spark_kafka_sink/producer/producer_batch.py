@@ -66,7 +66,7 @@ class ProducerBatch:
     is_in_flight: bool = False
     last_error: Exception | None = None
     final_state: FinalState | None = None
-    _is_stamped: bool = False
+    _is_stamped: bool = field(default=False, init=False)
 
     @property
     def size_bytes(self) -> int:

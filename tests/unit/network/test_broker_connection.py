@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import asyncio
+import struct
+
+import pytest
+
+from spark_kafka_sink.errors import BrokerError, NetworkError, UnsupportedVersionError
+from spark_kafka_sink.model import Node
+from spark_kafka_sink.network.broker_connection import BrokerConnection
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+)
+from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from spark_kafka_sink.protocol.registry import decode_request_header, encode_response
+from tests.support.scripted_broker import ScriptedBroker
+
+VERSIONS = ApiVersionsResponse(
+    api_keys=(
+        ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=0, max_version=4),
+        ApiVersion(api_key=ApiKey.METADATA, min_version=0, max_version=9),
+    ),
+    finalized_features=(
+        FinalizedFeatureKey(name="transaction.version", max_version_level=2, min_version_level=0),
+    ),
+)
+
+
+def _versions_first(then):
+    """Answer ApiVersions, and leave every other request to `then(correlation_id, version)`."""
+
+    def script(frame: bytes) -> bytes | None:
+        header, _ = decode_request_header(frame)
+        if header.request_api_key == ApiKey.API_VERSIONS:
+            version = header.request_api_version
+            return b"".join(encode_response(header.correlation_id, VERSIONS, version))
+        return then(header.correlation_id, header.request_api_version)
+
+    return script
+
+
+def _metadata(correlation_id: int, version: int) -> bytes:
+    response = MetadataResponse(brokers=(), topics=(), cluster_id=f"answer {correlation_id}")
+    return b"".join(encode_response(correlation_id, response, version))
+
+
+async def _open(node: Node, **settings: float) -> BrokerConnection:
+    given = {"setup_timeout": 5.0, "request_timeout": 5.0, **settings}
+    return await BrokerConnection.open(node, client_id="test", **given)
+
+
+def _ask(script, count: int = 1, **settings: float) -> list:
+    """Open a connection, send requests at once, and give each one's answer or error."""
+
+    async def run() -> list:
+        connection = await _open(broker.node, **settings)
+        futures = [connection.send(MetadataRequest(topics=())) for _ in range(count)]
+        results = await asyncio.gather(*futures, return_exceptions=True)
+        connection.close()
+        await connection.wait_closed()
+        return results
+
+    with ScriptedBroker(script) as broker:
+        return asyncio.run(run())
+
+
+def test_the_highest_common_version_is_used():
+    """A request goes out in the highest version that both sides have."""
+    seen = []
+    _ask(_versions_first(lambda cid, version: (seen.append(version), _metadata(cid, version))[1]))
+    assert [9] == seen
+
+
+def test_answers_come_back_to_the_requests_that_asked():
+    """Several requests sent at once get each its own answer, in order."""
+    answers = _ask(_versions_first(_metadata), count=5)
+    assert [f"answer {n}" for n in range(1, 6)] == [answer.cluster_id for answer in answers]
+
+
+def test_what_the_broker_understands_is_kept():
+    """Versions and finalized features are there once the connection is."""
+
+    async def run() -> None:
+        connection = await _open(broker.node)
+        assert {"transaction.version": 2} == connection.api_versions.finalized_features
+        assert 9 == connection.api_versions.version_for(ApiKey.METADATA)
+        assert 5 == connection.api_versions.version_for(ApiKey.METADATA, at_most=5)
+        with pytest.raises(UnsupportedVersionError, match="does not know the PRODUCE API"):
+            connection.api_versions.version_for(ApiKey.PRODUCE)
+        connection.close()
+        await connection.wait_closed()
+
+    with ScriptedBroker(_versions_first(_metadata)) as broker:
+        asyncio.run(run())
+
+
+def test_a_broker_without_our_version_of_api_versions_is_asked_in_its_own():
+    """An answer in version 0 that lists older versions is followed by a request in those."""
+    asked = []
+
+    def script(frame: bytes) -> bytes:
+        header, _ = decode_request_header(frame)
+        asked.append(header.request_api_version)
+        if header.request_api_version > 2:
+            refusal = ApiVersionsResponse(
+                error_code=ErrorCode.UNSUPPORTED_VERSION,
+                api_keys=(ApiVersion(api_key=18, min_version=0, max_version=2),),
+            )
+            return b"".join(encode_response(header.correlation_id, refusal, 0))
+        return b"".join(encode_response(header.correlation_id, VERSIONS, 2))
+
+    async def run() -> None:
+        connection = await _open(broker.node)
+        connection.close()
+        await connection.wait_closed()
+
+    with ScriptedBroker(script) as broker:
+        asyncio.run(run())
+    assert [4, 2] == asked
+
+
+def test_a_refused_api_versions_request_is_an_error_with_its_code():
+    """A broker that refuses the first request is told by the name of its error."""
+
+    def script(frame: bytes) -> bytes:
+        header, _ = decode_request_header(frame)
+        refusal = ApiVersionsResponse(
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, api_keys=()
+        )
+        return b"".join(encode_response(header.correlation_id, refusal, 4))
+
+    with (
+        ScriptedBroker(script) as broker,
+        pytest.raises(BrokerError, match="CLUSTER_AUTHORIZATION_FAILED"),
+    ):
+        asyncio.run(_open(broker.node))
+
+
+def test_a_connection_that_ends_fails_all_that_is_unanswered():
+    """When the broker hangs up every waiting request gets a retriable error that says so."""
+    errors = _ask(_versions_first(lambda *_: None), count=3)
+    assert [True] * 3 == [isinstance(e, NetworkError) and e.retriable for e in errors]
+    assert [True] * 3 == ["closed the connection" in str(e) or "lost" in str(e) for e in errors]
+
+
+@pytest.mark.parametrize(
+    ("answer", "cause"),
+    [
+        (lambda cid, version: _metadata(cid + 1, version), "an answer to request 2 instead of 1"),
+        (lambda *_: struct.pack(">i", -5), "a frame of -5 bytes"),
+        (lambda *_: struct.pack(">i", 2**31 - 1), "a frame of 2147483647 bytes"),
+        (lambda *_: struct.pack(">ih", 2, 0), "answer cannot be read"),
+        (lambda cid, _: struct.pack(">iii", 8, cid, -1), "METADATA answer"),
+    ],
+    ids=["other request", "negative size", "huge size", "short frame", "broken body"],
+)
+def test_an_answer_that_cannot_be_right_ends_the_connection(answer, cause):
+    """A peer that sends nonsense is told as such, in an error that can be retried elsewhere."""
+    [error] = _ask(_versions_first(answer))
+    assert isinstance(error, NetworkError)
+    assert cause in str(error)
+
+
+def test_an_answer_that_does_not_come_in_time_ends_the_connection():
+    """After request.timeout.ms all requests of the connection fail."""
+    errors = _ask(_versions_first(lambda *_: b""), count=2, request_timeout=0.1)
+    assert [True, True] == ["no answer within 0.1 s" in str(error) for error in errors]
+
+
+def test_a_connection_that_is_not_set_up_in_time_is_an_error():
+    """A peer that accepts and then says nothing costs no more than the set-up time-out."""
+    with (
+        ScriptedBroker(lambda _: b"") as broker,
+        pytest.raises(NetworkError, match=r"no connection within 0\.1 s"),
+    ):
+        asyncio.run(_open(broker.node, setup_timeout=0.1))
+
+
+def test_a_refused_connection_names_the_address():
+    """A port that nobody listens on is told with its address and the system's words."""
+    with ScriptedBroker(lambda _: b"") as broker:
+        node = broker.node
+    with pytest.raises(NetworkError, match=rf"127.0.0.1:{node.port} .*refused"):
+        asyncio.run(_open(node))
+
+
+def test_a_host_that_cannot_be_resolved_is_named():
+    """A name without an address is told with the name."""
+    with pytest.raises(NetworkError, match=r"no-such-host\.invalid"):
+        asyncio.run(_open(Node(1, "no-such-host.invalid", 9092)))
+
+
+def test_a_closed_connection_takes_no_request():
+    """Sending on a closed connection raises the reason for which it was closed."""
+
+    async def run() -> None:
+        connection = await _open(broker.node)
+        connection.close()
+        connection.close()
+        assert connection.is_closed
+        with pytest.raises(NetworkError, match="closed by this client"):
+            connection.send(MetadataRequest(topics=()))
+        await connection.wait_closed()
+
+    with ScriptedBroker(_versions_first(_metadata)) as broker:
+        asyncio.run(run())
+
+
+def test_who_asks_late_is_still_told_why_a_connection_ended():
+    """The function to be told of the end is called at once when it comes too late."""
+    reasons = []
+
+    async def run() -> None:
+        connection = await _open(broker.node)
+        connection.close()
+        connection.set_on_close(reasons.append)
+        await connection.wait_closed()
+
+    with ScriptedBroker(_versions_first(_metadata)) as broker:
+        asyncio.run(run())
+    assert 1 == len(reasons)
