@@ -1,0 +1,78 @@
+"""Settings of the brokers that the tests start, as data.
+
+Each node is broker and controller at once (KRaft, combined mode). Everything that makes a cluster
+wait for the outside world is shortened: a rebalance begins at once, a killed broker is noticed
+after seconds, deleted topics free their disk soon.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Listener(NamedTuple):
+    """Where a node listens, and what address it tells others."""
+
+    name: str
+    bind: str
+    advertised: str
+
+
+def node_properties(
+    *,
+    node_id: int,
+    clients: Listener,
+    brokers: Listener,
+    controller: str,
+    voters: dict[int, str],
+    overrides: dict[str, str],
+) -> dict[str, str]:
+    """Compose the server.properties of one node.
+
+    `brokers` is the listener for the other nodes; it may be the same as `clients`. `controller`
+    is the address to bind, `voters` the address of every controller by node id. `overrides` win.
+    """
+    nodes = len(voters)
+    replicas = {
+        f"{topic}.replication.factor": str(nodes)
+        for topic in ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
+    }
+    listeners = list(dict.fromkeys((clients, brokers)))
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node_id),
+        "controller.quorum.voters": ",".join(f"{i}@{at}" for i, at in voters.items()),
+        "controller.listener.names": "CONTROLLER",
+        "listeners": ",".join(
+            [*(f"{at.name}://{at.bind}" for at in listeners), f"CONTROLLER://{controller}"]
+        ),
+        "advertised.listeners": ",".join(f"{at.name}://{at.advertised}" for at in listeners),
+        "listener.security.protocol.map": ",".join(
+            f"{name}:PLAINTEXT" for name in [*(at.name for at in listeners), "CONTROLLER"]
+        ),
+        "inter.broker.listener.name": brokers.name,
+        **replicas,
+        "default.replication.factor": str(nodes),
+        "min.insync.replicas": str(min(nodes, 2)),
+        "transaction.state.log.min.isr": str(min(nodes, 2)),
+        "share.coordinator.state.topic.min.isr": str(min(nodes, 2)),
+        "offsets.topic.num.partitions": "3",
+        "transaction.state.log.num.partitions": "3",
+        "group.initial.rebalance.delay.ms": "0",
+        "auto.create.topics.enable": "false",
+        "broker.heartbeat.interval.ms": "500",
+        "broker.session.timeout.ms": "6000",
+        "log.segment.delete.delay.ms": "1000",
+        **overrides,
+    }
+
+
+def to_text(properties: dict[str, str]) -> str:
+    """Write properties as a server.properties file."""
+    return "".join(f"{key}={value}\n" for key, value in properties.items())
+
+
+def to_environment(properties: dict[str, str]) -> dict[str, str]:
+    """Write properties as the environment that Kafka's Docker image understands."""
+    letters = str.maketrans({".": "_", "_": "__", "-": "___"})
+    return {f"KAFKA_{key.translate(letters).upper()}": value for key, value in properties.items()}

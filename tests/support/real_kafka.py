@@ -1,0 +1,273 @@
+"""A real Apache Kafka for the tests, by the first way that works.
+
+1. `KAFKA_BOOTSTRAP_SERVERS`: a cluster that is there already. Only for tests that neither stop its
+   brokers nor depend on its settings.
+2. Docker, through testcontainers, where a daemon answers quickly.
+3. Java processes from the jars that Maven fetches.
+
+A way that fails hands on to the next; when none works, KafkaUnavailableError tells why for each.
+Topics are made, and leaders looked up, with confluent-kafka: a client that is not ours.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol, Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.kafka_docker import DockerNodes
+from tests.support.kafka_process import ProcessNodes
+from tests.support.kafka_unavailable import KafkaUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from types import TracebackType
+
+_READY_SECONDS = 120
+_ADMIN_SECONDS = 60
+_POLL_SECONDS = 0.1
+#: What a given cluster's version is called in a test's name.
+GIVEN = "given"
+_API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+
+
+class Broker(Protocol):
+    """A node of a cluster that the tests started."""
+
+    node_id: int
+    address: str
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process runs."""
+
+    def start(self) -> None:
+        """Start it, or start it again; it answers somewhat later."""
+
+    def stop(self) -> None:
+        """Shut it down in an orderly way."""
+
+    def kill(self) -> None:
+        """End it at once, as a crash would."""
+
+    def log_tail(self) -> str:
+        """Give the last lines of its log."""
+
+
+class Nodes(Protocol):
+    """The nodes of a cluster, of whatever kind."""
+
+    @property
+    def nodes(self) -> Sequence[Broker]:
+        """All of them, by ascending id."""
+
+    def close(self) -> None:
+        """End them and remove what they stored."""
+
+
+class KafkaCluster:
+    """A cluster that answers, of one node or more.
+
+    `brokers` is empty where the cluster was given by its address. A context manager: leaving it
+    ends the brokers.
+    """
+
+    def __init__(self, version: str, bootstrap_servers: str, nodes: Nodes | None = None) -> None:
+        """Take nodes that are started, and wait until they serve as one cluster."""
+        self.version = version
+        self.bootstrap_servers = bootstrap_servers
+        self._nodes = nodes
+        self.brokers: Sequence[Broker] = nodes.nodes if nodes else ()
+        #: librdkafka reports every refused connection of a broker that is still starting.
+        self.admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+
+    def __enter__(self) -> Self:
+        """Give the cluster itself."""
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End the brokers."""
+        self.close()
+
+    def close(self) -> None:
+        """End the brokers that were started for this cluster and remove what they stored."""
+        if self._nodes is not None:
+            self._nodes.close()
+
+    def broker(self, node_id: int) -> Broker:
+        """Give the broker of an id."""
+        return next(broker for broker in self.brokers if broker.node_id == node_id)
+
+    def wait_until_ready(self) -> None:
+        """Wait until every broker answers and is in every broker's picture of the cluster.
+
+        Raises KafkaUnavailableError, with the log's end, when one dies or time runs out.
+        """
+        deadline = time.monotonic() + _READY_SECONDS
+        for broker in self.brokers:
+            while not answers(broker.address):
+                if not broker.is_running:
+                    raise KafkaUnavailableError(f"a broker ended:\n{broker.log_tail()}")
+                if time.monotonic() > deadline:
+                    raise KafkaUnavailableError(
+                        f"a broker was not ready in {_READY_SECONDS} s:\n{broker.log_tail()}"
+                    )
+                time.sleep(_POLL_SECONDS)
+        expected = {broker.node_id for broker in self.brokers}
+        wait_until(
+            lambda: expected <= self._known_brokers(),
+            seconds=_READY_SECONDS,
+            what=f"brokers {sorted(expected)} to know each other",
+        )
+
+    def create_topic(
+        self,
+        partitions: int = 1,
+        *,
+        name: str | None = None,
+        replication_factor: int | None = None,
+        config: dict[str, str] | None = None,
+    ) -> str:
+        """Create a topic, under a new name if none is given, and wait for its leaders.
+
+        By default each partition is on up to three brokers.
+        """
+        name = name or f"topic-{uuid.uuid4().hex[:12]}"
+        topic = NewTopic(
+            name,
+            num_partitions=partitions,
+            replication_factor=replication_factor or max(1, min(3, len(self.brokers))),
+            config=config or {},
+        )
+        self.admin.create_topics([topic], request_timeout=_ADMIN_SECONDS)[name].result()
+        wait_until(
+            lambda: len(self._leaders(name)) == partitions,
+            seconds=_ADMIN_SECONDS,
+            what=f"leaders of {name}",
+        )
+        return name
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics; those that do not exist are no error."""
+        names = list(names)
+        if names:
+            for deleted in self.admin.delete_topics(names).values():
+                with suppress(KafkaException):
+                    deleted.result()
+
+    def partition_count(self, topic: str) -> int:
+        """Give the number of partitions of a topic, 0 where it does not exist."""
+        return len(self.admin.list_topics(topic, timeout=_ADMIN_SECONDS).topics[topic].partitions)
+
+    def leader(self, topic: str, partition: int = 0) -> Broker:
+        """Give the broker that leads a partition now."""
+        return self.broker(self._leaders(topic)[partition])
+
+    def wait_until_in_sync(self, topic: str) -> None:
+        """Wait until every replica of a topic has caught up with its leader."""
+
+        def in_sync() -> bool:
+            metadata = self.admin.list_topics(topic, timeout=_ADMIN_SECONDS)
+            partitions = metadata.topics[topic].partitions.values()
+            return all(sorted(p.isrs) == sorted(p.replicas) for p in partitions)
+
+        wait_until(in_sync, seconds=_READY_SECONDS, what=f"replicas of {topic} to catch up")
+
+    def _known_brokers(self) -> set[int]:
+        """Give the brokers that every one of them, asked by itself, knows."""
+        known: list[set[int]] = []
+        for address in self.bootstrap_servers.split(","):
+            admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+            try:
+                known.append(set(admin.list_topics(timeout=5).brokers))
+            except KafkaException:
+                return set()
+        return set.intersection(*known)
+
+    def _leaders(self, topic: str) -> dict[int, int]:
+        metadata = self.admin.list_topics(topic, timeout=_ADMIN_SECONDS).topics[topic]
+        return {i: p.leader for i, p in metadata.partitions.items() if p.leader >= 0}
+
+
+def start_kafka(
+    version: str,
+    *,
+    nodes: int = 1,
+    overrides: dict[str, str] | None = None,
+    java_options: Sequence[str] = ("-Xmx512m",),
+) -> KafkaCluster:
+    """Start a cluster of our own, by Docker or from Maven's files, and wait until it serves.
+
+    `overrides` are server properties on top of the tests' own. Raises KafkaUnavailableError.
+    """
+    reasons = []
+    for way in (DockerNodes, ProcessNodes):
+        started: Nodes | None = None
+        try:
+            started = way(
+                version, nodes, overrides=overrides or {}, java_options=list(java_options)
+            )
+            for node in started.nodes:
+                node.start()
+            addresses = ",".join(node.address for node in started.nodes)
+            cluster = KafkaCluster(version, addresses, started)
+            cluster.wait_until_ready()
+        except BaseException as error:
+            if started is not None:
+                started.close()
+            if not isinstance(error, KafkaUnavailableError):
+                raise
+            reasons.append(str(error))
+        else:
+            return cluster
+    raise KafkaUnavailableError(f"no Apache Kafka {version}: " + "; ".join(reasons))
+
+
+def given_kafka() -> KafkaCluster | None:
+    """Give the cluster that KAFKA_BOOTSTRAP_SERVERS names, if it does.
+
+    Raises KafkaUnavailableError where nothing answers there.
+    """
+    servers = os.environ.get("KAFKA_BOOTSTRAP_SERVERS")
+    if not servers:
+        return None
+    cluster = KafkaCluster(GIVEN, servers)
+    try:
+        cluster.admin.list_topics(timeout=_ADMIN_SECONDS)
+    except KafkaException as error:
+        raise KafkaUnavailableError(f"KAFKA_BOOTSTRAP_SERVERS={servers}: {error}") from error
+    return cluster
+
+
+def answers(address: str) -> bool:
+    """Ask an address for ApiVersions (v0) and tell whether a broker answers without error."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=2) as connection:
+            connection.sendall(_API_VERSIONS_V0)
+            with connection.makefile("rb") as reader:
+                answer = reader.read(10)
+    except OSError:
+        return False
+    return len(answer) == 10 and struct.unpack(">iih", answer)[2] == 0
+
+
+def wait_until(condition: Callable[[], bool], *, seconds: float, what: str) -> None:
+    """Poll until a condition holds; raises TimeoutError saying what was waited for."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {seconds} s in vain for {what}")
+        time.sleep(_POLL_SECONDS)
