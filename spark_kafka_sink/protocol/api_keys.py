@@ -9,17 +9,19 @@ header before it can refuse it. Keys and versions are those of Apache Kafka 4.3
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Self
 
 #: An API without flexible versions.
 _NEVER = 32767
 
 
 class ApiKey(IntEnum):
-    """Every API of Kafka's, under its own name; `flexible_from` is its first flexible version."""
+    """Every API of Kafka's, under its own name."""
 
+    #: The API's first flexible version.
     flexible_from: int
 
-    def __new__(cls, key: int, flexible_from: int) -> ApiKey:
+    def __new__(cls, key: int, flexible_from: int = _NEVER) -> Self:
         """Let the number be the value, and keep the version beside it."""
         member = int.__new__(cls, key)
         member._value_ = key

@@ -9,10 +9,14 @@ connection cannot be read any further: every later call refuses too.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from spark_kafka_sink.errors import DecodeError
-from spark_kafka_sink.protocol.primitives import Buffer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spark_kafka_sink.protocol.primitives import Buffer
 
 _SIZE = struct.Struct(">i")
 

@@ -34,7 +34,11 @@ _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _FLOAT64 = struct.Struct(">d")
 _UUID_BYTES = 16
-#: An unsigned varint is at most 32 bits in groups of seven, the last of which has four.
+_MAX_UINT32 = 2**32 - 1
+#: A varint's groups: seven bits, and one that says whether more follow.
+_GROUP_BITS = 0x7F
+_MORE = 0x80
+#: 32 bits are five groups, the last of which has four bits.
 _LAST_VARINT_SHIFT = 28
 _LAST_VARINT_MAX = 0x0F
 
@@ -95,11 +99,11 @@ class Writer:
 
     def write_unsigned_varint(self, value: int) -> None:
         """Write seven bits per byte, the lowest first; the high bit says that more follow."""
-        if not 0 <= value <= 0xFFFF_FFFF:
+        if not 0 <= value <= _MAX_UINT32:
             raise ValueError(f"{value} is no unsigned 32-bit number")
         tail = self._tail
-        while value > 0x7F:
-            tail.append((value & 0x7F) | 0x80)
+        while value > _GROUP_BITS:
+            tail.append((value & _GROUP_BITS) | _MORE)
             value >>= 7
         tail.append(value)
 
@@ -124,6 +128,11 @@ class Reader:
     def remaining(self) -> int:
         """Bytes not yet read."""
         return self.end - self.position
+
+    def expect_end(self, what: str) -> None:
+        """Raise DecodeError when `what` has been read and bytes are left over."""
+        if self.position != self.end:
+            raise DecodeError(f"{self.remaining} bytes too many after {what}")
 
     def read_view(self, length: int) -> memoryview:
         """Read bytes as a slice of the buffer."""
@@ -186,8 +195,8 @@ class Reader:
             position += 1
             if shift == _LAST_VARINT_SHIFT and byte > _LAST_VARINT_MAX:
                 raise DecodeError(f"a varint at {self.position} has more than 32 bits")
-            value |= (byte & 0x7F) << shift
-            if byte <= 0x7F:
+            value |= (byte & _GROUP_BITS) << shift
+            if byte < _MORE:
                 self.position = position
                 return value
             shift += 7

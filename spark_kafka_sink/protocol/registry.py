@@ -19,44 +19,48 @@ from spark_kafka_sink.protocol.headers import (
     response_header_version,
 )
 from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from spark_kafka_sink.protocol.messages.create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from spark_kafka_sink.protocol.messages.fetch import FetchRequest, FetchResponse
+from spark_kafka_sink.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from spark_kafka_sink.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from spark_kafka_sink.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from spark_kafka_sink.protocol.messages.produce import ProduceRequest, ProduceResponse
 from spark_kafka_sink.protocol.primitives import Buffer, Reader, Writer
-from spark_kafka_sink.protocol.schema import (
-    ApiMessage,
-    decode,
-    read_message,
-    write_message,
-)
+from spark_kafka_sink.protocol.schema import ApiMessage, decode, read_message, write_message
 
-_REQUESTS: tuple[type[ApiMessage], ...] = (
-    ApiVersionsRequest,
-    InitProducerIdRequest,
-    MetadataRequest,
-    ProduceRequest,
+#: Every API that this package speaks.
+MESSAGES: tuple[tuple[type[ApiMessage], type[ApiMessage]], ...] = (
+    (ProduceRequest, ProduceResponse),
+    (FetchRequest, FetchResponse),
+    (ListOffsetsRequest, ListOffsetsResponse),
+    (MetadataRequest, MetadataResponse),
+    (FindCoordinatorRequest, FindCoordinatorResponse),
+    (ApiVersionsRequest, ApiVersionsResponse),
+    (CreateTopicsRequest, CreateTopicsResponse),
+    (InitProducerIdRequest, InitProducerIdResponse),
 )
-_RESPONSES: tuple[type[ApiMessage], ...] = (
-    ApiVersionsResponse,
-    InitProducerIdResponse,
-    MetadataResponse,
-    ProduceResponse,
-)
-_REQUEST_BY_KEY = {cls.api_key: cls for cls in _REQUESTS}
-_RESPONSE_BY_KEY = {cls.api_key: cls for cls in _RESPONSES}
+_REQUESTS = {request.api_key: request for request, _ in MESSAGES}
+_RESPONSES = {response.api_key: response for _, response in MESSAGES}
 
 
 def request_class(api_key: ApiKey) -> type[ApiMessage]:
     """Find an API's request; UnsupportedVersionError if this package does not declare it."""
-    return _find(_REQUEST_BY_KEY, api_key)
+    return _find(_REQUESTS, api_key)
 
 
 def response_class(api_key: ApiKey) -> type[ApiMessage]:
     """Find an API's response; UnsupportedVersionError if this package does not declare it."""
-    return _find(_RESPONSE_BY_KEY, api_key)
+    return _find(_RESPONSES, api_key)
 
 
 def _find(classes: dict[ApiKey, type[ApiMessage]], api_key: ApiKey) -> type[ApiMessage]:

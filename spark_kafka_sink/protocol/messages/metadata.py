@@ -8,7 +8,7 @@ flexible.
 
 from __future__ import annotations
 
-from uuid import UUID as Uuid
+from typing import TYPE_CHECKING
 
 from spark_kafka_sink.model import NO_LEADER_EPOCH
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -26,6 +26,9 @@ from spark_kafka_sink.protocol.schema import (
     message,
 )
 
+if TYPE_CHECKING:
+    import uuid
+
 #: No authorized operations were asked for, or none can be told.
 UNKNOWN_OPERATIONS = -(2**31)
 
@@ -34,7 +37,7 @@ UNKNOWN_OPERATIONS = -(2**31)
 class MetadataRequestTopic:
     """A topic, by name or (from version 12 on) by id."""
 
-    topic_id: Uuid = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
+    topic_id: uuid.UUID = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
     name: str | None = field(STRING, nullable="10+")
 
 
@@ -87,7 +90,7 @@ class MetadataResponseTopic:
     error_code: int = field(INT16, default=0)
     #: None for an id that no topic has.
     name: str | None = field(STRING, nullable="12+")
-    topic_id: Uuid = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
+    topic_id: uuid.UUID = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
     is_internal: bool = field(BOOL, versions="1+", ignorable=True, default=False)
     partitions: tuple[MetadataResponsePartition, ...] = field(array(MetadataResponsePartition))
     #: One bit per operation, as numbered by org.apache.kafka.common.acl.AclOperation.

@@ -1,0 +1,293 @@
+"""From declarations to functions: how each type looks on the wire, in one version of a message.
+
+`struct_codec` makes one writing and one reading function for each (class, version), once; encoding
+and decoding then run straight through them and decide nothing that the version has decided.
+Nothing recurses by what the bytes say: nesting is as deep as the declarations are. A count is
+checked against the bytes that are left before anything is read for it. Unknown tagged fields
+are skipped; a tag out of order is an error, as in Kafka.
+
+Sources: KIP-482; org.apache.kafka.common.protocol.types.TaggedFields, CompactArrayOf.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import MISSING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from spark_kafka_sink.errors import DecodeError, UnsupportedVersionError
+from spark_kafka_sink.protocol.field_types import (
+    Array,
+    DeclaredField,
+    FieldType,
+    RecordsType,
+    Scalar,
+    String,
+    Struct,
+    declared_fields,
+)
+from spark_kafka_sink.protocol.primitives import MAX_STRING_BYTES, Reader, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from spark_kafka_sink.protocol.field_types import Records
+
+
+class Codec(NamedTuple):
+    """A type's two directions, in one version of one message."""
+
+    write: Callable[[Writer, Any], None]
+    read: Callable[[Reader], Any]
+    #: The fewest bytes that a value takes: bounds how many can follow a count.
+    min_size: int
+
+
+class _LengthForm(NamedTuple):
+    """How a length, or null as -1, is written in front of a value."""
+
+    write: Callable[[Writer, int], None]
+    read: Callable[[Reader], int]
+    size: int
+
+
+_INT16_LENGTH = _LengthForm(Writer.write_int16, Reader.read_int16, 2)
+_INT32_LENGTH = _LengthForm(Writer.write_int32, Reader.read_int32, 4)
+_COMPACT_LENGTH = _LengthForm(Writer.write_compact_length, Reader.read_compact_length, 1)
+
+
+class _NullError(Exception):
+    """Null was given where this version has no way to say it; the field's codec knows the name."""
+
+
+def _type_codec(type_: FieldType, version: int, *, flexible: bool, nullable: bool) -> Codec:
+    """Choose the form of a type that a version uses."""
+    long_form = _COMPACT_LENGTH if flexible else _INT32_LENGTH
+    match type_:
+        case Scalar(write, read, size):
+            return Codec(write, read, size)
+        case Struct(message_class):
+            return struct_codec(message_class, version, flexible=flexible)
+        case String(compact):
+            form = _COMPACT_LENGTH if flexible and compact else _INT16_LENGTH
+            return _sized_codec(form, nullable, _write_text, Reader.read_text)
+        case RecordsType():
+            return _sized_codec(long_form, nullable, _write_records, Reader.read_view)
+        case Array(element_type):
+            element = _type_codec(element_type, version, flexible=flexible, nullable=False)
+            return _sized_codec(long_form, nullable, *_array_functions(element))
+
+
+def _sized_codec(
+    length_form: _LengthForm,
+    nullable: bool,  # noqa: FBT001 - a step of `_type_codec`, which takes it by keyword
+    write: Callable[[Writer, Any, Callable[[Writer, int], None]], None],
+    read: Callable[[Reader, int], Any],
+) -> Codec:
+    """Build the codec of a type that has its length in front.
+
+    `write` writes the length too: only it knows it. `read` is given one that is not negative.
+    """
+    write_length, read_length, length_size = length_form
+
+    def write_value(writer: Writer, value: Any) -> None:
+        if value is not None:
+            write(writer, value, write_length)
+        elif nullable:
+            write_length(writer, -1)
+        else:
+            raise _NullError
+
+    def read_value(reader: Reader) -> Any:
+        length = read_length(reader)
+        if length >= 0:
+            return read(reader, length)
+        if nullable and length == -1:
+            return None
+        raise DecodeError(f"length {length} before byte {reader.position}")
+
+    return Codec(write_value, read_value, length_size)
+
+
+def _write_text(writer: Writer, text: str, write_length: Callable[[Writer, int], None]) -> None:
+    encoded = text.encode()
+    if len(encoded) > MAX_STRING_BYTES:
+        raise ValueError(f"a string of {len(encoded)} bytes; Kafka's limit is {MAX_STRING_BYTES}")
+    write_length(writer, len(encoded))
+    writer.write_bytes(encoded)
+
+
+def _write_records(
+    writer: Writer, records: Records, write_length: Callable[[Writer, int], None]
+) -> None:
+    buffers = records if isinstance(records, list | tuple) else (records,)
+    write_length(writer, sum(memoryview(buffer).nbytes for buffer in buffers))
+    for buffer in buffers:
+        writer.append(buffer)
+
+
+def _array_functions(
+    element: Codec,
+) -> tuple[
+    Callable[[Writer, Any, Callable[[Writer, int], None]], None],
+    Callable[[Reader, int], tuple[Any, ...]],
+]:
+    write_element, read_element, element_size = element
+
+    def write(
+        writer: Writer, values: Sequence[Any], write_length: Callable[[Writer, int], None]
+    ) -> None:
+        write_length(writer, len(values))
+        for value in values:
+            write_element(writer, value)
+
+    def read(reader: Reader, count: int) -> tuple[Any, ...]:
+        if count * element_size > reader.remaining:
+            raise DecodeError(
+                f"an array before byte {reader.position} claims {count} elements, "
+                f"{reader.remaining} bytes are left"
+            )
+        return tuple([read_element(reader) for _ in range(count)])
+
+    return write, read
+
+
+#: What was compiled so far, by class, version and flexibility.
+_COMPILED: dict[tuple[type, int, bool], Codec] = {}
+
+
+def struct_codec(message_class: type, version: int, *, flexible: bool) -> Codec:
+    """Give the codec of a message class in one version of the request or response it is part of.
+
+    Raises TypeError when the declaration contradicts itself.
+    """
+    key = (message_class, version, flexible)
+    codec = _COMPILED.get(key)
+    if codec is None:
+        codec = _COMPILED[key] = _compile(message_class, version, flexible=flexible)
+    return codec
+
+
+def _compile(message_class: type, version: int, *, flexible: bool) -> Codec:
+    fields = declared_fields(message_class)
+    name = message_class.__name__
+    present = [it for it in fields if version in it.spec.versions]
+    absent = [it for it in fields if version not in it.spec.versions]
+    plain = [it for it in present if it.spec.tag is None]
+    tagged = {it.spec.tag: it for it in present if it.spec.tag is not None}
+    for it in (*absent, *tagged.values()):
+        if it.default is MISSING:
+            raise TypeError(f"{name}.{it.name} needs a default: it may be absent")
+    if tagged and not flexible:
+        raise TypeError(f"{name} version {version} cannot have tagged fields")
+
+    codecs = {it.name: _field_codec(name, it, version, flexible=flexible) for it in plain}
+    tags = _TaggedFields(name, tagged, version) if flexible else None
+    return Codec(
+        _compile_write(f"{name} version {version}", codecs, tags, absent),
+        _compile_read(message_class, codecs, tags),
+        sum(codec.min_size for codec in codecs.values()) + (1 if flexible else 0),
+    )
+
+
+def _field_codec(
+    message_name: str, declared: DeclaredField, version: int, *, flexible: bool
+) -> Codec:
+    """Build a field's codec, and let its errors say which field it is."""
+    spec = declared.spec
+    nullable = spec.nullable is not None and version in spec.nullable
+    codec = _type_codec(spec.type, version, flexible=flexible, nullable=nullable)
+
+    def write(writer: Writer, value: Any) -> None:
+        try:
+            codec.write(writer, value)
+        except _NullError:
+            raise UnsupportedVersionError(
+                f"{message_name} version {version} cannot have {declared.name} null"
+            ) from None
+        except (ValueError, struct.error) as error:
+            raise ValueError(f"{message_name}.{declared.name}: {error}") from error
+
+    return codec._replace(write=write)
+
+
+def _compile_write(
+    what: str,
+    codecs: dict[str, Codec],
+    tags: _TaggedFields | None,
+    absent: list[DeclaredField],
+) -> Callable[[Writer, Any], None]:
+    writers = [(attrgetter(name), codec.write) for name, codec in codecs.items()]
+    refused = [(it.name, attrgetter(it.name), it.default) for it in absent if not it.spec.ignorable]
+
+    def write(writer: Writer, value: Any) -> None:
+        for name, get, default in refused:
+            if get(value) != default:
+                raise UnsupportedVersionError(f"{what} has no {name}, which is {get(value)!r}")
+        for get, write_field in writers:
+            write_field(writer, get(value))
+        if tags is not None:
+            tags.write(writer, value)
+
+    return write
+
+
+def _compile_read(
+    message_class: type, codecs: dict[str, Codec], tags: _TaggedFields | None
+) -> Callable[[Reader], Any]:
+    readers = [(name, codec.read) for name, codec in codecs.items()]
+
+    def read(reader: Reader) -> Any:
+        # What is not read keeps its default.
+        values = {name: read_field(reader) for name, read_field in readers}
+        if tags is not None:
+            tags.read(reader, values)
+        return message_class(**values)
+
+    return read
+
+
+class _TaggedFields:
+    """The end of every flexible struct: optional fields by number."""
+
+    __slots__ = ("_readers", "_writers")
+
+    def __init__(self, message_name: str, tagged: dict[int, DeclaredField], version: int) -> None:
+        self._readers: dict[int, tuple[str, Callable[[Reader], Any]]] = {}
+        self._writers: list[tuple[int, Callable[[Any], Any], Any, Callable[[Writer, Any], None]]]
+        self._writers = []
+        for tag, declared in sorted(tagged.items()):
+            codec = _field_codec(message_name, declared, version, flexible=True)
+            self._readers[tag] = (declared.name, codec.read)
+            self._writers.append((tag, attrgetter(declared.name), declared.default, codec.write))
+
+    def write(self, writer: Writer, value: Any) -> None:
+        """Write those that differ from their default, by ascending tag."""
+        present = [
+            (tag, field_value, write_field)
+            for tag, get, default, write_field in self._writers
+            if (field_value := get(value)) != default
+        ]
+        writer.write_unsigned_varint(len(present))
+        for tag, field_value, write_field in present:
+            content = Writer()
+            write_field(content, field_value)
+            encoded = b"".join(content.finish())
+            writer.write_unsigned_varint(tag)
+            writer.write_unsigned_varint(len(encoded))
+            writer.write_bytes(encoded)
+
+    def read(self, reader: Reader, values: dict[str, Any]) -> None:
+        """Read the known ones into `values`; skip the others."""
+        previous = -1
+        for _ in range(reader.read_unsigned_varint()):
+            tag = reader.read_unsigned_varint()
+            if tag <= previous:
+                raise DecodeError(f"tag {tag} after tag {previous}")
+            previous = tag
+            content = Reader(reader.read_view(reader.read_unsigned_varint()))
+            if tag in self._readers:
+                name, read_field = self._readers[tag]
+                values[name] = read_field(content)
+                content.expect_end(f"tagged field {name}")

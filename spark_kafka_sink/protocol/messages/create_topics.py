@@ -1,0 +1,114 @@
+"""CreateTopics: new topics, with partitions, replicas and settings.
+
+4 lets the broker choose the number of partitions and replicas (KIP-464), 5 is flexible and tells
+the settings chosen (KIP-525), 6 may be throttled (KIP-599), 7 tells the topic's id.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.primitives import ZERO_UUID
+from spark_kafka_sink.protocol.schema import (
+    BOOL,
+    INT8,
+    INT16,
+    INT32,
+    STRING,
+    UUID,
+    ApiMessage,
+    VersionRange,
+    array,
+    field,
+    message,
+)
+
+if TYPE_CHECKING:
+    import uuid
+
+
+@message
+class CreatableReplicaAssignment:
+    """The brokers of one partition, the preferred leader first."""
+
+    partition_index: int = field(INT32)
+    broker_ids: tuple[int, ...] = field(array(INT32))
+
+
+@message
+class CreatableTopicConfig:
+    """A setting of the topic."""
+
+    name: str = field(STRING)
+    value: str | None = field(STRING, nullable="0+")
+
+
+@message
+class CreatableTopic:
+    """A topic to create."""
+
+    name: str = field(STRING)
+    #: -1: the broker's default, or as many as are assigned.
+    num_partitions: int = field(INT32)
+    #: -1: the broker's default, or as assigned.
+    replication_factor: int = field(INT16)
+    assignments: tuple[CreatableReplicaAssignment, ...] = field(
+        array(CreatableReplicaAssignment), default=()
+    )
+    configs: tuple[CreatableTopicConfig, ...] = field(array(CreatableTopicConfig), default=())
+
+
+@message
+class CreateTopicsRequest(ApiMessage):
+    """Asks for topics."""
+
+    api_key = ApiKey.CREATE_TOPICS
+    versions = VersionRange(2, 7)
+
+    topics: tuple[CreatableTopic, ...] = field(array(CreatableTopic))
+    timeout_ms: int = field(INT32, default=60_000)
+    #: Check only, create nothing.
+    validate_only: bool = field(BOOL, versions="1+", default=False)
+
+
+@message
+class CreatableTopicConfigs:
+    """A setting that the topic was created with."""
+
+    name: str = field(STRING, versions="5+")
+    value: str | None = field(STRING, versions="5+", nullable="5+")
+    read_only: bool = field(BOOL, versions="5+")
+    #: As numbered by org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource.
+    config_source: int = field(INT8, versions="5+", ignorable=True, default=-1)
+    is_sensitive: bool = field(BOOL, versions="5+")
+
+
+@message
+class CreatableTopicResult:
+    """What became of one topic."""
+
+    name: str = field(STRING)
+    topic_id: uuid.UUID = field(UUID, versions="7+", ignorable=True, default=ZERO_UUID)
+    error_code: int = field(INT16, default=0)
+    error_message: str | None = field(
+        STRING, versions="1+", nullable="0+", ignorable=True, default=None
+    )
+    #: Why `configs` is None.
+    topic_config_error_code: int = field(INT16, versions="5+", tag=0, ignorable=True, default=0)
+    num_partitions: int = field(INT32, versions="5+", ignorable=True, default=-1)
+    replication_factor: int = field(INT16, versions="5+", ignorable=True, default=-1)
+    configs: tuple[CreatableTopicConfigs, ...] | None = field(
+        array(CreatableTopicConfigs), versions="5+", nullable="5+", ignorable=True, default=()
+    )
+
+
+@message
+class CreateTopicsResponse(ApiMessage):
+    """One result per topic."""
+
+    api_key = ApiKey.CREATE_TOPICS
+    versions = VersionRange(2, 7)
+
+    throttle_time_ms: int = field(INT32, versions="2+", ignorable=True, default=0)
+    topics: tuple[CreatableTopicResult, ...] = field(array(CreatableTopicResult))

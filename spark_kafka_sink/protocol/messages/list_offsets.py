@@ -1,0 +1,95 @@
+"""ListOffsets: the offset that belongs to a timestamp, or the first or next one of a partition.
+
+2 adds the isolation level, 4 leader epochs (KIP-320), 6 is flexible, 7 finds the record with the
+highest timestamp (KIP-734), 8 and 9 know tiered storage (KIP-405, KIP-1005), 10 has a time-out
+(KIP-1075).
+"""
+
+from __future__ import annotations
+
+from spark_kafka_sink.model import NO_LEADER_EPOCH, UNKNOWN_OFFSET
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.schema import (
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    ApiMessage,
+    VersionRange,
+    array,
+    field,
+    message,
+)
+
+#: The next offset of the partition, instead of a timestamp.
+LATEST_TIMESTAMP = -1
+#: The first offset of the partition, instead of a timestamp.
+EARLIEST_TIMESTAMP = -2
+#: The record with the highest timestamp; from version 7 on.
+MAX_TIMESTAMP = -3
+
+
+@message
+class ListOffsetsPartition:
+    """What is asked of one partition."""
+
+    partition_index: int = field(INT32)
+    current_leader_epoch: int = field(INT32, versions="4+", ignorable=True, default=NO_LEADER_EPOCH)
+    #: Milliseconds since 1970, or one of the constants above.
+    timestamp: int = field(INT64)
+
+
+@message
+class ListOffsetsTopic:
+    """A topic's partitions."""
+
+    name: str = field(STRING)
+    partitions: tuple[ListOffsetsPartition, ...] = field(array(ListOffsetsPartition))
+
+
+@message
+class ListOffsetsRequest(ApiMessage):
+    """Asks the leader of some partitions."""
+
+    api_key = ApiKey.LIST_OFFSETS
+    versions = VersionRange(1, 10)
+
+    #: A follower's broker id; -1 for a client.
+    replica_id: int = field(INT32, default=-1)
+    #: 0: up to the high watermark. 1: up to the last stable offset.
+    isolation_level: int = field(INT8, versions="2+", default=0)
+    topics: tuple[ListOffsetsTopic, ...] = field(array(ListOffsetsTopic))
+    timeout_ms: int = field(INT32, versions="10+", ignorable=True, default=0)
+
+
+@message
+class ListOffsetsPartitionResponse:
+    """What was found in one partition; -1 where nothing was."""
+
+    partition_index: int = field(INT32)
+    error_code: int = field(INT16, default=0)
+    timestamp: int = field(INT64, versions="1+", default=-1)
+    offset: int = field(INT64, versions="1+", default=UNKNOWN_OFFSET)
+    leader_epoch: int = field(INT32, versions="4+", default=NO_LEADER_EPOCH)
+
+
+@message
+class ListOffsetsTopicResponse:
+    """A topic's partitions."""
+
+    name: str = field(STRING)
+    partitions: tuple[ListOffsetsPartitionResponse, ...] = field(
+        array(ListOffsetsPartitionResponse)
+    )
+
+
+@message
+class ListOffsetsResponse(ApiMessage):
+    """One answer per partition."""
+
+    api_key = ApiKey.LIST_OFFSETS
+    versions = VersionRange(1, 10)
+
+    throttle_time_ms: int = field(INT32, versions="2+", ignorable=True, default=0)
+    topics: tuple[ListOffsetsTopicResponse, ...] = field(array(ListOffsetsTopicResponse))
