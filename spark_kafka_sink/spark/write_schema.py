@@ -1,0 +1,124 @@
+"""Which columns make a record, and of what types they must be: checked once, on the driver.
+
+Names, types and precedence are those of Spark's own Kafka sink (`KafkaWriter`): names are compared
+with their case, the `topic` option goes before a `topic` column (which is then not looked at), and
+other columns are ignored. Beyond it, a `timestamp` column of type TIMESTAMP or TIMESTAMP_NTZ is the
+record's time; and where Spark takes the first of several columns of one name, they are refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    CharType,
+    IntegerType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VarcharType,
+)
+
+from spark_kafka_sink.errors import SchemaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql.types import DataType
+
+TEXT: Final = (StringType, CharType, VarcharType)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSchema:
+    """The columns of a DataFrame, sorted by what is done with them."""
+
+    #: The topic of all rows; None when the `topic` column names each row's.
+    topic: str | None
+    used: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+
+def _is_text(kind: DataType) -> bool:
+    return isinstance(kind, TEXT)
+
+
+def _is_bytes(kind: DataType) -> bool:
+    return isinstance(kind, (*TEXT, BinaryType))
+
+
+def _is_partition(kind: DataType) -> bool:
+    return isinstance(kind, IntegerType)
+
+
+def _is_timestamp(kind: DataType) -> bool:
+    return isinstance(kind, TimestampType | TimestampNTZType)
+
+
+def _is_headers(kind: DataType) -> bool:
+    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
+        return False
+    fields = kind.elementType.fields
+    return (
+        [field.name for field in fields] == ["key", "value"]
+        and _is_text(fields[0].dataType)
+        and isinstance(fields[1].dataType, BinaryType)
+    )
+
+
+#: Column -> whether a type fits, what it must be, and how to get there.
+_COLUMNS: Final[dict[str, tuple[Callable[[DataType], bool], str, str]]] = {
+    "key": (_is_bytes, "string or binary", "cast it, or encode it by to_json or to_avro"),
+    "value": (_is_bytes, "string or binary", "cast it, or encode it by to_json or to_avro"),
+    "topic": (_is_text, "string", "cast it, or set the option 'topic'"),
+    "partition": (_is_partition, "int", "cast it, or drop it to let the producer choose"),
+    "headers": (
+        _is_headers,
+        "array<struct<key:string,value:binary>>",
+        "build it by array(struct(lit('name') as key, encode('text', 'utf-8') as value))",
+    ),
+    "timestamp": (_is_timestamp, "timestamp or timestamp_ntz", "cast it, rename it or drop it"),
+}
+
+
+def write_schema(schema: StructType, topic: str | None) -> WriteSchema:
+    """Check a DataFrame's columns; `topic` is the option, None where it was not given.
+
+    Raises SchemaError that names everything that is wrong.
+    """
+    looked_at = [name for name in _COLUMNS if not (name == "topic" and topic is not None)]
+    problems = [
+        problem for name in looked_at if (problem := _problem(schema, name, topic)) is not None
+    ]
+    if problems:
+        raise SchemaError("; ".join(problems))
+    used = tuple(name for name in schema.names if name in looked_at)
+    return WriteSchema(topic, used, tuple(name for name in schema.names if name not in used))
+
+
+def _problem(schema: StructType, name: str, topic: str | None) -> str | None:
+    found = [field.dataType for field in schema.fields if field.name == name]
+    if len(found) > 1:
+        return f"{len(found)} columns are named {name!r}: keep one of them"
+    if found:
+        fits, wanted, advice = _COLUMNS[name]
+        if fits(found[0]):
+            return None
+        return f"column {name!r} is {found[0].simpleString()}, and must be {wanted}: {advice}"
+    if name == "value":
+        return f"there is no column 'value'{_other_case(schema, name)}"
+    if name == "topic" and topic is None:
+        return (
+            f"there is no topic: set the option 'topic' or add a column{_other_case(schema, name)}"
+        )
+    return None
+
+
+def _other_case(schema: StructType, name: str) -> str:
+    """Point at a column whose name is right but for its case."""
+    similar = [known for known in schema.names if known.lower() == name]
+    return f" (there is {similar[0]!r}, but names are compared with their case)" if similar else ""
