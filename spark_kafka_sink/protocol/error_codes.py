@@ -52,11 +52,7 @@ class ErrorCode(IntEnum):
     INVALID_FETCH_SIZE = 4, _FINAL, "the fetch size is out of range"
     LEADER_NOT_AVAILABLE = 5, _METADATA, "the partition has no leader at the moment"
     NOT_LEADER_OR_FOLLOWER = 6, _METADATA, "the broker does not lead the partition any more"
-    REQUEST_TIMED_OUT = (
-        7,
-        _RETRIABLE,
-        "the broker could not finish the request in the time it was given",
-    )
+    REQUEST_TIMED_OUT = 7, _RETRIABLE, "the broker did not finish in the time it was given"
     BROKER_NOT_AVAILABLE = 8, _FINAL, "the broker is not available"
     REPLICA_NOT_AVAILABLE = 9, _METADATA, "the broker's replica cannot be used at the moment"
     MESSAGE_TOO_LARGE = 10, _FINAL, "a batch is above max.message.bytes of the topic"
@@ -68,11 +64,7 @@ class ErrorCode(IntEnum):
     NOT_COORDINATOR = 16, _RETRIABLE, "the broker is not the coordinator any more"
     INVALID_TOPIC_EXCEPTION = 17, _FINAL, "the topic's name is invalid, or reserved"
     RECORD_LIST_TOO_LARGE = 18, _FINAL, "a batch is larger than a segment (segment.bytes)"
-    NOT_ENOUGH_REPLICAS = (
-        19,
-        _RETRIABLE,
-        "too few replicas in sync (min.insync.replicas); not written",
-    )
+    NOT_ENOUGH_REPLICAS = 19, _RETRIABLE, "not written: too few in-sync replicas"
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20, _RETRIABLE, "written, but to too few in-sync replicas"
     INVALID_REQUIRED_ACKS = 21, _FINAL, "acks must be 0, 1 or all"
     ILLEGAL_GENERATION = 22, _FINAL, "the group has moved on to another generation"
@@ -85,11 +77,7 @@ class ErrorCode(IntEnum):
     TOPIC_AUTHORIZATION_FAILED = 29, _FINAL, "this user has no right to do that with the topic"
     GROUP_AUTHORIZATION_FAILED = 30, _FINAL, "this user has no right to the group"
     CLUSTER_AUTHORIZATION_FAILED = 31, _FINAL, "this user has no right to do that with the cluster"
-    INVALID_TIMESTAMP = (
-        32,
-        _FINAL,
-        "a timestamp is further from the broker's clock than the topic allows",
-    )
+    INVALID_TIMESTAMP = 32, _FINAL, "a timestamp is too far from the broker's clock"
     UNSUPPORTED_SASL_MECHANISM = 33, _FINAL, "the broker does not offer this SASL mechanism"
     ILLEGAL_SASL_STATE = 34, _FINAL, "the request does not fit the authentication's state"
     UNSUPPORTED_VERSION = 35, _FINAL, "the broker does not have this version of the API"
@@ -104,11 +92,7 @@ class ErrorCode(IntEnum):
     POLICY_VIOLATION = 44, _FINAL, "a policy of the cluster forbids it"
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45, _FINAL, "a batch does not follow the one before"
     DUPLICATE_SEQUENCE_NUMBER = 46, _FINAL, "a batch of this number was written before"
-    INVALID_PRODUCER_EPOCH = (
-        47,
-        _FINAL,
-        "the producer's epoch is older than one the broker has seen",
-    )
+    INVALID_PRODUCER_EPOCH = 47, _FINAL, "the producer's epoch is out of date"
     INVALID_TXN_STATE = 48, _FINAL, "the transaction is in a state that does not allow it"
     INVALID_PRODUCER_ID_MAPPING = 49, _FINAL, "producer id and transactional id do not match"
     INVALID_TRANSACTION_TIMEOUT = 50, _FINAL, "it is above transaction.max.timeout.ms"
