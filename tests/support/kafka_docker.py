@@ -7,6 +7,8 @@ testcontainers removes the containers when the test run dies.
 
 from __future__ import annotations
 
+import gc
+import warnings
 from contextlib import closing
 from functools import cache
 
@@ -30,6 +32,15 @@ _BROKERS_PORT = 19092
 @cache
 def check_docker() -> str | None:
     """Say why Docker cannot be used, or None; asked once, for a few seconds at most."""
+    with warnings.catch_warnings():
+        # Where nobody answers, the client leaves its socket to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        reason = _ping()
+        gc.collect()
+    return reason
+
+
+def _ping() -> str | None:
     try:
         with closing(docker.from_env(timeout=_DAEMON_SECONDS)) as client:
             client.ping()

@@ -1,0 +1,167 @@
+"""Fixtures of all tests: real Kafka clusters and the Spark session, each started when first used.
+
+A test that asks for one of them carries the marker `kafka` or `spark` without saying so. Where no
+real Kafka can be had, its tests skip with the reason; under CI they fail instead, because a suite
+that never met Kafka proves nothing about it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+
+from tests.support.kafka_files import KAFKA_3, KAFKA_4
+from tests.support.kafka_unavailable import KafkaUnavailableError
+from tests.support.real_kafka import GIVEN, KafkaCluster, given_kafka, start_kafka
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+#: Markers by the fixtures that make a test need them.
+_MARKERS = {
+    "kafka": {"kafka", "kafka_4", "own_kafka", "kafka_cluster", "kafka_cluster_3"},
+    "spark": {"spark"},
+}
+_VERSIONS = [GIVEN] if os.environ.get("KAFKA_BOOTSTRAP_SERVERS") else [KAFKA_4, KAFKA_3]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test by what it needs, before `-m` chooses among them."""
+    for item in items:
+        for marker, fixtures in _MARKERS.items():
+            if fixtures & set(getattr(item, "fixturenames", ())):
+                item.add_marker(marker)
+
+
+def no_kafka(reason: KafkaUnavailableError) -> NoReturn:
+    """Skip, or fail where a real Kafka is promised."""
+    if os.environ.get("CI", "false") not in {"", "0", "false"}:
+        pytest.fail(f"CI needs a real Kafka: {reason}", pytrace=False)
+    pytest.skip(str(reason))
+
+
+class SingleNodes:
+    """One broker per version for the whole test run, started when first asked for.
+
+    They run side by side, so the order of the tests starts and stops nothing.
+    """
+
+    def __init__(self) -> None:
+        """Start nothing."""
+        self.get = cache(self._start)
+        self._started: list[KafkaCluster] = []
+
+    def close(self) -> None:
+        """End all that were started."""
+        for cluster in self._started:
+            cluster.close()
+
+    def _start(self, version: str) -> KafkaCluster | KafkaUnavailableError:
+        # The error is kept as well: a second test need not wait for it again.
+        try:
+            cluster = given_kafka() if version == GIVEN else start_kafka(version)
+        except KafkaUnavailableError as error:
+            return error
+        assert cluster is not None
+        self._started.append(cluster)
+        return cluster
+
+
+@pytest.fixture(scope="session")
+def single_nodes() -> Iterator[SingleNodes]:
+    """Give the brokers that tests share."""
+    nodes = SingleNodes()
+    yield nodes
+    nodes.close()
+
+
+@pytest.fixture(scope="session", params=_VERSIONS)
+def kafka(request: pytest.FixtureRequest, single_nodes: SingleNodes) -> KafkaCluster:
+    """Give a broker of each supported version in turn, not to be stopped or reconfigured."""
+    return _or_no_kafka(single_nodes.get(request.param))
+
+
+@pytest.fixture(scope="session")
+def kafka_4(single_nodes: SingleNodes) -> KafkaCluster:
+    """Give a broker of the newest version, for what need not be shown twice."""
+    return _or_no_kafka(single_nodes.get(_VERSIONS[0]))
+
+
+def _or_no_kafka(started: KafkaCluster | KafkaUnavailableError) -> KafkaCluster:
+    if isinstance(started, KafkaUnavailableError):
+        no_kafka(started)
+    return started
+
+
+@pytest.fixture(scope="module", params=[KAFKA_4, KAFKA_3])
+def own_kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
+    """Give a module a broker of its own: to kill, to start again, to let create topics."""
+    yield from _own_cluster(request.param, auto_create=True)
+
+
+@pytest.fixture(scope="module")
+def kafka_cluster() -> Iterator[KafkaCluster]:
+    """Give a module three brokers of the newest version, to stop and kill as it likes."""
+    yield from _own_cluster(KAFKA_4, nodes=3)
+
+
+@pytest.fixture(scope="module")
+def kafka_cluster_3() -> Iterator[KafkaCluster]:
+    """Give a module three brokers of the oldest supported version, likewise."""
+    yield from _own_cluster(KAFKA_3, nodes=3)
+
+
+def _own_cluster(
+    version: str, *, nodes: int = 1, auto_create: bool = False
+) -> Iterator[KafkaCluster]:
+    overrides = {"auto.create.topics.enable": str(auto_create).lower()}
+    try:
+        cluster = start_kafka(version, nodes=nodes, overrides=overrides)
+    except KafkaUnavailableError as error:
+        no_kafka(error)
+    with cluster:
+        yield cluster
+
+
+@pytest.fixture
+def create_topic(kafka: KafkaCluster) -> Iterator[Callable[..., str]]:
+    """Create topics on the `kafka` broker, as `KafkaCluster.create_topic`; deleted afterwards."""
+    created = []
+
+    def create(partitions: int = 1, **options: object) -> str:
+        created.append(kafka.create_topic(partitions, **options))
+        return created[-1]
+
+    yield create
+    kafka.delete_topics(created)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Give a local Spark session with two task slots, for the whole test run."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # most runs start no Spark
+
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .config("spark.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()

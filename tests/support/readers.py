@@ -1,0 +1,165 @@
+"""Reads topics back with clients that are not ours.
+
+Both readers take what is there when they are called: every partition from its earliest offset to
+its high watermark, with an explicit assignment and no group, in the order of (partition, offset).
+Checksums are verified. A reader that gets nothing for a minute gives up.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import TYPE_CHECKING, NamedTuple
+
+import confluent_kafka
+
+with warnings.catch_warnings():
+    # kafka-python reads its schemas in a way that Python 3.11 has deprecated.
+    warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
+    import kafka
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_PATIENCE_SECONDS = 60
+
+
+class Record(NamedTuple):
+    """A record as a consumer sees it; `timestamp` in milliseconds."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def read_with_confluent(bootstrap_servers: str, topic: str) -> list[Record]:
+    """Read a whole topic with confluent-kafka (librdkafka)."""
+    records = [
+        Record(
+            topic=topic,
+            partition=message.partition(),
+            offset=message.offset(),
+            timestamp=message.timestamp()[1],
+            key=message.key(),
+            value=message.value(),
+            headers=tuple(message.headers() or ()),
+        )
+        for messages in confluent_batches(bootstrap_servers, topic)
+        for message in messages
+    ]
+    return sorted(records, key=lambda record: (record.partition, record.offset))
+
+
+def read_with_kafka_python(bootstrap_servers: str, topic: str) -> list[Record]:
+    """Read a whole topic with kafka-python."""
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=bootstrap_servers, enable_auto_commit=False, check_crcs=True
+    )
+    records: list[Record] = []
+    try:
+        partitions = [
+            kafka.TopicPartition(topic, partition)
+            for partition in consumer.partitions_for_topic(topic)
+        ]
+        consumer.assign(partitions)
+        consumer.seek_to_beginning(*partitions)
+        ends = consumer.end_offsets(partitions)
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while any(consumer.position(partition) < end for partition, end in ends.items()):
+            for partition, messages in consumer.poll(timeout_ms=1000).items():
+                deadline = time.monotonic() + _PATIENCE_SECONDS
+                records.extend(
+                    Record(
+                        topic=topic,
+                        partition=message.partition,
+                        offset=message.offset,
+                        timestamp=message.timestamp,
+                        key=message.key,
+                        value=message.value,
+                        headers=tuple(message.headers),
+                    )
+                    for message in messages
+                    if message.offset < ends[partition]
+                )
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"nothing more to read of {topic}: {len(records)} records")
+    finally:
+        consumer.close()
+    return sorted(records, key=lambda record: (record.partition, record.offset))
+
+
+READERS: dict[str, Callable[[str, str], list[Record]]] = {
+    "confluent-kafka": read_with_confluent,
+    "kafka-python": read_with_kafka_python,
+}
+
+
+def confluent_batches(
+    bootstrap_servers: str, topic: str
+) -> Iterator[list[confluent_kafka.Message]]:
+    """Give a topic's messages, ten thousand or fewer at a time, each partition in order."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            # Asked for by librdkafka even where no group is joined.
+            "group.id": "none",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "check.crcs": True,
+            "fetch.message.max.bytes": 8 << 20,
+            "queued.min.messages": 1_000_000,
+        }
+    )
+    try:
+        metadata = consumer.list_topics(topic, timeout=_PATIENCE_SECONDS)
+        unread: dict[int, range] = {}
+        for partition in metadata.topics[topic].partitions:
+            place = confluent_kafka.TopicPartition(topic, partition)
+            low, high = consumer.get_watermark_offsets(place, timeout=_PATIENCE_SECONDS)
+            if low < high:
+                unread[partition] = range(low, high)
+        consumer.assign(
+            [
+                confluent_kafka.TopicPartition(topic, partition, offsets.start)
+                for partition, offsets in unread.items()
+            ]
+        )
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while unread:
+            # It waits until it has that many: ask for no more than there is.
+            count = min(10_000, sum(map(len, unread.values())))
+            messages = consumer.consume(count, timeout=1.0)
+            if messages:
+                deadline = time.monotonic() + _PATIENCE_SECONDS
+                yield _take(messages, unread)
+            elif time.monotonic() > deadline:
+                raise TimeoutError(f"nothing more to read of {topic}: {unread} left")
+    finally:
+        consumer.close()
+
+
+def _take(
+    messages: list[confluent_kafka.Message], unread: dict[int, range]
+) -> list[confluent_kafka.Message]:
+    """Keep the records among the unread offsets, and strike these out."""
+    kept = []
+    for message in messages:
+        error = message.error()
+        partition = message.partition()
+        if error is None:
+            offsets = unread.get(partition, range(0))
+            if message.offset() in offsets:
+                kept.append(message)
+                unread[partition] = range(message.offset() + 1, offsets.stop)
+        elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
+            # What stands at the end may be a transaction's marker, which no consumer sees.
+            unread[partition] = range(0)
+        else:
+            raise confluent_kafka.KafkaException(error)
+    for partition in [partition for partition, offsets in unread.items() if not offsets]:
+        del unread[partition]
+    return kept

@@ -1,0 +1,40 @@
+"""The check that finds lost, doubled and disordered rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.numbered_rows import RowCheck, check_rows, parse_numbers
+
+
+def partitions(*numbers):
+    return {i: np.array(part, dtype=np.int64) for i, part in enumerate(numbers)}
+
+
+def test_numbers_are_read_from_ten_digits():
+    """Joined texts of ten digits give their numbers in order."""
+    assert [0, 12, 9_876_543_210] == parse_numbers(b"000000000000000000129876543210").tolist()
+
+
+@pytest.mark.parametrize(
+    ("read", "expected"),
+    [
+        (partitions([0, 2, 4], [1, 3, 5]), RowCheck()),
+        (partitions([0, 2, 3, 1, 4, 5]), RowCheck(out_of_order=1)),
+        (partitions([0, 1, 2], [4, 5]), RowCheck(lost=1)),
+        (partitions([0, 1, 2], [3, 4, 5, 5, 5]), RowCheck(duplicated=2)),
+        (partitions([0, 1, 2], [3, 4, 5, 6]), RowCheck(foreign=1)),
+        (partitions(), RowCheck(lost=6)),
+    ],
+)
+def test_each_fault_is_counted(read, expected):
+    """Loss, duplicates, disorder and rows that nobody wrote are told apart."""
+    assert expected == check_rows(read, 6)
+
+
+def test_writers_may_mix_but_each_keeps_its_order():
+    """Rows of different writers may interleave in a partition; a single writer's may not swap."""
+    assert RowCheck() == check_rows(partitions([3, 0, 4, 1, 5, 2]), 6, rows_per_writer=3)
+    expected = RowCheck(out_of_order=1)
+    assert expected == check_rows(partitions([3, 1, 4, 0, 5, 2]), 6, rows_per_writer=3)
