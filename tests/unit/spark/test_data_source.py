@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+import pyspark_pykafka
+import spark_kafka_sink
+from spark_kafka_sink.admin.cluster_check import TopicDescription
+from spark_kafka_sink.errors import BrokerError, ConfigError, NetworkError, SchemaError
+from spark_kafka_sink.spark.data_source import KafkaSink
+from spark_kafka_sink.spark.writers import KafkaBatchWriter
+
+OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "topic": "events"}
+VALUE = StructType([StructField("value", StringType())])
+VALUE_AND_TOPIC = StructType([*VALUE.fields, StructField("topic", StringType())])
+
+
+class _Cluster:
+    """Answers `describe_topics`, and remembers what was asked."""
+
+    def __init__(self):
+        self.asked = []
+        self.can_write = None
+        self.error = None
+
+    def describe_topics(self, config, topics):
+        self.asked.append((config.bootstrap_servers, list(topics)))
+        if self.error is not None:
+            raise self.error
+        return {topic: TopicDescription(topic, 7, self.can_write) for topic in topics}
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    fake = _Cluster()
+    monkeypatch.setattr(
+        "spark_kafka_sink.admin.cluster_check.describe_topics", fake.describe_topics
+    )
+    return fake
+
+
+def sink(**options):
+    return KafkaSink(CaseInsensitiveDict({**OPTIONS, **options}))
+
+
+def test_the_module_that_spark_looks_for_has_the_sink():
+    """Spark finds the sink as the DefaultSource of pyspark_pykafka, under the name pykafka."""
+    assert KafkaSink is pyspark_pykafka.DefaultSource
+    assert KafkaSink is spark_kafka_sink.KafkaSink
+    assert "pykafka" == KafkaSink.name()
+
+
+def test_the_package_has_no_other_lazy_names():
+    """A name that the package does not have is an AttributeError, as usual."""
+    with pytest.raises(AttributeError, match="has no attribute 'KafkaSource'"):
+        _ = spark_kafka_sink.KafkaSource
+
+
+def test_a_checked_write_gets_a_writer(cluster):
+    """When nothing speaks against the write there is a writer, and the cluster was asked once."""
+    assert isinstance(sink().writer(VALUE, overwrite=False), KafkaBatchWriter)
+    assert [((("localhost", 9092),), ["events"])] == cluster.asked
+
+
+def test_a_writer_can_be_asked_for_again(cluster):
+    """Asking twice gives two writers and changes nothing."""
+    source = sink()
+    first, second = (source.writer(VALUE, overwrite=False) for _ in range(2))
+    assert first is not second
+    assert CaseInsensitiveDict(OPTIONS) == source.options
+
+
+def test_a_sink_and_its_writer_can_be_pickled(cluster):
+    """Spark pickles the class, and the writer for its tasks."""
+    writer = sink().writer(VALUE, overwrite=False)
+    assert KafkaSink is pickle.loads(pickle.dumps(KafkaSink))  # noqa: S301 -- our own bytes
+    again = pickle.loads(pickle.dumps(writer))  # noqa: S301 -- our own bytes
+    assert vars(writer) == vars(again)
+
+
+def test_topics_of_a_column_are_not_asked_for(cluster):
+    """Where a column names the topics only the cluster itself is asked for."""
+    source = KafkaSink(CaseInsensitiveDict({"kafka.bootstrap.servers": "localhost:9092"}))
+    source.writer(VALUE_AND_TOPIC, overwrite=False)
+    assert [((("localhost", 9092),), [])] == cluster.asked
+
+
+def test_overwriting_is_refused(cluster):
+    """Mode overwrite is refused by a sentence, and no broker is asked."""
+    with pytest.raises(ConfigError, match="cannot be overwritten, only appended to: use mode"):
+        sink().writer(VALUE, overwrite=True)
+    assert [] == cluster.asked
+
+
+@pytest.mark.parametrize(
+    ("options", "schema", "error", "message"),
+    [
+        ({"kafka.ack": "1"}, VALUE, ConfigError, "did you mean 'kafka.acks'"),
+        ({"topic": "a b"}, VALUE, ConfigError, "is no name of a topic"),
+        ({"kafka.acks": "1", "kafka.enable.idempotence": "true"}, VALUE, ConfigError, "acks must"),
+        ({"reportPath": "/nowhere/to/be/found/r.json"}, VALUE, ConfigError, "no directory"),
+        ({}, StructType([StructField("id", LongType())]), SchemaError, "no column 'value'"),
+        ({}, StructType([StructField("value", LongType())]), SchemaError, "'value' is bigint"),
+    ],
+)
+def test_what_can_be_known_without_a_broker_is_known_first(
+    cluster, options, schema, error, message
+):
+    """Wrong options and columns are refused before any broker is asked."""
+    with pytest.raises(error, match=message):
+        sink(**options).writer(schema, overwrite=False)
+    assert [] == cluster.asked
+
+
+def test_no_topic_at_all_is_refused(cluster):
+    """Without a topic option a topic column is needed."""
+    source = KafkaSink(CaseInsensitiveDict({"kafka.bootstrap.servers": "localhost:9092"}))
+    with pytest.raises(SchemaError, match="there is no topic: set the option 'topic' or add"):
+        source.writer(VALUE, overwrite=False)
+    assert [] == cluster.asked
+
+
+def test_an_unreachable_cluster_fails_on_the_driver(cluster):
+    """What the cluster check raises is what the user gets."""
+    cluster.error = NetworkError("nobody there")
+    with pytest.raises(NetworkError, match="nobody there"):
+        sink().writer(VALUE, overwrite=False)
+
+
+@pytest.mark.parametrize("can_write", [True, None])
+def test_a_right_that_is_given_or_not_known_is_no_obstacle(cluster, can_write):
+    """A broker that does not tell the rights of a client does not stop the write."""
+    cluster.can_write = can_write
+    sink().writer(VALUE, overwrite=False)
+
+
+def test_no_right_to_write_fails_on_the_driver(cluster):
+    """A topic that the client may see but not write to is refused with Kafka's error code."""
+    cluster.can_write = False
+    with pytest.raises(BrokerError, match="topic 'events': this client has no right") as caught:
+        sink().writer(VALUE, overwrite=False)
+    assert (29, "TOPIC_AUTHORIZATION_FAILED") == (caught.value.code, caught.value.name)
+
+
+def test_options_of_the_source_are_warned_about(cluster, caplog):
+    """Options of Spark's Kafka source are ignored with one warning that names them."""
+    with caplog.at_level(logging.WARNING):
+        sink(startingOffsets="earliest", **{"kafka.group.id": "g"}).writer(VALUE, overwrite=False)
+    warning = "these options are for reading from Kafka and change nothing here: "
+    assert [f"{warning}kafka.group.id, startingOffsets"] == caplog.messages
+
+
+def test_nothing_is_warned_about_without_need(cluster, caplog):
+    """A write with no such option logs nothing."""
+    with caplog.at_level(logging.DEBUG):
+        sink().writer(VALUE, overwrite=False)
+    assert [] == caplog.messages
+
+
+def test_a_check_needs_no_job(cluster):
+    """A check takes a DataFrame's columns and options in a mapping or as keywords."""
+    df = SimpleNamespace(schema=VALUE)
+    checked = KafkaSink.check(df, {"kafka.bootstrap.servers": "localhost:9092"}, topic="events")
+    assert ("events", 7) == (checked.schema.topic, checked.partitions)
+    assert checked == KafkaSink.check(df, **OPTIONS)
+    assert [((("localhost", 9092),), ["events"])] * 2 == cluster.asked
+
+
+def test_a_check_takes_camel_case(cluster, tmp_path):
+    """Options of a check go by the names that they have elsewhere."""
+    path = tmp_path / "r.json"
+    checked = KafkaSink.check(SimpleNamespace(schema=VALUE), OPTIONS, reportPath=str(path))
+    assert str(path) == checked.report_path
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_a_check_raises_what_a_write_would(cluster):
+    """A check fails as the write would."""
+    with pytest.raises(SchemaError, match="no column 'value'"):
+        KafkaSink.check(SimpleNamespace(schema=StructType([])), OPTIONS)
+
+
+def test_a_check_knows_no_partitions_of_a_topic_column(cluster):
+    """Where a column names the topics their partitions are not known."""
+    servers = {"kafka.bootstrap.servers": "localhost:9092"}
+    assert KafkaSink.check(SimpleNamespace(schema=VALUE_AND_TOPIC), servers).partitions is None
+
+
+def test_reading_is_refused_in_words():
+    """Who tries to read is told how to."""
+    with pytest.raises(ConfigError, match="pykafka only writes; read from Kafka by Spark's own"):
+        sink().schema()
+
+
+def test_finding_the_sink_loads_nothing_heavy():
+    """The module that every worker imports loads no numba, pyarrow, numpy or network."""
+    heavy = ["numba", "llvmlite", "pyarrow", "numpy", "asyncio", "pandas", "lz4", "zstandard"]
+    script = f"""
+import json, sys
+import pyspark.sql.datasource, pyspark.sql.types, pyspark.taskcontext
+before = set(sys.modules)
+import pyspark_pykafka
+loaded = set(sys.modules) - before
+print(json.dumps(sorted(loaded & set({heavy!r}))))
+"""
+    done = subprocess.run(  # noqa: S603 -- our own interpreter and script
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=120
+    )
+    assert [] == json.loads(done.stdout)

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import logging
+import pickle
+
+import pyarrow as pa
+import pytest
+
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.errors import DeliveryError, KafkaError, RecordError
+from spark_kafka_sink.model import PartitionAcks, TopicPartition
+from spark_kafka_sink.spark.commit_message import KafkaCommitMessage
+from spark_kafka_sink.spark.partition_writer import write_partition
+
+CONFIG = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"})
+
+
+class _FakeProducer:
+    """Acknowledges all that it is given to partition 0 of each topic, but for what is scripted."""
+
+    def __init__(self, *, lost=0, append_error=None, flush_error=None, close_error=None):
+        self.lost = lost
+        self.append_error = append_error
+        self.flush_error = flush_error
+        self.close_error = close_error
+        self.calls = []
+        self.config = None
+        self._records = {}
+
+    def start(self, config):
+        self.config = config
+        self.calls.append("start")
+        return self
+
+    def append(self, columns, *, first_row=0):
+        self.calls.append(("append", first_row, columns.num_rows))
+        if self.append_error is not None:
+            raise self.append_error
+        for index in columns.topic_index:
+            topic = columns.topics[index]
+            self._records[topic] = self._records.get(topic, 0) + 1
+
+    def flush(self, timeout=None):
+        self.calls.append("flush")
+        if self.flush_error is not None:
+            raise self.flush_error
+
+    def acks(self):
+        return {
+            TopicPartition(topic, 0): acks_of(count - self.lost)
+            for topic, count in self._records.items()
+        }
+
+    def close(self, timeout=None):
+        self.calls.append(("close", timeout))
+        if self.close_error is not None:
+            raise self.close_error
+
+
+def acks_of(records):
+    return PartitionAcks(first_offset=0, last_offset=records - 1, records=records, bytes=100)
+
+
+def batch(*values, **columns):
+    return pa.record_batch({"value": pa.array(values, pa.string()), **columns})
+
+
+def write(batches, producer, topic="t"):
+    return write_partition(
+        batches,
+        config=CONFIG,
+        topic=topic,
+        partition_id=3,
+        task_attempt_id=17,
+        start=producer.start,
+    )
+
+
+def test_all_batches_go_to_one_producer():
+    """Batches are appended with the number of their first row, then flushed, then closed."""
+    producer = _FakeProducer()
+    write([batch("a", "b"), batch("c"), batch("d", "e")], producer)
+    assert [
+        "start",
+        ("append", 0, 2),
+        ("append", 2, 1),
+        ("append", 3, 2),
+        "flush",
+        ("close", 0),
+    ] == producer.calls
+    assert producer.config is CONFIG
+
+
+def test_the_message_says_what_was_acknowledged():
+    """The commit message has the task's ids, its rows, and the acknowledgements in order."""
+    topics = pa.array(["u", "t", "u"])
+    assert KafkaCommitMessage(
+        partition_id=3,
+        task_attempt_id=17,
+        rows=3,
+        acks=((TopicPartition("t", 0), acks_of(1)), (TopicPartition("u", 0), acks_of(2))),
+    ) == write([batch("a", "b", "c", topic=topics)], _FakeProducer(), topic=None)
+
+
+@pytest.mark.parametrize("batches", [[], [batch()], [batch(), batch()]])
+def test_an_empty_partition_starts_no_producer(batches):
+    """Without a row there is a message, and no producer."""
+    producer = _FakeProducer()
+    expected = KafkaCommitMessage(partition_id=3, task_attempt_id=17, rows=0, acks=())
+    assert expected == write(batches, producer)
+    assert [] == producer.calls
+
+
+def test_an_empty_batch_is_passed_over():
+    """An empty batch among others is not appended."""
+    producer = _FakeProducer()
+    assert 2 == write([batch(), batch("a"), batch(), batch("b")], producer).rows
+    assert [("append", 0, 1), ("append", 1, 1)] == producer.calls[1:3]
+
+
+def test_a_message_travels_to_the_driver():
+    """A commit message is the same after pickling."""
+    message = write([batch("a")], _FakeProducer())
+    assert message == pickle.loads(pickle.dumps(message))  # noqa: S301 -- our own bytes
+
+
+def test_the_producers_error_is_what_is_raised():
+    """The error of an append is raised as it is, and the producer closed at once."""
+    error = RecordError("too large", row=1, topic="t", partition=2, advice="Shrink it")
+    producer = _FakeProducer(append_error=error)
+    with pytest.raises(RecordError) as caught:
+        write([batch("a", "b"), batch("c")], producer)
+    assert error is caught.value
+    assert ["start", ("append", 0, 2), ("close", 0)] == producer.calls
+
+
+def test_a_failed_flush_is_raised():
+    """The error of the flush is raised as it is, and the producer closed."""
+    producer = _FakeProducer(flush_error=DeliveryError("no luck"))
+    with pytest.raises(DeliveryError, match=r"^no luck$"):
+        write([batch("a")], producer)
+    assert ("close", 0) == producer.calls[-1]
+
+
+def test_an_error_while_closing_hides_nothing(caplog):
+    """An error while closing is logged; the error that ended the write is raised."""
+    producer = _FakeProducer(
+        flush_error=DeliveryError("the cause"), close_error=RuntimeError("and this")
+    )
+    with caplog.at_level(logging.WARNING), pytest.raises(DeliveryError, match=r"^the cause$"):
+        write([batch("a")], producer)
+    assert ["the producer could not be closed cleanly"] == caplog.messages
+
+
+def test_an_error_while_closing_does_not_fail_what_was_acknowledged(caplog):
+    """Rows that are all acknowledged are reported though closing fails."""
+    producer = _FakeProducer(close_error=RuntimeError("late"))
+    with caplog.at_level(logging.WARNING):
+        assert 1 == write([batch("a")], producer).rows
+    assert ["the producer could not be closed cleanly"] == caplog.messages
+
+
+def test_an_error_of_the_input_closes_the_producer():
+    """An error of Spark's own iterator ends the write, and the producer is closed."""
+
+    def batches():
+        yield batch("a")
+        raise ValueError("upstream")
+
+    producer = _FakeProducer()
+    with pytest.raises(ValueError, match=r"^upstream$"):
+        write(batches(), producer)
+    assert ("close", 0) == producer.calls[-1]
+    assert "flush" not in producer.calls
+
+
+def test_a_bad_row_is_numbered_within_the_task():
+    """A row that the columns refuse is counted from the task's first row."""
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    good = pa.array([[], None], pa.list_(header))
+    bad = pa.array([[], [None]], pa.list_(header))
+    producer = _FakeProducer()
+    with pytest.raises(RecordError, match=r"^row 3: a header is null"):
+        write([batch("a", "b", headers=good), batch("c", "d", headers=bad)], producer)
+    assert ("close", 0) == producer.calls[-1]
+
+
+def test_a_bad_first_row_starts_no_producer():
+    """When the first batch is refused no producer has been started."""
+    producer = _FakeProducer()
+    with pytest.raises(RecordError):
+        write([batch("a", timestamp=pa.array([-1], pa.timestamp("us")))], producer)
+    assert [] == producer.calls
+
+
+def test_a_lost_record_is_an_error():
+    """A write whose acknowledgements are fewer than its rows fails."""
+    producer = _FakeProducer(lost=1)
+    with pytest.raises(KafkaError, match="3 rows were written, but 2 records acknowledged"):
+        write([batch("a", "b", "c")], producer)
+    assert ("close", 0) == producer.calls[-1]

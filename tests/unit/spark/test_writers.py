@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.model import PartitionAcks, TopicPartition
+from spark_kafka_sink.spark.commit_message import KafkaCommitMessage
+from spark_kafka_sink.spark.writers import KafkaBatchWriter
+
+CONFIG = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092", "client.id": "name"})
+MESSAGE = KafkaCommitMessage(
+    partition_id=0,
+    task_attempt_id=1,
+    rows=2,
+    acks=(
+        (
+            TopicPartition("t", 0),
+            PartitionAcks(first_offset=5, last_offset=6, records=2, bytes=80),
+        ),
+    ),
+)
+
+
+def writer(report_path=None):
+    return KafkaBatchWriter(CONFIG, topic="t", report_path=report_path)
+
+
+def test_a_commit_prints_the_report(capsys):
+    """The driver's output gets the table."""
+    writer().commit([MESSAGE])
+    assert (
+        "Kafka: wrote 2 rows (80 bytes) to topic t from 1 task\n"
+        "  topic  partition  first offset  last offset  records  bytes\n"
+        "  t              0             5            6        2     80\n"
+    ) == capsys.readouterr().out
+
+
+def test_a_commit_writes_the_report(tmp_path, capsys):
+    """The report goes to reportPath as JSON."""
+    path = tmp_path / "report.json"
+    writer(str(path)).commit([MESSAGE, MESSAGE])
+    report = json.loads(path.read_text())
+    assert (2, 4) == (report["tasks"], report["rows"])
+
+
+def test_a_report_that_cannot_be_written_does_not_fail_the_write(tmp_path, capsys, caplog):
+    """What is in Kafka is not written again because of a full disk: it is a warning."""
+    with caplog.at_level(logging.WARNING):
+        writer(str(tmp_path / "gone" / "report.json")).commit([MESSAGE])
+    assert 1 == len(caplog.messages)
+    assert "the write succeeded, but its report could not be written: " in caplog.messages[0]
+    assert "Kafka: wrote 2 rows" in capsys.readouterr().out
+
+
+def test_a_commit_of_nothing(capsys):
+    """A DataFrame without partitions is committed with no message at all."""
+    writer().commit([])
+    assert "Kafka: there were no rows to write (0 tasks)\n" == capsys.readouterr().out
+
+
+def test_an_abort_says_what_stays(caplog, capsys):
+    """After a failure one line says how many rows are in Kafka; None messages are no obstacle."""
+    with caplog.at_level(logging.WARNING):
+        writer().abort([None, MESSAGE, None])
+    assert 1 == len(caplog.messages)
+    assert "2 rows of finished tasks are in Kafka and stay there" in caplog.messages[0]
+    assert "" == capsys.readouterr().out
+
+
+@pytest.mark.parametrize("messages", [[], [None], [None, None]])
+def test_an_abort_of_nothing_is_silent(messages, caplog, capsys):
+    """When no task had finished nothing is said."""
+    with caplog.at_level(logging.DEBUG):
+        writer().abort(messages)
+    assert [] == caplog.messages
+    assert "" == capsys.readouterr().out
+
+
+def test_an_abort_leaves_no_report(tmp_path):
+    """A write that failed has no report."""
+    writer(str(tmp_path / "report.json")).abort([MESSAGE])
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_a_writer_shows_no_setting():
+    """The repr of a writer, which Spark may log, has no setting in it."""
+    assert "name" not in repr(writer()).replace("__name__", "")
+
+
+def test_writing_outside_a_task_is_refused():
+    """Without a task there is nothing to write."""
+    with pytest.raises(KafkaError, match=r"write\(\) is for Spark's tasks"):
+        writer().write(iter([]))
