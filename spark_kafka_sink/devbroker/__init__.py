@@ -1,1 +1,7 @@
 """A strict, small, single-process Kafka broker for demos and tests."""
+
+from __future__ import annotations
+
+from spark_kafka_sink.devbroker.server import DevBroker
+
+__all__ = ["DevBroker"]

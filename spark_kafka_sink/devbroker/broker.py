@@ -1,0 +1,195 @@
+"""A broker without sockets or clock: requests in, answers out.
+
+`handle` looks up the API's handler and turns what it raises into what Kafka answers: RefusedError
+into the API's own error answer, anything unforeseen into UNKNOWN_SERVER_ERROR. What has no answer
+is CloseConnectionError: an API, or a version of one, that this broker does not have. Only
+ApiVersions answers to versions it does not have, so that client and broker find each other
+(KIP-511).
+
+Handlers are added here, in one table; ApiVersions lists what the table holds.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from spark_kafka_sink.devbroker.cluster_state import ClusterState
+from spark_kafka_sink.devbroker.handlers.api_versions import ApiVersionsHandler
+from spark_kafka_sink.devbroker.handlers.create_topics import CreateTopicsHandler
+from spark_kafka_sink.devbroker.handlers.fetch import FetchHandler
+from spark_kafka_sink.devbroker.handlers.find_coordinator import FindCoordinatorHandler
+from spark_kafka_sink.devbroker.handlers.handler import (
+    BrokerSettings,
+    Delayed,
+    Handler,
+    RequestContext,
+)
+from spark_kafka_sink.devbroker.handlers.init_producer_id import InitProducerIdHandler
+from spark_kafka_sink.devbroker.handlers.list_offsets import ListOffsetsHandler
+from spark_kafka_sink.devbroker.handlers.metadata import MetadataHandler
+from spark_kafka_sink.devbroker.handlers.produce import ProduceHandler
+from spark_kafka_sink.devbroker.refusal import CloseConnectionError, RefusedError
+from spark_kafka_sink.model import Node
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
+from spark_kafka_sink.protocol.primitives import Reader
+from spark_kafka_sink.protocol.registry import (
+    decode_request_header,
+    encode_response,
+    request_class,
+)
+from spark_kafka_sink.protocol.schema import ApiMessage, read_message
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.protocol.headers import RequestHeader
+    from spark_kafka_sink.protocol.primitives import Buffer
+    from spark_kafka_sink.protocol.schema import VersionRange
+
+logger = logging.getLogger(__name__)
+
+
+class Broker:
+    """One broker of a cluster."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int = 1,
+        settings: BrokerSettings | None = None,
+        cluster: ClusterState | None = None,
+    ) -> None:
+        """Join a cluster, or make one of this broker alone."""
+        self.node_id = node_id
+        self.settings = settings or BrokerSettings()
+        self.cluster = cluster or ClusterState()
+        self._appended: set[TopicPartition] = set()
+        handlers: list[Handler[Any, Any]] = [
+            ProduceHandler(),
+            FetchHandler(),
+            ListOffsetsHandler(),
+            MetadataHandler(),
+            FindCoordinatorHandler(),
+            CreateTopicsHandler(),
+            InitProducerIdHandler(),
+        ]
+        #: What this broker has.
+        self.supported_versions: dict[ApiKey, VersionRange] = {
+            handler.api_key: handler.versions for handler in handlers
+        }
+        self._api_versions = ApiVersionsHandler(self.supported_versions)
+        self.supported_versions[ApiKey.API_VERSIONS] = self._api_versions.versions
+        self._handlers: dict[int, Handler[Any, Any]] = {
+            handler.api_key: handler for handler in (*handlers, self._api_versions)
+        }
+
+    def advertise(self, host: str, port: int) -> None:
+        """Tell the cluster the address under which clients reach this broker."""
+        self.cluster.nodes[self.node_id] = Node(self.node_id, host, port)
+
+    def decode_request(self, frame: Buffer) -> tuple[RequestHeader, ApiMessage]:
+        """Read a request, without its size; its records are slices of `frame`.
+
+        Raises DecodeError for bytes that are no request, CloseConnectionError for an API or version
+        that this broker does not have. An ApiVersions of an unknown version is read as empty. Bytes
+        behind the request are let pass, as by Kafka: librdkafka sends three behind a Metadata
+        request for all topics.
+        """
+        header, body = decode_request_header(frame)
+        if self._handler(header) is None:
+            return header, ApiVersionsRequest()
+        cls = request_class(ApiKey(header.request_api_key))
+        return header, read_message(cls, Reader(body), header.request_api_version)
+
+    def encode_response(self, header: RequestHeader, response: ApiMessage) -> list[Buffer]:
+        """Give the answer to a request as buffers, with its size in front."""
+        version = 0 if self._handler(header) is None else header.request_api_version
+        return encode_response(header.correlation_id, response, version)
+
+    def handle(
+        self,
+        header: RequestHeader,
+        request: ApiMessage,
+        now: float,
+        *,
+        arrived: float | None = None,
+    ) -> ApiMessage | Delayed | None:
+        """Answer a request that arrived at `arrived` (by default now); seconds since 1970.
+
+        None is no answer (acks=0). `Delayed` asks for another call, with the same `arrived`, when
+        one of its partitions has grown or its time is up. Raises CloseConnectionError.
+        """
+        handler = self._handler(header)
+        if handler is None:
+            return self._api_versions.unsupported_version()
+        context = self._context(header, now, now if arrived is None else arrived)
+        try:
+            response: ApiMessage | Delayed | None = handler.handle(context, request)
+        except RefusedError as refused:
+            return self._error(handler, context, request, refused.error_code, refused.message)
+        except CloseConnectionError:
+            raise
+        except Exception:
+            # As KafkaApis does: the client is told, the operator finds the reason in the log.
+            logger.exception("cannot handle %s", header)
+            return self._error(
+                handler, context, request, ErrorCode.UNKNOWN_SERVER_ERROR, "see the broker's log"
+            )
+        finally:
+            self._appended |= context.appended
+        return response
+
+    def error_response(
+        self, header: RequestHeader, request: ApiMessage, error_code: ErrorCode, now: float
+    ) -> ApiMessage:
+        """Answer that all of a request failed, without handling it.
+
+        Raises CloseConnectionError where acks=0: there is no other way to say it.
+        """
+        handler = self._handler(header)
+        if handler is None:
+            return self._api_versions.unsupported_version()
+        context = self._context(header, now, now)
+        return self._error(handler, context, request, error_code, error_code.name)
+
+    def take_appended(self) -> set[TopicPartition]:
+        """Return the partitions that have grown since this was last asked."""
+        appended, self._appended = self._appended, set()
+        return appended
+
+    def _handler(self, header: RequestHeader) -> Handler[Any, Any] | None:
+        """Find the handler; None for ApiVersions in a version that it does not have."""
+        handler = self._handlers.get(header.request_api_key)
+        if handler is not None and header.request_api_version in handler.versions:
+            return handler
+        if handler is self._api_versions:
+            return None
+        raise CloseConnectionError(
+            f"there is no version {header.request_api_version} of "
+            f"API {ApiKey(header.request_api_key).name}"
+        )
+
+    def _context(self, header: RequestHeader, now: float, arrived: float) -> RequestContext:
+        return RequestContext(
+            header=header,
+            now=now,
+            arrived=arrived,
+            node_id=self.node_id,
+            cluster=self.cluster,
+            settings=self.settings,
+        )
+
+    def _error(
+        self,
+        handler: Handler[Any, Any],
+        context: RequestContext,
+        request: ApiMessage,
+        error_code: ErrorCode,
+        message: str,
+    ) -> ApiMessage:
+        response: ApiMessage | None = handler.error_response(context, request, error_code, message)
+        if response is None:
+            raise CloseConnectionError(f"{error_code.name} has no answer with acks=0: {message}")
+        return response

@@ -1,0 +1,82 @@
+"""ApiVersions 0-4: which APIs this broker has, and in which versions.
+
+A version that it does not have is answered in version 0 with UNSUPPORTED_VERSION and the range for
+ApiVersions alone, so that the client can ask again (KIP-511). From version 3 on, a client that
+gives its software an impossible name or version gets INVALID_REQUEST.
+
+Produce is listed from version 0 on although versions 0 to 2 are not served, as Kafka 4 does:
+clients built on librdkafka take a missing version 0 as a sign that compression is not supported
+(KAFKA-18659).
+"""
+
+# ruff: noqa: ARG002 - every handler has the signatures of Handler
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spark_kafka_sink.protocol.schema import VersionRange
+
+_SOFTWARE_NAME_OR_VERSION = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_FIRST_VERSION_WITH_SOFTWARE_NAME = 3
+
+
+class ApiVersionsHandler(Handler[ApiVersionsRequest, ApiVersionsResponse]):
+    """Lists the APIs it is told of, and itself."""
+
+    api_key = ApiKey.API_VERSIONS
+    versions = ApiVersionsRequest.versions
+
+    def __init__(self, others: Mapping[ApiKey, VersionRange]) -> None:
+        """Know the versions of the other APIs."""
+        supported = {**others, self.api_key: self.versions}
+        self._api_keys = tuple(
+            ApiVersion(
+                api_key=api_key,
+                min_version=0 if api_key == ApiKey.PRODUCE else versions.min,
+                max_version=versions.max,
+            )
+            for api_key, versions in sorted(supported.items())
+        )
+
+    def handle(self, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+        """List all APIs."""
+        if context.version >= _FIRST_VERSION_WITH_SOFTWARE_NAME:
+            for value in (request.client_software_name, request.client_software_version):
+                if not _SOFTWARE_NAME_OR_VERSION.fullmatch(value):
+                    raise RefusedError(
+                        ErrorCode.INVALID_REQUEST,
+                        f"{value!r} is no name or version of a client's software",
+                    )
+        return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=self._api_keys)
+
+    def unsupported_version(self) -> ApiVersionsResponse:
+        """Answer a version that this broker does not have; to be encoded as version 0."""
+        return ApiVersionsResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION,
+            api_keys=tuple(key for key in self._api_keys if key.api_key == self.api_key),
+        )
+
+    def error_response(
+        self,
+        context: RequestContext,
+        request: ApiVersionsRequest,
+        error_code: ErrorCode,
+        message: str,
+    ) -> ApiVersionsResponse:
+        """Answer that the request failed."""
+        return ApiVersionsResponse(error_code=error_code, api_keys=())

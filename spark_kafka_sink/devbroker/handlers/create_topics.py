@@ -1,0 +1,204 @@
+"""CreateTopics 2-7: new topics, or what stands in their way.
+
+Each topic is created or refused by itself: its name (INVALID_TOPIC_EXCEPTION,
+TOPIC_ALREADY_EXISTS, twice in one request INVALID_REQUEST), partitions (INVALID_PARTITIONS),
+replication factor (INVALID_REPLICATION_FACTOR; -1 is the default, more than there are brokers is
+too many), manual assignment (INVALID_REPLICA_ASSIGNMENT) and settings (INVALID_CONFIG; see
+`topic_config` for those that are honoured). More than 10,000 topics and partitions in one request
+are POLICY_VIOLATION. `validate_only` answers the same and creates nothing.
+"""
+
+# ruff: noqa: ARG002 - every handler has the signatures of Handler
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.create_topics import (
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spark_kafka_sink.devbroker.topic_config import TopicConfig
+    from spark_kafka_sink.protocol.messages.create_topics import (
+        CreatableReplicaAssignment,
+        CreatableTopic,
+    )
+
+#: QuorumController.MAX_RECORDS_PER_USER_OP: one record per topic and one per partition.
+_MAX_RECORDS_PER_REQUEST = 10_000
+#: "The default", for partitions and replication factor.
+_UNSET = -1
+#: Kafka's ConfigSource: where a setting's value comes from.
+_TOPIC_CONFIG_SOURCE = 1
+_DEFAULT_CONFIG_SOURCE = 5
+
+
+class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
+    """Creates topics."""
+
+    api_key = ApiKey.CREATE_TOPICS
+    versions = CreateTopicsRequest.versions
+
+    def handle(self, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        """Create what can be created."""
+        times = Counter(topic.name for topic in request.topics)
+        topics = [topic for topic in request.topics if times[topic.name] == 1]
+        _check_size(context, topics)
+        results = [_create(context, topic, validate_only=request.validate_only) for topic in topics]
+        results.extend(
+            _refused_topic(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            for name, count in times.items()
+            if count > 1
+        )
+        return CreateTopicsResponse(topics=tuple(results))
+
+    def error_response(
+        self,
+        context: RequestContext,
+        request: CreateTopicsRequest,
+        error_code: ErrorCode,
+        message: str,
+    ) -> CreateTopicsResponse:
+        """Answer that no topic was created."""
+        return CreateTopicsResponse(
+            topics=tuple(
+                _refused_topic(topic.name, error_code, message) for topic in request.topics
+            )
+        )
+
+
+def _check_size(context: RequestContext, topics: Sequence[CreatableTopic]) -> None:
+    records = sum(
+        1
+        + (
+            len(topic.assignments)
+            or (
+                context.settings.num_partitions
+                if topic.num_partitions == _UNSET
+                else max(0, topic.num_partitions)
+            )
+        )
+        for topic in topics
+    )
+    if records > _MAX_RECORDS_PER_REQUEST:
+        raise RefusedError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{records} topics and partitions are more than one request may create",
+        )
+
+
+def _create(
+    context: RequestContext, asked: CreatableTopic, *, validate_only: bool
+) -> CreatableTopicResult:
+    try:
+        context.cluster.check_new_topic_name(asked.name)
+        config = _config(context, asked)
+        partitions = _partitions(context, asked)
+        if validate_only:
+            topic_id = uuid.uuid4()
+        else:
+            topic_id = context.cluster.create_topic(
+                asked.name, partitions=partitions, config=config
+            ).topic_id
+    except RefusedError as refused:
+        return _refused_topic(asked.name, refused.error_code, refused.message)
+    set_by_client = {entry.name for entry in asked.configs}
+    return CreatableTopicResult(
+        name=asked.name,
+        topic_id=topic_id,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        num_partitions=partitions,
+        replication_factor=1,
+        configs=tuple(
+            CreatableTopicConfigs(
+                name=name,
+                value=value,
+                read_only=False,
+                config_source=(
+                    _TOPIC_CONFIG_SOURCE if name in set_by_client else _DEFAULT_CONFIG_SOURCE
+                ),
+                is_sensitive=False,
+            )
+            for name, value in config.effective_values().items()
+        ),
+    )
+
+
+def _config(context: RequestContext, asked: CreatableTopic) -> TopicConfig:
+    values: dict[str, str] = {}
+    nulls: list[str] = []
+    for entry in asked.configs:
+        if entry.value is None:
+            nulls.append(entry.name)
+        else:
+            values[entry.name] = entry.value
+    if nulls:
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG,
+            f"Null value not supported for topic configs: {','.join(nulls)}",
+        )
+    return context.settings.topic_defaults.with_values(values)
+
+
+def _partitions(context: RequestContext, asked: CreatableTopic) -> int:
+    """Return the number of partitions, after checking replication (RCM.createTopic's order)."""
+    brokers = context.cluster.nodes
+    if asked.assignments:
+        if asked.replication_factor != _UNSET or asked.num_partitions != _UNSET:
+            raise RefusedError(
+                ErrorCode.INVALID_REQUEST,
+                "A manual partition assignment was specified, but replication factor and "
+                "numPartitions were not both set to -1.",
+            )
+        return _assigned_partitions(context, asked.assignments)
+    if asked.replication_factor < _UNSET or asked.replication_factor == 0:
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if asked.num_partitions < _UNSET or asked.num_partitions == 0:
+        raise RefusedError(
+            ErrorCode.INVALID_PARTITIONS,
+            "Number of partitions was set to an invalid non-positive value.",
+        )
+    if asked.replication_factor > 1:
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {asked.replication_factor} time(s): this broker "
+            f"keeps one replica, and {len(brokers)} broker(s) are registered.",
+        )
+    if asked.num_partitions == _UNSET:
+        return context.settings.num_partitions
+    return asked.num_partitions
+
+
+def _assigned_partitions(
+    context: RequestContext, assignments: Sequence[CreatableReplicaAssignment]
+) -> int:
+    indexes = {assignment.partition_index for assignment in assignments}
+    if len(indexes) < len(assignments):
+        problem = "a partition is assigned more than once"
+    elif indexes != set(range(len(assignments))):
+        problem = "partitions should be a consecutive 0-based integer sequence"
+    elif any(assignment.broker_ids != (context.node_id,) for assignment in assignments):
+        problem = f"every partition must be on broker {context.node_id} alone: there is no other"
+    else:
+        return len(assignments)
+    raise RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
+
+def _refused_topic(name: str, error_code: ErrorCode, message: str) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error_code, error_message=message)

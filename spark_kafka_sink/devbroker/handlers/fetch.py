@@ -1,0 +1,236 @@
+"""Fetch 4-17: record batches from a partition's log, waiting for them if asked to.
+
+- No fetch sessions (KIP-227): a request that would open one is answered in full with session id 0,
+  which tells the client that there is none; one that goes on with a session is
+  FETCH_SESSION_ID_NOT_FOUND.
+- Whole batches only. The first batch of the answer comes even if it is larger than the limits, so
+  that a reader always gets on (KIP-74); max_bytes of the request and fetch.max.bytes bound the
+  rest.
+- With fewer than min_bytes to give, no error, and max_wait_ms left, the answer is `Delayed`.
+- The high watermark is the log end. There are no transactions: read_committed reads the same, with
+  an empty list of aborted transactions.
+- Topics by name up to version 12, by id from 13 on. Leader epochs are checked (KIP-320), the last
+  fetched one as well (KIP-595). Followers are refused: there are none (NOT_LEADER_OR_FOLLOWER).
+"""
+
+# ruff: noqa: ARG002 - every handler has the signatures of Handler
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from spark_kafka_sink.devbroker.handlers.handler import Delayed, Handler, RequestContext
+from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.devbroker.cluster_state import Partition
+    from spark_kafka_sink.protocol.messages.fetch import FetchPartition, FetchTopic
+
+_FIRST_VERSION_WITH_TOPIC_IDS = 13
+_FIRST_VERSION_WITH_REPLICA_STATE = 15
+_FIRST_VERSION_WITH_NODE_ENDPOINTS = 16
+#: Session epochs of a request that stands for itself: "no session", and "open one".
+_FULL_FETCH_EPOCHS = frozenset({-1, 0})
+_READ_COMMITTED = 1
+_UNKNOWN_OFFSET = -1
+_LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+
+
+class _PartitionResult(NamedTuple):
+    """One partition's part of the answer, and what it means for the whole."""
+
+    data: PartitionData
+    #: Bytes that count towards min_bytes.
+    readable_bytes: int
+    #: Bytes in the answer.
+    size_in_bytes: int
+    #: Worth an answer at once: an error in reading, or a log that has parted from the reader's.
+    urgent: bool
+
+
+class FetchHandler(Handler[FetchRequest, FetchResponse]):
+    """Reads partitions' logs."""
+
+    api_key = ApiKey.FETCH
+    versions = FetchRequest.versions
+
+    def handle(self, context: RequestContext, request: FetchRequest) -> FetchResponse | Delayed:
+        """Read what there is, or wait for more."""
+        if request.session_epoch not in _FULL_FETCH_EPOCHS:
+            raise RefusedError(
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "this broker has no fetch sessions"
+            )
+        remaining = min(request.max_bytes, context.settings.fetch_max_bytes)
+        min_bytes = min(request.min_bytes, remaining)
+        readable = 0
+        urgent = False
+        watched: set[TopicPartition] = set()
+        leaders: set[int] = set()
+        topics: list[FetchableTopicResponse] = []
+        for topic in request.topics:
+            name = _topic_name(context, topic)
+            results: list[PartitionData] = []
+            for asked in topic.partitions:
+                if name is None:
+                    results.append(_failed(asked, ErrorCode.UNKNOWN_TOPIC_ID))
+                    continue
+                try:
+                    partition = context.cluster.partition(TopicPartition(name, asked.partition))
+                except RefusedError as refused:
+                    results.append(_failed(asked, refused.error_code))
+                    continue
+                result = _read(
+                    context, request, partition, asked, remaining, min_one_batch=readable == 0
+                )
+                results.append(result.data)
+                watched.add(TopicPartition(name, asked.partition))
+                readable += result.readable_bytes
+                remaining = max(0, remaining - result.size_in_bytes)
+                urgent = urgent or result.urgent
+                if result.data.current_leader.leader_id >= 0:
+                    leaders.add(result.data.current_leader.leader_id)
+            topics.append(
+                FetchableTopicResponse(
+                    topic=topic.topic, topic_id=topic.topic_id, partitions=tuple(results)
+                )
+            )
+        until = context.arrived + request.max_wait_ms / 1000
+        if watched and not urgent and readable < min_bytes and context.now < until:
+            return Delayed(until, frozenset(watched))
+        return FetchResponse(
+            responses=tuple(topics),
+            node_endpoints=_endpoints(context, leaders),
+        )
+
+    def error_response(
+        self,
+        context: RequestContext,
+        request: FetchRequest,
+        error_code: ErrorCode,
+        message: str,
+    ) -> FetchResponse:
+        """Answer that nothing was read (FetchRequest.getErrorResponse)."""
+        return FetchResponse(error_code=error_code, responses=())
+
+
+def _topic_name(context: RequestContext, topic: FetchTopic) -> str | None:
+    if context.version < _FIRST_VERSION_WITH_TOPIC_IDS:
+        return topic.topic
+    known = context.cluster.topic_by_id(topic.topic_id)
+    return None if known is None else known.name
+
+
+def _read(
+    context: RequestContext,
+    request: FetchRequest,
+    partition: Partition,
+    asked: FetchPartition,
+    remaining: int,
+    *,
+    min_one_batch: bool,
+) -> _PartitionResult:
+    log = partition.log
+    try:
+        _refuse_followers(context, request)
+        partition.check_leader_epoch(asked.current_leader_epoch)
+        diverging = _diverging_epoch(partition, asked)
+        if diverging is not None:
+            data = PartitionData(
+                partition_index=asked.partition,
+                high_watermark=log.high_watermark,
+                last_stable_offset=log.last_stable_offset,
+                log_start_offset=log.log_start_offset,
+                diverging_epoch=diverging,
+                records=(),
+            )
+            return _PartitionResult(data, 0, 0, urgent=True)
+        records = log.read(
+            asked.fetch_offset,
+            max_bytes=min(asked.partition_max_bytes, remaining),
+            min_one_batch=min_one_batch,
+        )
+    except RefusedError as refused:
+        leader = LeaderIdAndEpoch()
+        if (
+            refused.error_code in _LEADER_ERRORS
+            and context.version >= _FIRST_VERSION_WITH_NODE_ENDPOINTS
+        ):
+            leader = LeaderIdAndEpoch(
+                leader_id=partition.leader_id, leader_epoch=partition.leader_epoch
+            )
+        data = PartitionData(
+            partition_index=asked.partition,
+            error_code=refused.error_code,
+            high_watermark=_UNKNOWN_OFFSET,
+            aborted_transactions=None,
+            current_leader=leader,
+            records=(),
+        )
+        return _PartitionResult(data, 0, 0, urgent=True)
+    data = PartitionData(
+        partition_index=asked.partition,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        aborted_transactions=() if request.isolation_level == _READ_COMMITTED else None,
+        records=tuple(records.batches),
+    )
+    return _PartitionResult(data, records.readable_bytes, records.size_in_bytes, urgent=False)
+
+
+def _refuse_followers(context: RequestContext, request: FetchRequest) -> None:
+    replica_id = (
+        request.replica_id
+        if context.version < _FIRST_VERSION_WITH_REPLICA_STATE
+        else request.replica_state.replica_id
+    )
+    if replica_id >= 0:
+        raise RefusedError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica_id} keeps no replica"
+        )
+
+
+def _diverging_epoch(partition: Partition, asked: FetchPartition) -> EpochEndOffset | None:
+    """Tell where the reader's log has parted from this one (Partition.readRecords)."""
+    if asked.last_fetched_epoch == NO_LEADER_EPOCH:
+        return None
+    log = partition.log
+    end_offset = log.end_offset_for_epoch(asked.last_fetched_epoch)
+    if end_offset is None:
+        raise RefusedError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"leader epoch {asked.last_fetched_epoch} is not known to the log",
+        )
+    if end_offset >= asked.fetch_offset:
+        return None
+    return EpochEndOffset(epoch=asked.last_fetched_epoch, end_offset=end_offset)
+
+
+def _endpoints(context: RequestContext, leaders: set[int]) -> tuple[NodeEndpoint, ...]:
+    return tuple(
+        NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port)
+        for node_id, node in context.cluster.nodes.items()
+        if node_id in leaders
+    )
+
+
+def _failed(asked: FetchPartition, error_code: ErrorCode) -> PartitionData:
+    """Answer for a partition that cannot even be looked for (FetchResponse.partitionResponse)."""
+    return PartitionData(
+        partition_index=asked.partition,
+        error_code=error_code,
+        high_watermark=_UNKNOWN_OFFSET,
+        records=None,
+    )

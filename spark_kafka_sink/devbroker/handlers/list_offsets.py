@@ -1,0 +1,161 @@
+"""ListOffsets 1-10: earliest, latest, first as late as a time, or latest by time.
+
+- Times below 0 are questions: -1 latest, -2 earliest, -3 largest timestamp (7+, KIP-734),
+  -4 earliest on this broker's disk (8+, KIP-405; the same as earliest), -5 latest in tiered storage
+  (9+, KIP-1005; there is none). Others, or too early a version, are UNSUPPORTED_VERSION.
+- A time after every record's, or the largest timestamp of an empty log, is answered by offset -1.
+- A partition asked for twice is INVALID_REQUEST, both times.
+- A leader epoch other than the partition's is FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH.
+"""
+
+# ruff: noqa: ARG002 - every handler has the signatures of Handler
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.partition_log import TimestampAndOffset
+from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.errors import CorruptRecordError
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.devbroker.partition_log import PartitionLog
+    from spark_kafka_sink.protocol.messages.list_offsets import ListOffsetsPartition
+
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL_TIMESTAMP = -4
+LATEST_TIERED_TIMESTAMP = -5
+
+_FIRST_VERSION_OF_QUESTION = {
+    LATEST_TIMESTAMP: 1,
+    EARLIEST_TIMESTAMP: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL_TIMESTAMP: 8,
+    LATEST_TIERED_TIMESTAMP: 9,
+}
+_NO_TIMESTAMP = -1
+_NO_OFFSET = -1
+_NO_LEADER_EPOCH = -1
+_NOTHING_FOUND = TimestampAndOffset(_NO_TIMESTAMP, _NO_OFFSET)
+_FIRST_VERSION_WITH_LEADER_EPOCH = 4
+
+
+class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
+    """Looks up offsets."""
+
+    api_key = ApiKey.LIST_OFFSETS
+    versions = ListOffsetsRequest.versions
+
+    def handle(self, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        """Answer each partition by itself."""
+        times = Counter(
+            TopicPartition(topic.name, partition.partition_index)
+            for topic in request.topics
+            for partition in topic.partitions
+        )
+        topics = []
+        for topic in request.topics:
+            partitions = []
+            for partition in topic.partitions:
+                topic_partition = TopicPartition(topic.name, partition.partition_index)
+                try:
+                    _refuse_duplicate(topic_partition, times[topic_partition])
+                    partitions.append(_look_up(context, topic_partition, partition))
+                except RefusedError as refused:
+                    partitions.append(_refused_partition(partition, refused.error_code))
+            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
+        return ListOffsetsResponse(topics=tuple(topics))
+
+    def error_response(
+        self,
+        context: RequestContext,
+        request: ListOffsetsRequest,
+        error_code: ErrorCode,
+        message: str,
+    ) -> ListOffsetsResponse:
+        """Answer that no offset was found for any partition."""
+        return ListOffsetsResponse(
+            topics=tuple(
+                ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=tuple(
+                        _refused_partition(partition, error_code) for partition in topic.partitions
+                    ),
+                )
+                for topic in request.topics
+            )
+        )
+
+
+def _refuse_duplicate(topic_partition: TopicPartition, times: int) -> None:
+    if times > 1:
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST, f"{topic_partition} is asked for {times} times"
+        )
+
+
+def _look_up(
+    context: RequestContext, topic_partition: TopicPartition, asked: ListOffsetsPartition
+) -> ListOffsetsPartitionResponse:
+    timestamp = asked.timestamp
+    if timestamp < 0:
+        first_version = _FIRST_VERSION_OF_QUESTION.get(timestamp)
+        if first_version is None or context.version < first_version:
+            raise RefusedError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"ListOffsets version {context.version} has no timestamp {timestamp}",
+            )
+    partition = context.cluster.partition(topic_partition)
+    partition.check_leader_epoch(asked.current_leader_epoch)
+    try:
+        found = _find(partition.log, timestamp)
+    except CorruptRecordError as error:
+        raise RefusedError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+    # Kafka names the leader epoch of what it found; the look-up in tiered storage found nothing.
+    epoch_is_known = (
+        found.offset != _NO_OFFSET and context.version >= _FIRST_VERSION_WITH_LEADER_EPOCH
+    )
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index,
+        error_code=ErrorCode.NONE,
+        timestamp=found.timestamp,
+        offset=found.offset,
+        leader_epoch=partition.leader_epoch if epoch_is_known else _NO_LEADER_EPOCH,
+    )
+
+
+def _find(log: PartitionLog, timestamp: int) -> TimestampAndOffset:
+    if timestamp == LATEST_TIMESTAMP:
+        return TimestampAndOffset(_NO_TIMESTAMP, log.high_watermark)
+    if timestamp in {EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP}:
+        return TimestampAndOffset(_NO_TIMESTAMP, log.log_start_offset)
+    if timestamp == LATEST_TIERED_TIMESTAMP:
+        return _NOTHING_FOUND
+    if timestamp == MAX_TIMESTAMP:
+        return log.offset_of_max_timestamp() or _NOTHING_FOUND
+    return log.offset_for_timestamp(timestamp) or _NOTHING_FOUND
+
+
+def _refused_partition(
+    asked: ListOffsetsPartition, error_code: ErrorCode
+) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index,
+        error_code=error_code,
+        timestamp=_NO_TIMESTAMP,
+        offset=_NO_OFFSET,
+        leader_epoch=_NO_LEADER_EPOCH,
+    )

@@ -1,0 +1,195 @@
+"""Metadata 0-13: the brokers, and topics with their partitions' leaders.
+
+- All topics (null, or an empty list in version 0), some by name, or some by id (12+).
+- A topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION if none of
+  that name could, or UNKNOWN_TOPIC_ID. Where the client and `auto_create_topics` both allow it the
+  topic is created, and, as from Kafka, this answer still says UNKNOWN_TOPIC_OR_PARTITION: the
+  client asks again.
+- Authorized operations are those of a cluster without an authorizer: all.
+"""
+
+# ruff: noqa: ARG002 - every handler has the signatures of Handler
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.cluster_state import INTERNAL_TOPICS, validate_topic_name
+from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.metadata import (
+    UNKNOWN_OPERATIONS,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from spark_kafka_sink.protocol.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    import uuid
+
+    from spark_kafka_sink.devbroker.cluster_state import Topic
+
+_FIRST_VERSION_WITH_TOPIC_IDS = 12
+#: Versions that can ask for the cluster's operations.
+_VERSIONS_WITH_CLUSTER_OPERATIONS = range(8, 11)
+_FIRST_VERSION_WITH_TOPIC_OPERATIONS = 8
+
+
+def _operations(*acl_operations: int) -> int:
+    """Return a bit per operation, by its number in Kafka's AclOperation."""
+    return sum(1 << operation for operation in acl_operations)
+
+
+#: Read, write, create, delete, alter, describe, describe configs, alter configs.
+ALL_TOPIC_OPERATIONS = _operations(3, 4, 5, 6, 7, 8, 10, 11)
+#: Create, alter, describe, cluster action, describe configs, alter configs, idempotent write.
+ALL_CLUSTER_OPERATIONS = _operations(5, 7, 8, 9, 10, 11, 12)
+
+
+class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
+    """Describes the cluster."""
+
+    api_key = ApiKey.METADATA
+    versions = MetadataRequest.versions
+
+    def handle(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+        """Describe what was asked for."""
+        return self._response(context, request, self._topics(context, request))
+
+    def error_response(
+        self,
+        context: RequestContext,
+        request: MetadataRequest,
+        error_code: ErrorCode,
+        message: str,
+    ) -> MetadataResponse:
+        """Answer that every topic asked for failed."""
+        return MetadataResponse(
+            brokers=(),
+            topics=tuple(
+                MetadataResponseTopic(
+                    error_code=error_code,
+                    name=topic.name if topic.name is not None else "",
+                    topic_id=topic.topic_id,
+                    partitions=(),
+                )
+                for topic in request.topics or ()
+            ),
+            error_code=error_code,
+        )
+
+    def _topics(
+        self, context: RequestContext, request: MetadataRequest
+    ) -> list[MetadataResponseTopic]:
+        cluster = context.cluster
+        if request.topics is None or (context.version == 0 and not request.topics):
+            return [self._topic(context, request, topic) for topic in cluster.topics]
+        if context.version < _FIRST_VERSION_WITH_TOPIC_IDS:
+            for asked in request.topics:
+                if asked.name is None or asked.topic_id != ZERO_UUID:
+                    raise RefusedError(
+                        ErrorCode.INVALID_REQUEST,
+                        f"Metadata version {context.version} asks for topics by name",
+                    )
+        topic_ids = {t.topic_id: None for t in request.topics if t.topic_id != ZERO_UUID}
+        if topic_ids:
+            by_id = [(topic_id, cluster.topic_by_id(topic_id)) for topic_id in topic_ids]
+            return [
+                _missing_topic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+                if topic is None
+                else self._topic(context, request, topic)
+                for topic_id, topic in by_id
+            ]
+        names = dict.fromkeys(t.name for t in request.topics if t.name is not None)
+        described = []
+        for name in names:
+            topic = cluster.topic(name)
+            if topic is None:
+                described.append(self._unknown_topic(context, request, name))
+            else:
+                described.append(self._topic(context, request, topic))
+        return described
+
+    def _topic(
+        self, context: RequestContext, request: MetadataRequest, topic: Topic
+    ) -> MetadataResponseTopic:
+        operations = UNKNOWN_OPERATIONS
+        if (
+            context.version >= _FIRST_VERSION_WITH_TOPIC_OPERATIONS
+            and request.include_topic_authorized_operations
+        ):
+            operations = ALL_TOPIC_OPERATIONS
+        return MetadataResponseTopic(
+            error_code=ErrorCode.NONE,
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.is_internal,
+            partitions=tuple(
+                MetadataResponsePartition(
+                    error_code=ErrorCode.NONE,
+                    partition_index=partition.index,
+                    leader_id=partition.leader_id,
+                    leader_epoch=partition.leader_epoch,
+                    replica_nodes=partition.replicas,
+                    isr_nodes=partition.replicas,
+                    offline_replicas=(),
+                )
+                for partition in topic.partitions
+            ),
+            topic_authorized_operations=operations,
+        )
+
+    def _unknown_topic(
+        self, context: RequestContext, request: MetadataRequest, name: str
+    ) -> MetadataResponseTopic:
+        try:
+            validate_topic_name(name)
+            if context.settings.auto_create_topics and request.allow_auto_topic_creation:
+                context.cluster.create_topic(
+                    name,
+                    partitions=context.settings.num_partitions,
+                    config=context.settings.topic_defaults,
+                )
+        except RefusedError as refused:
+            return _missing_topic(refused.error_code, name, ZERO_UUID)
+        return _missing_topic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, ZERO_UUID)
+
+    def _response(
+        self,
+        context: RequestContext,
+        request: MetadataRequest,
+        topics: list[MetadataResponseTopic],
+    ) -> MetadataResponse:
+        cluster_operations = UNKNOWN_OPERATIONS
+        if (
+            context.version in _VERSIONS_WITH_CLUSTER_OPERATIONS
+            and request.include_cluster_authorized_operations
+        ):
+            cluster_operations = ALL_CLUSTER_OPERATIONS
+        return MetadataResponse(
+            brokers=tuple(
+                MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port)
+                for node in context.cluster.nodes.values()
+            ),
+            cluster_id=context.cluster.cluster_id,
+            controller_id=context.cluster.controller_id,
+            topics=tuple(topics),
+            cluster_authorized_operations=cluster_operations,
+        )
+
+
+def _missing_topic(
+    error_code: ErrorCode, name: str | None, topic_id: uuid.UUID
+) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=error_code,
+        name=name,
+        topic_id=topic_id,
+        is_internal=name in INTERNAL_TOPICS,
+        partitions=(),
+    )

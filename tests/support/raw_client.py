@@ -1,0 +1,104 @@
+"""A client that is one blocking socket: it sends what it is told, in the pieces it is told."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import TYPE_CHECKING, Any, Self
+
+from spark_kafka_sink.protocol.headers import RequestHeader
+from spark_kafka_sink.protocol.registry import decode_response, encode_request
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.protocol.schema import ApiMessage
+
+TIMEOUT_SECONDS = 20.0
+
+
+class RawClient:
+    """One connection to a broker."""
+
+    def __init__(self, port: int) -> None:
+        """Connect to a port of this machine."""
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._next_correlation_id = 0
+        #: API and version of the requests that were sent, by correlation id.
+        self._sent: dict[int, tuple[Any, int]] = {}
+
+    def __enter__(self) -> Self:
+        """Give the connected client."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Disconnect."""
+        self.close()
+
+    def frame(self, request: ApiMessage, version: int) -> bytes:
+        """Give a request's bytes, size in front, and expect to read its answer."""
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id += 1
+        self._sent[correlation_id] = (request.api_key, version)
+        header = RequestHeader(
+            request_api_key=request.api_key,
+            request_api_version=version,
+            correlation_id=correlation_id,
+            client_id="raw",
+        )
+        return b"".join(encode_request(header, request))
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send these bytes and nothing else."""
+        self._socket.sendall(data)
+
+    def send(self, request: ApiMessage, version: int) -> None:
+        """Send a request."""
+        self.send_bytes(self.frame(request, version))
+
+    def receive(self) -> tuple[int, Any]:
+        """Read one answer; give its correlation id too. ConnectionError when there is none."""
+        (size,) = struct.unpack(">i", self._receive_exactly(4))
+        body = self._receive_exactly(size)
+        (correlation_id,) = struct.unpack_from(">i", body)
+        api_key, version = self._sent.pop(correlation_id)
+        return decode_response(api_key, version, body)
+
+    def ask(self, request: ApiMessage, version: int) -> Any:
+        """Send a request and read its answer."""
+        self.send(request, version)
+        return self.receive()[1]
+
+    def is_closed(self) -> bool:
+        """Wait until the broker says something; tell whether it said that it is gone."""
+        try:
+            return b"" == self._socket.recv(1)
+        except ConnectionError:
+            return True
+
+    def is_silent_for(self, seconds: float) -> bool:
+        """Tell whether the broker sends nothing for a while."""
+        self._socket.settimeout(seconds)
+        try:
+            self._socket.recv(1, socket.MSG_PEEK)
+        except TimeoutError:
+            return True
+        finally:
+            self._socket.settimeout(TIMEOUT_SECONDS)
+        return False
+
+    def half_close(self) -> None:
+        """Tell the broker that nothing more will be sent."""
+        self._socket.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._socket.close()
+
+    def _receive_exactly(self, count: int) -> bytes:
+        received = bytearray()
+        while len(received) < count:
+            piece = self._socket.recv(min(1 << 20, count - len(received)))
+            if not piece:
+                raise ConnectionError(f"closed after {len(received)} of {count} bytes")
+            received += piece
+        return bytes(received)

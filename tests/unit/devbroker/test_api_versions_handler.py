@@ -1,0 +1,94 @@
+"""ApiVersions: what the broker has, and how it says what it has not."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.devbroker.refusal import CloseConnectionError
+from spark_kafka_sink.errors import DecodeError
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.headers import RequestHeader
+from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
+from spark_kafka_sink.protocol.registry import decode_response, encode_request
+from tests.support.broker_requests import NOW, ask, broker_with
+
+REQUEST = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
+
+
+def ranges(response):
+    return {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_every_version_lists_all_apis(version):
+    """All versions list the same APIs with their ranges."""
+    response = ask(broker_with(), ApiVersionsRequest() if version < 3 else REQUEST, version)
+
+    assert ErrorCode.NONE == response.error_code
+    assert {
+        ApiKey.PRODUCE: (0, 12),
+        ApiKey.FETCH: (4, 17),
+        ApiKey.LIST_OFFSETS: (1, 10),
+        ApiKey.METADATA: (0, 13),
+        ApiKey.FIND_COORDINATOR: (0, 6),
+        ApiKey.API_VERSIONS: (0, 4),
+        ApiKey.CREATE_TOPICS: (2, 7),
+        ApiKey.INIT_PRODUCER_ID: (0, 5),
+    } == ranges(response)
+
+
+@pytest.mark.parametrize("version", [5, 99, 32767])
+def test_an_unknown_version_is_answered_in_version_0(version):
+    """A client newer than the broker learns which version to ask in (KIP-511)."""
+    header = RequestHeader(
+        request_api_key=ApiKey.API_VERSIONS, request_api_version=4, correlation_id=3
+    )
+    frame = bytearray(b"".join(encode_request(header, REQUEST))[4:])
+    frame[2:4] = version.to_bytes(2, "big")
+    broker = broker_with()
+
+    received, request = broker.decode_request(memoryview(frame))
+    answer = broker.encode_response(received, broker.handle(received, request, NOW))
+    correlation_id, response = decode_response(ApiKey.API_VERSIONS, 0, b"".join(answer)[4:])
+
+    assert (3, ErrorCode.UNSUPPORTED_VERSION) == (correlation_id, response.error_code)
+    assert {ApiKey.API_VERSIONS: (0, 4)} == ranges(response)
+
+
+@pytest.mark.parametrize(
+    ("name", "version"), [("", "1.0"), ("test", ""), ("-test", "1"), ("te st", "1"), ("t", "1.")]
+)
+def test_an_impossible_software_name_is_refused(name, version):
+    """Name and version of the client's software have a form since version 3."""
+    request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
+
+    assert ErrorCode.INVALID_REQUEST == ask(broker_with(), request).error_code
+
+
+def decode(api_key, version, body=b""):
+    frame = api_key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\1\xff\xff" + body
+    return broker_with().decode_request(frame)
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version"),
+    [(ApiKey.PRODUCE, 2), (ApiKey.PRODUCE, 14), (ApiKey.METADATA, 99), (ApiKey.FETCH, 3)],
+)
+def test_a_version_that_is_not_there_closes_the_connection(api_key, version):
+    """For any other API, Kafka does not answer a version that it does not have."""
+    with pytest.raises(CloseConnectionError, match=f"no version {version}"):
+        decode(api_key, version, b"\0" * 20)
+
+
+@pytest.mark.parametrize("api_key", [ApiKey.JOIN_GROUP, ApiKey.END_TXN])
+def test_an_api_that_is_not_there_closes_the_connection(api_key):
+    """An API of Kafka's that this broker does not have gets no answer."""
+    with pytest.raises(CloseConnectionError):
+        decode(api_key, 0, b"\0" * 20)
+
+
+def test_a_number_that_is_no_api_is_no_request():
+    """An API key that Kafka does not have is not a request at all."""
+    with pytest.raises(DecodeError):
+        decode(12345, 0)

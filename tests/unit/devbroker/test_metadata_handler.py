@@ -1,0 +1,168 @@
+"""Metadata: brokers and topics as clients see them."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.support.broker_requests import ask, broker_with
+
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+NO_OPERATIONS = -(2**31)
+
+
+def named(*names, **fields):
+    return MetadataRequest(topics=tuple(MetadataRequestTopic(name=n) for n in names), **fields)
+
+
+def errors(response):
+    return {topic.name: topic.error_code for topic in response.topics}
+
+
+@pytest.mark.parametrize("version", range(1, 14))
+def test_all_topics_are_listed(version):
+    """Null asks for all topics, with leaders and replicas, in every version."""
+    broker = broker_with({"b": 2, "a": 1})
+
+    response = ask(broker, MetadataRequest(topics=None), version)
+
+    assert [("a", 1), ("b", 2)] == [(t.name, len(t.partitions)) for t in response.topics]
+    partition = response.topics[1].partitions[1]
+    assert (0, 1, 1, (1,), (1,)) == (
+        partition.error_code,
+        partition.partition_index,
+        partition.leader_id,
+        partition.replica_nodes,
+        partition.isr_nodes,
+    )
+    assert (0 if version >= 7 else -1) == partition.leader_epoch
+
+
+def test_version_0_asks_for_all_topics_by_an_empty_list():
+    """Before null was possible an empty list asked for everything."""
+    response = ask(broker_with({"a": 1}), MetadataRequest(topics=()), 0)
+
+    assert ["a"] == [topic.name for topic in response.topics]
+
+
+def test_an_empty_list_asks_for_no_topics():
+    """From version 1 on an empty list asks for the brokers alone."""
+    response = ask(broker_with({"a": 1}), MetadataRequest(topics=()), 1)
+
+    assert () == response.topics
+
+
+def test_the_cluster_and_its_brokers_are_named():
+    """Address, cluster id and controller are told."""
+    broker = broker_with()
+    response = ask(broker, MetadataRequest(topics=()))
+
+    assert [(1, "127.0.0.1", 9092, None)] == [
+        (node.node_id, node.host, node.port, node.rack) for node in response.brokers
+    ]
+    # The controller's id left the protocol in no version; the cluster's came in version 2.
+    assert (1, broker.cluster.cluster_id) == (response.controller_id, response.cluster_id)
+
+
+def test_a_topic_is_found_by_id():
+    """From version 12 on topics can be asked for by id."""
+    broker = broker_with({"a": 1})
+    topic_id = broker.cluster.topic("a").topic_id
+    request = MetadataRequest(topics=(MetadataRequestTopic(topic_id=topic_id, name=None),))
+
+    response = ask(broker, request, 12)
+
+    assert [(0, "a", topic_id)] == [
+        (topic.error_code, topic.name, topic.topic_id) for topic in response.topics
+    ]
+
+
+def test_an_id_that_no_topic_has_is_unknown():
+    """An unknown id is UNKNOWN_TOPIC_ID, without a name."""
+    topic_id = uuid.UUID(int=9)
+    request = MetadataRequest(topics=(MetadataRequestTopic(topic_id=topic_id, name=None),))
+
+    response = ask(broker_with(), request, 12)
+
+    assert [(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)] == [
+        (topic.error_code, topic.name, topic.topic_id) for topic in response.topics
+    ]
+
+
+def test_asking_by_id_is_refused_before_version_12():
+    """Versions 10 and 11 have the field and may not use it."""
+    request = MetadataRequest(topics=(MetadataRequestTopic(topic_id=uuid.UUID(int=9), name="a"),))
+
+    response = ask(broker_with({"a": 1}), request, 11)
+
+    assert {"a": ErrorCode.INVALID_REQUEST} == errors(response)
+
+
+def test_an_unknown_topic_is_created_and_still_unknown_to_the_one_who_asked():
+    """As from Kafka, the answer that creates a topic does not have it yet."""
+    broker = broker_with(num_partitions=4)
+
+    assert {"new": UNKNOWN} == errors(ask(broker, named("new")))
+    (topic,) = ask(broker, named("new")).topics
+    assert (0, 4) == (topic.error_code, len(topic.partitions))
+
+
+@pytest.mark.parametrize(("allowed_by_broker", "allowed_by_client"), [(False, True), (True, False)])
+def test_an_unknown_topic_stays_unknown_unless_both_sides_allow(
+    allowed_by_broker, allowed_by_client
+):
+    """Creation needs the broker's setting and the client's word."""
+    broker = broker_with(auto_create_topics=allowed_by_broker)
+    request = named("new", allow_auto_topic_creation=allowed_by_client)
+
+    ask(broker, request)
+
+    assert {"new": UNKNOWN} == errors(ask(broker, request))
+
+
+@pytest.mark.parametrize("auto_create", [True, False])
+def test_an_impossible_name_is_called_so(auto_create):
+    """A name that no topic can have is INVALID_TOPIC_EXCEPTION."""
+    broker = broker_with(auto_create_topics=auto_create)
+
+    assert {"a b": ErrorCode.INVALID_TOPIC_EXCEPTION} == errors(ask(broker, named("a b")))
+
+
+def test_a_name_that_collides_is_not_created():
+    """A topic that could not be created is refused for that reason."""
+    broker = broker_with({"a.b": 1})
+
+    assert {"a_b": ErrorCode.INVALID_TOPIC_EXCEPTION} == errors(ask(broker, named("a_b")))
+
+
+def test_a_topic_asked_for_twice_is_described_once():
+    """Topics are a set."""
+    assert 1 == len(ask(broker_with({"a": 1}), named("a", "a")).topics)
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(True, 3576), (False, NO_OPERATIONS)])
+def test_topic_operations_are_told_when_asked_for(asked, expected):
+    """Without an authorizer every operation on a topic is allowed."""
+    request = named("a", include_topic_authorized_operations=asked)
+
+    (topic,) = ask(broker_with({"a": 1}), request).topics
+
+    assert expected == topic.topic_authorized_operations
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(True, 8096), (False, NO_OPERATIONS)])
+def test_cluster_operations_are_told_when_asked_for(asked, expected):
+    """Without an authorizer every operation on the cluster is allowed."""
+    request = MetadataRequest(topics=(), include_cluster_authorized_operations=asked)
+
+    assert expected == ask(broker_with(), request, 8).cluster_authorized_operations
+
+
+def test_internal_topics_are_marked():
+    """Clients leave Kafka's own topics alone when they are told."""
+    (topic,) = ask(broker_with({"__consumer_offsets": 1}), named("__consumer_offsets")).topics
+
+    assert topic.is_internal

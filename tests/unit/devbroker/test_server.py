@@ -1,0 +1,450 @@
+"""The broker over real sockets: order, cuts, garbage, waiting, faults, restarts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+import pytest
+
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.devbroker.faults import AnswerError, CloseConnection, Delay, NeverAnswer
+from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
+from spark_kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from spark_kafka_sink.protocol.messages.metadata import MetadataRequest
+from spark_kafka_sink.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from spark_kafka_sink.record.decode import decode_records
+from tests.support.plain_batches import PlainRecord, plain_batch
+from tests.support.raw_client import RawClient
+
+API_VERSIONS = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
+METADATA = MetadataRequest(topics=())
+LONG_MS = 60_000
+
+
+def produce(batch, *, acks=-1, partition=0):
+    return ProduceRequest(
+        acks=acks,
+        timeout_ms=1000,
+        topic_data=(
+            TopicProduceData(
+                name="t",
+                partition_data=(PartitionProduceData(index=partition, records=batch),),
+            ),
+        ),
+    )
+
+
+def fetch(offset, *, max_wait_ms=0, min_bytes=1, max_bytes=10**8):
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        topics=(
+            FetchTopic(
+                topic="t",
+                partitions=(
+                    FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=10**8),
+                ),
+            ),
+        ),
+    )
+
+
+def values(response):
+    (topic,) = response.responses
+    return [record.value for record in decode_records(topic.partitions[0].records)]
+
+
+def error_of(response):
+    (topic,) = response.responses
+    return topic.partition_responses[0].error_code
+
+
+def log_end(broker):
+    return broker.call(lambda b: b.cluster.topic("t").partitions[0].log.log_end_offset)
+
+
+@pytest.fixture
+def broker():
+    with DevBroker(topics={"t": 2}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def client(broker):
+    with RawClient(broker.port) as client:
+        yield client
+
+
+def test_pipelined_requests_are_answered_in_order(client):
+    """Requests sent at once are answered one after the other."""
+    stream = b"".join(
+        client.frame(request, version)
+        for request, version in [
+            (API_VERSIONS, 3),
+            (METADATA, 9),
+            (produce(plain_batch(1)), 9),
+            (fetch(0), 12),
+        ]
+    )
+    client.send_bytes(stream)
+
+    assert [0, 1, 2, 3] == [client.receive()[0] for _ in range(4)]
+
+
+def test_requests_arrive_byte_by_byte(client):
+    """A request cut into single bytes is a request."""
+    for byte in client.frame(API_VERSIONS, 3) + client.frame(METADATA, 9):
+        client.send_bytes(bytes([byte]))
+
+    assert [0, 1] == [client.receive()[0], client.receive()[0]]
+
+
+def test_records_come_back_as_they_went_in(client):
+    """What was produced over a socket is fetched over a socket, whatever its size."""
+    records = [b"small", b"x" * 700_000, b"y" * 70_000]
+    for value in records:
+        client.send(produce(plain_batch([PlainRecord(value)])), 9)
+    assert [0] * 3 == [error_of(client.receive()[1]) for _ in records]
+
+    assert records == values(client.ask(fetch(0), 12))
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        pytest.param(b"\xff\xff\xff\xff", id="negative size"),
+        pytest.param(struct.pack(">i", 100 * 1024 * 1024 + 1), id="size over the limit"),
+        pytest.param(b"GET / HTTP/1.1\r\n\r\n", id="another protocol"),
+        pytest.param(struct.pack(">i", 0), id="empty frame"),
+        pytest.param(struct.pack(">i", 3) + b"abc", id="frame without a header"),
+        pytest.param(struct.pack(">ihhih", 10, 999, 0, 1, -1), id="no such api"),
+        pytest.param(struct.pack(">ihhih", 10, 11, 0, 1, -1), id="an api not served"),
+        pytest.param(struct.pack(">ihhih", 10, 3, 99, 1, -1), id="a version not served"),
+        pytest.param(struct.pack(">ihhih", 10, 3, 1, 1, -1), id="no body"),
+    ],
+)
+def test_what_is_no_request_closes_the_connection(broker, client, garbage):
+    """Bytes that cannot be a request end their connection, and nobody else's."""
+    with RawClient(broker.port) as other:
+        client.send_bytes(garbage)
+
+        assert client.is_closed()
+        assert ErrorCode.NONE == other.ask(API_VERSIONS, 3).error_code
+
+
+def test_bytes_behind_a_request_are_let_pass(client):
+    """As by Kafka, a frame may be longer than its request: librdkafka's sometimes are."""
+    frame = client.frame(METADATA, 9)
+    client.send_bytes(struct.pack(">i", len(frame) - 4 + 3) + frame[4:] + b"\1\0\0")
+
+    assert 0 == client.receive()[0]
+
+
+def test_what_was_asked_before_the_garbage_is_answered(client):
+    """A connection that ends badly has had its answers until then."""
+    client.send_bytes(client.frame(API_VERSIONS, 3) + b"\xff\xff\xff\xff")
+
+    assert 0 == client.receive()[0]
+    assert client.is_closed()
+
+
+def test_a_half_closed_connection_gets_its_answers(client):
+    """A client that has said all it has to say is answered before the broker closes."""
+    client.send_bytes(client.frame(API_VERSIONS, 3) + client.frame(METADATA, 9))
+    client.half_close()
+
+    assert [0, 1] == [client.receive()[0], client.receive()[0]]
+    assert client.is_closed()
+
+
+def test_a_client_that_leaves_while_it_waits_is_forgotten(broker, client):
+    """A long poll ends with its client."""
+    client.send(fetch(0, max_wait_ms=LONG_MS), 12)
+    client.half_close()
+
+    assert client.is_closed()
+    assert {} == broker.call(lambda _: broker._server._watching)
+
+
+def test_a_fetch_is_woken_by_data(broker, client):
+    """A long poll is answered as soon as there is something to read."""
+    client.send(fetch(0, max_wait_ms=LONG_MS), 12)
+    assert client.is_silent_for(0.05)
+    started = time.monotonic()
+
+    with RawClient(broker.port) as producer:
+        producer.ask(produce(plain_batch([PlainRecord(b"news")])), 9)
+
+    assert [b"news"] == values(client.receive()[1])
+    assert time.monotonic() - started < LONG_MS / 1000 / 4
+
+
+def test_a_fetch_is_not_woken_by_too_little_or_by_other_partitions(broker, client):
+    """A long poll goes on until min_bytes are there in what it reads."""
+    batch = plain_batch([PlainRecord(b"part")])
+    client.send(fetch(0, max_wait_ms=LONG_MS, min_bytes=2 * len(batch)), 12)
+
+    with RawClient(broker.port) as producer:
+        producer.ask(produce(batch, partition=1), 9)
+        producer.ask(produce(batch), 9)
+        assert client.is_silent_for(0.05)
+        producer.ask(produce(batch), 9)
+
+    assert [b"part"] * 2 == values(client.receive()[1])
+
+
+def test_a_fetch_ends_when_its_time_is_up(client):
+    """Without data a long poll is answered empty after max_wait_ms."""
+    started = time.monotonic()
+
+    assert [] == values(client.ask(fetch(0, max_wait_ms=100), 12))
+    assert time.monotonic() - started >= 0.09
+
+
+def test_requests_behind_a_waiting_fetch_wait_too(broker, client):
+    """Answers keep the order of the requests."""
+    client.send_bytes(client.frame(fetch(0, max_wait_ms=LONG_MS), 12))
+    client.send_bytes(client.frame(METADATA, 9) * 1 + client.frame(API_VERSIONS, 3))
+    assert client.is_silent_for(0.05)
+
+    with RawClient(broker.port) as producer:
+        producer.ask(produce(plain_batch(1)), 9)
+
+    assert [0, 1, 2] == [client.receive()[0] for _ in range(3)]
+
+
+def test_acks_0_is_not_answered(broker, client):
+    """The next answer belongs to the next request."""
+    client.send_bytes(client.frame(produce(plain_batch(2), acks=0), 9) + client.frame(METADATA, 9))
+
+    assert 1 == client.receive()[0]
+    assert 2 == log_end(broker)
+
+
+def test_an_error_with_acks_0_closes_the_connection(client):
+    """A producer that listens to nothing notices that the connection is gone."""
+    client.send(produce(plain_batch(1, crc=0), acks=0), 9)
+
+    assert client.is_closed()
+
+
+def test_a_client_that_does_not_read_holds_up_nobody_else(broker, client):
+    """Answers that are not taken stop their connection's requests, not the broker."""
+    batch = plain_batch([PlainRecord(b"x" * 1_000_000)])
+    for _ in range(8):
+        client.ask(produce(batch), 9)
+    for _ in range(10):
+        client.send(fetch(0), 12)
+
+    with RawClient(broker.port) as other:
+        for _ in range(3):
+            assert ErrorCode.NONE == other.ask(API_VERSIONS, 3).error_code
+
+    assert [8] * 10 == [len(values(client.receive()[1])) for _ in range(10)]
+
+
+def test_an_error_can_be_answered_without_doing_anything(broker, client):
+    """A fault answers in the broker's place, as often as it was told to."""
+    hook = broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=1)
+
+    answers = [error_of(client.ask(produce(plain_batch(1)), 9)) for _ in range(2)]
+
+    assert [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE] == answers
+    assert (1, 1) == (hook.fired, log_end(broker))
+
+
+def test_an_error_can_be_answered_after_appending(broker, client):
+    """NOT_ENOUGH_REPLICAS_AFTER_APPEND says what it means."""
+    broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, handled=True))
+
+    assert ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND == error_of(
+        client.ask(produce(plain_batch(1)), 9)
+    )
+    assert 1 == log_end(broker)
+
+
+@pytest.mark.parametrize(("handled", "appended"), [(False, 0), (True, 1)])
+def test_the_connection_can_be_closed_before_or_after_appending(broker, client, handled, appended):
+    """A lost request and a lost answer look the same to the client."""
+    broker.on(ApiKey.PRODUCE, CloseConnection(handled=handled), times=1)
+    client.send(produce(plain_batch(1)), 9)
+
+    assert client.is_closed()
+    assert appended == log_end(broker)
+
+
+@pytest.mark.parametrize(("handled", "appended"), [(False, 0), (True, 1)])
+def test_the_broker_can_fall_silent(broker, client, handled, appended):
+    """A broker that never answers says nothing to later requests either."""
+    broker.on(ApiKey.PRODUCE, NeverAnswer(handled=handled), times=1)
+    client.send_bytes(client.frame(produce(plain_batch(1)), 9) + client.frame(METADATA, 9))
+
+    assert client.is_silent_for(0.05)
+    assert appended == log_end(broker)
+
+
+def test_a_request_can_be_delayed(broker, client):
+    """A delayed request is handled later, and those behind it after it."""
+    broker.on(ApiKey.PRODUCE, Delay(0.1), times=1)
+    started = time.monotonic()
+    client.send_bytes(client.frame(produce(plain_batch(1)), 9) + client.frame(METADATA, 9))
+
+    assert [0, 1] == [client.receive()[0], client.receive()[0]]
+    assert time.monotonic() - started >= 0.09
+    assert 1 == log_end(broker)
+
+
+def test_a_fault_sees_the_request(broker, client):
+    """A hook can choose by what is asked, and by the connection."""
+    seen = []
+
+    def choose(request, context):
+        seen.append((request.acks, context.header.client_id, context.connection_id))
+
+    broker.on(ApiKey.PRODUCE, choose)
+    client.ask(produce(plain_batch(1), acks=1), 9)
+
+    assert [(1, "raw", 1)] == seen
+
+
+def test_a_restart_keeps_port_topics_and_records(client, broker):
+    """A broker that is stopped and started again has lost nothing but its connections."""
+    client.ask(produce(plain_batch([PlainRecord(b"kept")])), 9)
+    port = broker.port
+
+    broker.stop()
+    assert client.is_closed()
+    broker.start()
+
+    assert port == broker.port
+    with RawClient(port) as again:
+        assert [b"kept"] == values(again.ask(fetch(0), 12))
+
+
+def test_stopping_twice_is_stopping_once(broker):
+    """A broker that does not run need not be stopped."""
+    broker.stop()
+    broker.stop()
+
+
+def test_stopping_ends_long_polls(broker, client):
+    """Clients that wait do not keep the broker."""
+    client.ask(METADATA, 9)
+    client.send(fetch(0, max_wait_ms=LONG_MS), 12)
+    started = time.monotonic()
+    broker.stop()
+
+    assert client.is_closed()
+    assert time.monotonic() - started < 10
+
+
+def test_a_running_broker_cannot_be_started(broker):
+    """Starting twice is a mistake."""
+    with pytest.raises(KafkaError, match="is running"):
+        broker.start()
+
+
+def test_a_broker_that_does_not_run_cannot_be_asked():
+    """Outside of start and stop there is no thread to ask."""
+    with pytest.raises(KafkaError, match="is not running"):
+        DevBroker().create_topic("t")
+
+
+def test_a_taken_port_is_an_error(broker):
+    """A broker that cannot listen says so to the one who started it."""
+    with pytest.raises(OSError, match="in use"):
+        DevBroker(port=broker.port).start()
+
+
+def test_topics_can_be_created_while_clients_are_at_work(broker):
+    """The test's thread may ask for topics, with settings, and look at them."""
+    broker.create_topic("u", partitions=3, configs={"max.message.bytes": "99"})
+
+    assert ["t", "u"] == broker.topic_names
+    assert 99 == broker.call(lambda b: b.cluster.topic("u").config.max_message_bytes)
+
+
+def test_a_topic_that_cannot_be_created_is_an_error_in_the_tests_thread(broker):
+    """What the broker refuses is raised where it was asked for."""
+    with pytest.raises(RefusedError, match="already exists"):
+        broker.create_topic("t")
+
+
+def test_a_topic_that_cannot_be_created_at_the_start_keeps_the_broker_from_starting():
+    """A broker with a topic missing is not what was asked for."""
+    with pytest.raises(RefusedError, match="invalid"):
+        DevBroker(topics={"a b": 1}).start()
+
+
+def test_it_listens_on_loopback_only(broker):
+    """Nobody else on the network can reach the broker."""
+    assert f"127.0.0.1:{broker.port}" == broker.bootstrap_servers
+    with pytest.raises(OSError):  # noqa: PT011 - refused or unreachable, as the system likes
+        socket.create_connection(("127.0.0.2", broker.port), timeout=5).close()
+
+
+def run(*arguments):
+    return subprocess.Popen(  # noqa: S603 - our own module
+        [sys.executable, "-m", "spark_kafka_sink.devbroker", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "0"},
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_process_says_where_it_listens_and_ends_on_a_signal(number):
+    """One line on standard output, then service until a signal, then exit code 0."""
+    with run("--port", "0", "--topic", "t:3") as process:
+        line = process.stdout.readline()
+        assert line.startswith("listening on 127.0.0.1:")
+        with RawClient(int(line.rpartition(":")[2])) as client:
+            (topic,) = client.ask(MetadataRequest(topics=None), 9).topics
+            client.send(fetch(0, max_wait_ms=LONG_MS), 12)
+            process.send_signal(number)
+            rest, errors = process.communicate(timeout=20)
+
+    assert ("t", 3) == (topic.name, len(topic.partitions))
+    assert (0, "", "") == (process.returncode, rest, errors)
+
+
+@pytest.mark.slow
+def test_the_process_says_why_it_cannot_start(broker):
+    """A taken port is one line on standard error and exit code 1."""
+    with run("--port", str(broker.port)) as process:
+        output, errors = process.communicate(timeout=20)
+
+    assert (1, "") == (process.returncode, output)
+    assert errors.startswith("cannot start: ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("topic", ["t:x", "t:"])
+def test_the_process_checks_its_arguments(topic):
+    """A number of partitions that is none is a usage error; none at all means one."""
+    with run("--port", "0", "--topic", topic) as process:
+        if topic == "t:x":
+            output, errors = process.communicate(timeout=20)
+            assert (2, "", True) == (process.returncode, output, "'x' is not a number" in errors)
+        else:
+            assert process.stdout.readline()
+            process.terminate()
+            process.communicate(timeout=20)
+            assert 0 == process.returncode
