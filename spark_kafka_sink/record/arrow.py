@@ -156,9 +156,9 @@ def _topics(rows: _Rows) -> tuple[tuple[str, ...], Int32Array]:
     array = rows.column("topic")
     if array is None:
         return (), np.full(rows.count, NULL_TOPIC_INDEX, np.int32)
-    array = _plain(array)
     if not _is_string(array.type):
         raise SchemaError(f"column 'topic' has type {array.type}; it must be a string")
+    array = _plain(array)
     if _is_constant(_bytes_column(array)):
         return (array[0].as_py(),), constant_topic(rows.count)
     encoded = array.dictionary_encode()

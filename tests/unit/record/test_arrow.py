@@ -1,0 +1,565 @@
+"""Arrow batches as columns of records."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.errors import InvalidPartitionError, RecordError, SchemaError
+from spark_kafka_sink.record.arrow import record_columns
+from spark_kafka_sink.record.columns import NULL_PARTITION, NULL_TIMESTAMP, RecordColumns
+from spark_kafka_sink.record.decode import Header, Record, decode_record_batch
+from tests.support.kernel_batches import write_records
+
+HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+HEADERS = pa.list_(HEADER)
+NOW_MS = 1_700_000_000_000
+
+
+def batch_of(**columns) -> pa.RecordBatch:
+    """Make a batch of lists or Arrow arrays; `value` is added if left out."""
+    rows = len(next(iter(columns.values()))) if columns else 1
+    return pa.record_batch({"value": pa.array([b"v"] * rows), **columns})
+
+
+def read(columns: RecordColumns) -> list[Record]:
+    """Give what a consumer would see of the rows, sent as of `NOW_MS`."""
+    if columns.num_rows == 0:
+        return []
+    return decode_record_batch(write_records(columns, now_ms=NOW_MS).batch()).records
+
+
+def read_batch(batch: pa.RecordBatch, **options) -> list[Record]:
+    return read(record_columns(batch, topic="t", **options))
+
+
+# --- keys and values
+
+STRINGS_AND_BINARIES = [
+    pa.string(),
+    pa.large_string(),
+    pa.string_view(),
+    pa.binary(),
+    pa.large_binary(),
+    pa.binary_view(),
+    pa.binary(3),
+    pa.dictionary(pa.int8(), pa.string()),
+    pa.dictionary(pa.int32(), pa.large_binary()),
+]
+OTHERS = [
+    pa.bool_(),
+    pa.int32(),
+    pa.int64(),
+    pa.float64(),
+    pa.decimal128(10, 2),
+    pa.date32(),
+    pa.timestamp("us"),
+    pa.time64("us"),
+    pa.duration("us"),
+    pa.list_(pa.string()),
+    pa.struct([("a", pa.string())]),
+    pa.map_(pa.string(), pa.binary()),
+    pa.dictionary(pa.int8(), pa.int64()),
+    pa.run_end_encoded(pa.int32(), pa.string()),
+]
+
+
+@pytest.mark.parametrize("column", ["key", "value"])
+@pytest.mark.parametrize("kind", STRINGS_AND_BINARIES, ids=str)
+@pytest.mark.parametrize("first", [0, 1, 2, 3, 4])
+def test_strings_and_bytes_of_every_layout_are_read(column, kind, first):
+    """Keys and values may be any string or binary type, sliced anywhere."""
+    values = ["abc", None, "déf"[:1] + "ef", "xyz"]
+    if not (pa.types.is_string(getattr(kind, "value_type", kind)) or "string" in str(kind)):
+        values = [None if value is None else value.encode() for value in values]
+    batch = batch_of(**{column: pa.array(values, kind)}).slice(first)
+    expected = [b"abc", None, b"def", b"xyz"][first:]
+    assert expected == [getattr(record, column) for record in read_batch(batch)]
+
+
+@pytest.mark.parametrize("column", ["key", "value"])
+@pytest.mark.parametrize("kind", OTHERS, ids=str)
+def test_other_keys_and_values_are_refused(column, kind):
+    """Whatever is not bytes has to be made so by the user, who knows how."""
+    with pytest.raises(SchemaError, match=f"column '{column}' has type .*string or binary"):
+        record_columns(batch_of(**{column: pa.nulls(2, kind)}), topic="t")
+
+
+@pytest.mark.parametrize("column", ["key", "value"])
+def test_a_column_of_no_type_is_null(column):
+    """SQL's NULL literal has a type of its own."""
+    records = read_batch(batch_of(**{column: pa.nulls(2)}))
+    assert [None, None] == [getattr(record, column) for record in records]
+
+
+def test_keys_need_not_be_there():
+    """Without a key column every key is null."""
+    assert [Record(0, NOW_MS, None, b"v")] == read_batch(batch_of())
+
+
+def test_values_must_be_there():
+    """A batch without values is a mistake."""
+    with pytest.raises(SchemaError, match="no column named 'value'"):
+        record_columns(pa.record_batch({"key": ["k"]}), topic="t")
+
+
+def test_other_columns_are_not_looked_at():
+    """Only the names that Spark's own sink knows, and timestamp, mean anything."""
+    batch = batch_of(Value=["x"], KEY=[1], offset=[5], value2=[None])
+    assert [Record(0, NOW_MS, None, b"v")] == read_batch(batch)
+
+
+@pytest.mark.parametrize("name", ["key", "value", "topic", "partition", "headers", "timestamp"])
+def test_two_columns_of_a_name_are_refused(name):
+    """Nobody could say which one is meant."""
+    names = ["value", name, name][-2 if name == "value" else -3 :]
+    batch = pa.RecordBatch.from_arrays([pa.array(["1"])] * len(names), names)
+    with pytest.raises(SchemaError, match=f"2 columns are named '{name}'"):
+        record_columns(batch, topic=None if name == "topic" else "t")
+
+
+def test_views_are_no_copies():
+    """Bytes stay in Arrow's buffers."""
+    array = pa.array(["some", "strings"])
+    columns = record_columns(batch_of(value=array), topic="t")
+    assert array.buffers()[2].address == columns.value.data.ctypes.data
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.binary(), pa.string_view()], ids=str
+)
+def test_a_batch_of_no_rows(kind):
+    """An empty batch has empty columns, whether its buffers are there or not."""
+    for array in (
+        pa.array([], kind),
+        pa.array(["a"], pa.string()).cast(kind).slice(1),
+        pa.nulls(0, kind),
+    ):
+        batch = batch_of(
+            key=array,
+            topic=pa.array([], pa.string()),
+            partition=pa.array([], pa.int32()),
+            timestamp=pa.array([], pa.timestamp("us")),
+            headers=pa.array([], HEADERS),
+        )
+        columns = record_columns(batch, topic=None)
+        assert (0, (), None) == (columns.num_rows, columns.topics, columns.headers)
+
+
+def test_missing_offsets_of_an_empty_array():
+    """Arrow lets an empty array go without any offsets."""
+    nothing = pa.py_buffer(b"")
+    array = pa.Array.from_buffers(pa.string(), 0, [None, nothing, nothing])
+    batch = pa.record_batch({"value": array, "key": array, "topic": array})
+    assert 0 == record_columns(batch, topic=None).num_rows
+
+
+# --- topics
+
+
+def topics_of(batch: pa.RecordBatch) -> list[str | None]:
+    columns = record_columns(batch, topic=None)
+    return [columns.topics[i] if i >= 0 else None for i in columns.topic_index]
+
+
+def test_one_topic_for_all():
+    """A topic that is given goes for every row, whatever the column says."""
+    columns = record_columns(batch_of(topic=[1, None]), topic="orders")
+    assert (("orders",), [0, 0]) == (columns.topics, list(columns.topic_index))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.string(),
+        pa.large_string(),
+        pa.string_view(),
+        pa.dictionary(pa.int8(), pa.string()),
+        pa.dictionary(pa.int64(), pa.large_string()),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "topics",
+    [
+        ["a", "b", None, "a"],
+        ["a", "a", "a"],
+        ["a", "b", "c"],
+        [None, None],
+        ["a"],
+        ["", "a"],
+        ["aa", "a"],
+    ],
+    ids=str,
+)
+def test_topics_of_every_layout(kind, topics):
+    """Each row's topic is found, and null stays null."""
+    batch = batch_of(topic=pa.array(topics, kind))
+    assert topics == topics_of(batch)
+    assert topics[1:] == topics_of(batch.slice(1))
+
+
+def test_topics_are_distinct():
+    """Each topic is named once, and only if a row names it."""
+    array = pa.array(["unused", "a", "b", "a", "b", "unused"]).dictionary_encode()
+    batch = batch_of(topic=array).slice(1, 4)
+    assert ("a", "b") == record_columns(batch, topic=None).topics
+
+
+@pytest.mark.parametrize("topics", [["a", "b"] * 4, ["ab", "ba"] * 4, ["aab", "aab", "aba"]])
+def test_topics_that_nearly_are_the_same(topics):
+    """Rows of equal length, or of equal letters, are told apart."""
+    assert topics == topics_of(batch_of(topic=topics))
+
+
+def test_a_topic_of_no_type_is_null():
+    """The rows are refused later, when they are placed."""
+    columns = record_columns(batch_of(topic=pa.nulls(2)), topic=None)
+    assert ((), [-1, -1]) == (columns.topics, list(columns.topic_index))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.binary(), pa.int32(), pa.list_(pa.string()), pa.dictionary(pa.int8(), pa.binary())],
+    ids=str,
+)
+def test_other_topics_are_refused(kind):
+    """A topic is a name."""
+    with pytest.raises(SchemaError, match=r"column 'topic' has type .*must be a string"):
+        record_columns(batch_of(topic=pa.nulls(1, kind)), topic=None)
+
+
+def test_some_topic_is_needed():
+    """With neither a column nor an option there is nowhere to write to."""
+    with pytest.raises(SchemaError, match="no column named 'topic', and no topic is given"):
+        record_columns(batch_of(), topic=None)
+
+
+# --- partitions
+
+INTEGERS = [
+    pa.int8(),
+    pa.int16(),
+    pa.int32(),
+    pa.int64(),
+    pa.uint8(),
+    pa.uint16(),
+    pa.uint32(),
+    pa.uint64(),
+]
+
+
+def test_without_partitions_the_producer_decides():
+    """No column is the same as nothing but nulls."""
+    assert [NULL_PARTITION] == list(record_columns(batch_of(), topic="t").partition)
+    columns = record_columns(batch_of(partition=pa.nulls(1)), topic="t")
+    assert [NULL_PARTITION] == list(columns.partition)
+
+
+@pytest.mark.parametrize("kind", INTEGERS, ids=str)
+@pytest.mark.parametrize("partitions", [[0, 5, 127], [1, None, 2], [None, None]], ids=str)
+def test_partitions_of_every_width(kind, partitions):
+    """Any integer will do; null leaves it to the producer."""
+    batch = batch_of(partition=pa.array(partitions, kind))
+    for first in range(len(partitions) + 1):
+        expected = [NULL_PARTITION if p is None else p for p in partitions[first:]]
+        columns = record_columns(batch.slice(first), topic="t")
+        assert expected == list(columns.partition)
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.float64(), pa.bool_(), pa.decimal128(5, 0), pa.date32()], ids=str
+)
+def test_other_partitions_are_refused(kind):
+    """A partition is a number."""
+    with pytest.raises(SchemaError, match=r"column 'partition' has type .*must be an integer"):
+        record_columns(batch_of(partition=pa.nulls(1, kind)), topic="t")
+
+
+@pytest.mark.parametrize(
+    ("kind", "partition"),
+    [
+        (pa.int8(), -1),
+        (pa.int32(), -1),
+        (pa.int32(), NULL_PARTITION),
+        (pa.int64(), 2**31),
+        (pa.int64(), -(2**63)),
+        (pa.uint32(), 2**31),
+        (pa.uint64(), 2**64 - 1),
+    ],
+    ids=str,
+)
+def test_partitions_that_cannot_be_are_refused(kind, partition):
+    """No topic has them; the error names row, topic and partition."""
+    batch = batch_of(
+        partition=pa.array([0, None, partition, partition], kind), topic=["t", "t", "u", "t"]
+    )
+    with pytest.raises(InvalidPartitionError, match="row 102, topic 'u'") as caught:
+        record_columns(batch, topic=None, first_row=100)
+    assert (102, "u", partition) == (
+        caught.value.row,
+        caught.value.topic,
+        caught.value.partition,
+    )
+
+
+def test_what_lies_under_a_null_means_nothing():
+    """Arrow leaves any value where a null is."""
+    validity = pa.py_buffer(bytes([0b101]))
+    partitions = pa.Array.from_buffers(
+        pa.int32(), 3, [validity, pa.py_buffer(np.array([1, -7, 2], np.int32))]
+    )
+    timestamps = pa.Array.from_buffers(
+        pa.timestamp("us"), 3, [validity, pa.py_buffer(np.array([1000, -7, 2000]))]
+    )
+    columns = record_columns(batch_of(partition=partitions, timestamp=timestamps), topic="t")
+    assert [1, NULL_PARTITION, 2] == list(columns.partition)
+    assert [1, NULL_TIMESTAMP, 2] == list(columns.timestamp)
+
+
+# --- timestamps
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "expected"),
+    [
+        ("s", 1_700_000_000, 1_700_000_000_000),
+        ("ms", 1_700_000_000_123, 1_700_000_000_123),
+        ("us", 1_700_000_000_123_999, 1_700_000_000_123),
+        ("ns", 1_700_000_000_123_999_999, 1_700_000_000_123),
+        ("s", 0, 0),
+        ("us", 999, 0),
+        ("ms", 2**63 - 1, 2**63 - 1),
+        ("s", (2**63 - 1) // 1000, (2**63 - 1) // 1000 * 1000),
+    ],
+)
+@pytest.mark.parametrize("zone", [None, "UTC", "Asia/Kolkata"])
+def test_timestamps_of_every_unit_are_floored(unit, value, expected, zone):
+    """Kafka counts milliseconds; time zones change nothing, and none means UTC."""
+    array = pa.array([0, None, value], pa.timestamp(unit, zone))
+    for first in range(3):
+        columns = record_columns(batch_of(timestamp=array).slice(first), topic="t")
+        assert [0, NULL_TIMESTAMP, expected][first:] == list(columns.timestamp)
+
+
+def test_a_moment_is_the_same_in_every_zone():
+    """What a user means by a time with a zone is what is sent."""
+    moment = datetime(2024, 2, 29, 12, 30, tzinfo=timezone(timedelta(hours=5, minutes=30)))
+    array = pa.array([moment], pa.timestamp("us", "Asia/Kolkata"))
+    (record,) = read_batch(batch_of(timestamp=array))
+    assert datetime(2024, 2, 29, 7, 0, tzinfo=UTC).timestamp() * 1000 == record.timestamp
+
+
+@pytest.mark.parametrize(
+    ("unit", "value"), [("s", -1), ("ms", -1), ("us", -1), ("ns", -1), ("us", -(2**63))]
+)
+def test_timestamps_before_1970_are_refused(unit, value):
+    """Kafka would take them, and consumers would choke; the error names the row."""
+    array = pa.array([0, None, value, value], pa.timestamp(unit))
+    with pytest.raises(RecordError, match="row 12: the timestamp lies before 1970"):
+        record_columns(batch_of(timestamp=array), topic="t", first_row=10)
+
+
+def test_timestamps_that_do_not_fit_are_refused():
+    """Seconds go further than 64 bits of milliseconds."""
+    array = pa.array([0, (2**63 - 1) // 1000 + 1], pa.timestamp("s"))
+    with pytest.raises(RecordError, match="row 1: the timestamp does not fit"):
+        record_columns(batch_of(timestamp=array), topic="t")
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.date32(), pa.null()], ids=str)
+def test_a_timestamp_column_of_another_type_is_not_looked_at(kind):
+    """Spark's own sink knows no such column, so it may be there for other reasons."""
+    columns = record_columns(batch_of(timestamp=pa.nulls(1, kind)), topic="t")
+    assert [NULL_TIMESTAMP] == list(columns.timestamp)
+
+
+# --- headers
+
+LISTS = {
+    "list": pa.list_,
+    "large_list": pa.large_list,
+    "list_view": pa.list_view,
+    "large_list_view": pa.large_list_view,
+}
+SOME_HEADERS = [
+    [{"key": "a", "value": b"1"}, {"key": "a", "value": None}],
+    None,
+    [],
+    [{"key": "größe", "value": b""}, {"key": "", "value": b"x" * 100}],
+    [{"key": "last", "value": b"2"}],
+]
+
+
+def expected_headers(rows) -> list[tuple[Header, ...]]:
+    return [tuple(Header(h["key"], h["value"]) for h in row or ()) for row in rows]
+
+
+@pytest.mark.parametrize("first", range(6))
+@pytest.mark.parametrize("make", LISTS.values(), ids=LISTS.keys())
+def test_headers_of_every_layout(make, first):
+    """Names may repeat, values may be null, and a null list is an empty one."""
+    batch = batch_of(headers=pa.array(SOME_HEADERS, make(HEADER))).slice(first)
+    assert expected_headers(SOME_HEADERS[first:]) == [r.headers for r in read_batch(batch)]
+
+
+@pytest.mark.parametrize("first", range(3))
+def test_headers_of_fixed_number(first):
+    """A list of fixed size is a list, too."""
+    rows = [SOME_HEADERS[0], None, SOME_HEADERS[3]]
+    batch = batch_of(headers=pa.array(rows, pa.list_(HEADER, 2))).slice(first)
+    assert expected_headers(rows[first:]) == [r.headers for r in read_batch(batch)]
+
+
+@pytest.mark.parametrize("key", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
+@pytest.mark.parametrize("value", STRINGS_AND_BINARIES[:6], ids=str)
+def test_header_keys_and_values_of_every_layout(key, value):
+    """Keys may be any string type, values any string or binary type."""
+    rows = [[{"key": "k", "value": "v" if "string" in str(value) else b"v"}]]
+    array = pa.array(rows, pa.list_(pa.struct([("key", key), ("value", value)])))
+    assert [((Header("k", b"v")),)] == [r.headers for r in read_batch(batch_of(headers=array))]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.string(),
+        HEADER,
+        pa.list_(pa.string()),
+        pa.map_(pa.string(), pa.binary()),
+        pa.list_(pa.struct([("key", pa.string())])),
+        pa.list_(pa.struct([("value", pa.binary()), ("key", pa.string())])),
+        pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())])),
+        pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())])),
+        pa.list_(pa.struct([("key", pa.string()), ("value", pa.int32())])),
+        pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary()), ("x", pa.int8())])),
+    ],
+    ids=str,
+)
+def test_other_headers_are_refused(kind):
+    """Headers are what Spark's own sink takes for headers."""
+    with pytest.raises(SchemaError, match=r"column 'headers' has type .*must be a list of struct"):
+        record_columns(batch_of(headers=pa.nulls(1, kind)), topic="t")
+
+
+def test_headers_can_be_left_out():
+    """A column that is not wanted is not even looked at."""
+    batch = batch_of(headers=pa.array(SOME_HEADERS, HEADERS))
+    assert record_columns(batch, topic="t", include_headers=False).headers is None
+    batch = batch_of(headers=[1])
+    assert record_columns(batch, topic="t", include_headers=False).headers is None
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [pa.nulls(2), pa.nulls(2, HEADERS), pa.array([[], None], HEADERS), pa.array([[], []], HEADERS)],
+)
+def test_no_headers_at_all(headers):
+    """A column without a single header is no headers."""
+    assert record_columns(batch_of(headers=headers), topic="t").headers is None
+
+
+GOOD, NO_HEADER, NO_KEY = {"key": "k", "value": b"v"}, None, {"key": None, "value": b"v"}
+
+
+@pytest.mark.parametrize("make", LISTS.values(), ids=LISTS.keys())
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [(NO_HEADER, "a header is null"), (NO_KEY, "the key of a header is null")],
+)
+def test_null_headers_and_keys_are_refused(make, wrong, complaint):
+    """The error names the row, whichever slice it is found in."""
+    rows = [[wrong], [GOOD], None, [], [GOOD, GOOD], [GOOD, wrong], [wrong]]
+    array = pa.array(rows, make(HEADER))
+    with pytest.raises(RecordError, match=f"row 1004: {complaint}") as caught:
+        record_columns(batch_of(headers=array).slice(1), topic="t", first_row=1000)
+    assert 1004 == caught.value.row
+    good = batch_of(headers=array).slice(1, 4)
+    assert expected_headers(rows[1:5]) == [r.headers for r in read_batch(good)]
+
+
+def test_what_lies_under_a_null_list_means_nothing():
+    """Arrow lets a null list have elements, and even wrong ones."""
+    elements = pa.array([GOOD, NO_KEY, NO_HEADER, {"key": "z", "value": None}], HEADER)
+    array = pa.ListArray.from_arrays(
+        pa.array([0, 1, 3, 4], pa.int32()), elements, mask=pa.array([False, True, False])
+    )
+    batch = batch_of(headers=array)
+    assert [(Header("k", b"v"),), (), (Header("z", None),)] == [
+        record.headers for record in read_batch(batch)
+    ]
+    assert [(), (Header("z", None),)] == [r.headers for r in read_batch(batch.slice(1))]
+
+
+# --- everything at once
+
+TEXT = st.none() | st.text(max_size=10)
+BYTES = st.none() | st.binary(max_size=10)
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "key": TEXT,
+            "value": BYTES,
+            "topic": st.none() | st.sampled_from(["t", "u", "long.name"]),
+            "partition": st.none() | st.integers(0, 2**31 - 1),
+            "timestamp": st.none() | st.integers(0, 2**53),
+            "headers": st.none()
+            | st.lists(
+                st.fixed_dictionaries({"key": st.text(max_size=5), "value": BYTES}), max_size=3
+            ),
+        }
+    ),
+    max_size=30,
+)
+SCHEMAS = st.builds(
+    lambda key, value, topic, make, unit: pa.schema(
+        [
+            ("key", key),
+            ("value", value),
+            ("topic", topic),
+            ("partition", pa.int32()),
+            ("timestamp", pa.timestamp(unit, "UTC")),
+            ("headers", make(HEADER)),
+        ]
+    ),
+    st.sampled_from([pa.string(), pa.large_string(), pa.string_view()]),
+    st.sampled_from([pa.binary(), pa.large_binary(), pa.binary_view()]),
+    st.sampled_from([pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]),
+    st.sampled_from(list(LISTS.values())),
+    st.sampled_from(["ms", "us", "ns"]),
+)
+
+
+@given(rows=ROWS, schema=SCHEMAS, data=st.data())
+def test_any_rows_in_any_layout_are_read(rows, schema, data):
+    """Whatever the layout and the slice, each row is read as it is."""
+    batch = pa.RecordBatch.from_pylist(rows, schema)
+    first = data.draw(st.integers(0, len(rows)))
+    count = data.draw(st.integers(0, len(rows) - first))
+    columns = record_columns(batch.slice(first, count), topic=None)
+    per_milli = {"ms": 1, "us": 1000, "ns": 1_000_000}[schema.field("timestamp").type.unit]
+    expected = [
+        (
+            None if row["key"] is None else row["key"].encode(),
+            row["value"],
+            row["topic"],
+            NULL_PARTITION if row["partition"] is None else row["partition"],
+            NOW_MS if row["timestamp"] is None else row["timestamp"] // per_milli,
+            expected_headers([row["headers"]])[0],
+        )
+        for row in rows[first : first + count]
+    ]
+    assert expected == [
+        (record.key, record.value, topic, partition, record.timestamp, record.headers)
+        for record, topic, partition in zip(
+            read(columns),
+            [columns.topics[i] if i >= 0 else None for i in columns.topic_index],
+            list(columns.partition),
+            strict=True,
+        )
+    ]

@@ -1,0 +1,185 @@
+"""The checks at the border to the kernels, which follow addresses blindly."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from spark_kafka_sink.record.columns import (
+    COLUMNS_DTYPE,
+    NULL_PARTITION,
+    NULL_TIMESTAMP,
+    BytesColumn,
+    HeaderColumns,
+    RecordColumns,
+    constant_topic,
+    null_column,
+    null_partitions,
+    null_timestamps,
+)
+from tests.support.record_columns import bytes_column
+
+TWO = bytes_column([b"ab", b"c"])
+
+
+def columns(**changes) -> RecordColumns:
+    """Two good rows, but for the changes."""
+    fields = {
+        "num_rows": 2,
+        "key": TWO,
+        "value": TWO,
+        "topics": ("t",),
+        "topic_index": constant_topic(2),
+        "partition": null_partitions(2),
+        "timestamp": null_timestamps(2),
+        "headers": HeaderColumns(np.array([0, 1, 2]), TWO, TWO),
+    }
+    return RecordColumns(**fields | changes)
+
+
+def test_the_table_points_to_the_arrays():
+    """The kernels' table holds the address of each array, and the numbers beside them."""
+    made = columns()
+    (row,) = made.table
+    assert COLUMNS_DTYPE == made.table.dtype
+    assert 2 == row["num_rows"]
+    for name, array in [
+        ("key_offsets", TWO.offsets),
+        ("key_data", TWO.data),
+        ("key_validity", TWO.validity),
+        ("value_offsets", TWO.offsets),
+        ("topic_index", made.topic_index),
+        ("partition", made.partition),
+        ("timestamp", made.timestamp),
+        ("header_offsets", made.headers.offsets),
+        ("header_key_data", TWO.data),
+        ("header_value_validity", TWO.validity),
+    ]:
+        assert array.ctypes.data == row[name], name
+
+
+def test_absent_bitmaps_and_headers_have_no_address():
+    """An address of 0 says that no row is null, or that there are no headers."""
+    made = columns(value=TWO._replace(validity=np.zeros(0, np.uint8)), headers=None)
+    (row,) = made.table
+    assert (0, 0) == (row["value_validity"], row["header_offsets"])
+
+
+@pytest.mark.parametrize("rows", [0, 1, 8, 9, 10_000, 16_384, 16_385, 100_000])
+def test_constant_columns(rows):
+    """Columns of nothing but nulls, or of one topic, are as long as asked for."""
+    column = null_column(rows)
+    assert (rows + 1, 0) == (column.offsets.size, int(column.offsets.max()))
+    assert column.validity.size * 8 >= max(rows, 1)
+    assert not column.validity.any()
+    for array, value in [
+        (constant_topic(rows), 0),
+        (null_partitions(rows), NULL_PARTITION),
+        (null_timestamps(rows), NULL_TIMESTAMP),
+    ]:
+        assert rows == array.size
+        assert (array == value).all()
+
+
+def test_constant_columns_are_shared_and_safe():
+    """They take no memory each time, and nobody can write to them."""
+    assert np.shares_memory(null_partitions(10), null_partitions(20))
+    with pytest.raises(ValueError, match="read-only"):
+        null_timestamps(5)[0] = 1
+
+
+def test_an_empty_batch_is_fine():
+    """No rows are no error."""
+    empty = BytesColumn(np.zeros(1, np.int64), np.zeros(0, np.uint8))
+    made = RecordColumns(
+        num_rows=0,
+        key=empty,
+        value=empty,
+        topics=(),
+        topic_index=constant_topic(0),
+        partition=null_partitions(0),
+        timestamp=null_timestamps(0),
+    )
+    assert 0 == made.num_rows
+
+
+def test_it_cannot_be_changed():
+    """The table would no longer be true."""
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        columns().num_rows = 3
+
+
+OFFSETS = TWO.offsets
+BAD_BYTES_COLUMNS = [
+    (TWO._replace(offsets=np.array([0, 2])), "has 2 entries, not 3"),
+    (TWO._replace(offsets=np.array([0, 2, 3, 3])), "has 4 entries, not 3"),
+    (TWO._replace(offsets=OFFSETS.astype(np.int32)), "array of int64"),
+    (TWO._replace(offsets=np.repeat(OFFSETS, 2)[::2]), "contiguous"),
+    (TWO._replace(offsets=np.array([0, 2, 4])), "leave the data"),
+    (TWO._replace(offsets=np.array([-1, 2, 3])), "leave the data"),
+    (TWO._replace(offsets=np.array([0, 3, 2])), "go back"),
+    (TWO._replace(data=TWO.data.view(np.int8)), "array of uint8"),
+    (TWO._replace(data=np.repeat(TWO.data, 2)[::2]), "contiguous"),
+    (TWO._replace(validity=TWO.validity.astype(np.int64)), "array of uint8"),
+    (TWO._replace(validity_offset=7), "fewer bits"),
+    (TWO._replace(validity_offset=-1), "fewer bits"),
+]
+
+
+@pytest.mark.parametrize("field", ["key", "value", "header values"])
+@pytest.mark.parametrize(("column", "complaint"), BAD_BYTES_COLUMNS)
+def test_bytes_columns_that_would_lead_astray(field, column, complaint):
+    """Offsets, data and bitmap are checked against each other, wherever such a column is used."""
+    headers = HeaderColumns(np.array([0, 1, 2]), TWO, column)
+    with pytest.raises(ValueError, match=complaint):
+        columns(**{"headers": headers} if field == "header values" else {field: column})
+
+
+@pytest.mark.parametrize(("column", "complaint"), BAD_BYTES_COLUMNS[2:])
+def test_header_keys_that_would_lead_astray(column, complaint):
+    """So are the keys of headers, whose number is that of the elements."""
+    with pytest.raises(ValueError, match=complaint):
+        columns(headers=HeaderColumns(np.array([0, 1, 2]), column, TWO))
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"topic_index": np.zeros(3, np.int32)}, "topic_index has 3 entries"),
+        ({"topic_index": np.zeros(2, np.int64)}, "array of int32"),
+        ({"topic_index": np.array([0, 1], np.int32)}, "outside of topics"),
+        ({"topic_index": np.array([0, -2], np.int32)}, "outside of topics"),
+        ({"topics": ()}, "outside of topics"),
+        ({"partition": np.zeros(1, np.int32)}, "partition has 1 entries"),
+        ({"partition": np.zeros(2, np.int64)}, "array of int32"),
+        ({"partition": np.zeros((2, 1), np.int32)}, "array of int32"),
+        ({"timestamp": np.zeros(1, np.int64)}, "timestamp has 1 entries"),
+        ({"timestamp": np.zeros(2, np.uint64)}, "array of int64"),
+        ({"headers": HeaderColumns(np.array([0, 1]), TWO, TWO)}, "has 2 entries"),
+        ({"headers": HeaderColumns(np.array([0, 1, 3]), TWO, TWO)}, "leave the data"),
+        ({"headers": HeaderColumns(np.array([0, 2, 1]), TWO, TWO)}, "go back"),
+    ],
+)
+def test_other_columns_that_would_lead_astray(changes, complaint):
+    """Every array has the type and length that the kernels count on."""
+    with pytest.raises(ValueError, match=complaint):
+        columns(**changes)
+
+
+@pytest.mark.parametrize(
+    "module", ["columns", "record_batch", "compression", "decode", "split", "compression_ratio"]
+)
+def test_only_kernels_import_numba(module):
+    """What readers and the embedded broker need starts without numba and pyarrow."""
+    code = (
+        f"import sys, spark_kafka_sink.record.{module}; "
+        "print([name for name in ('numba', 'pyarrow', 'pyspark') if name in sys.modules])"
+    )
+    output = subprocess.run(  # noqa: S603  our own interpreter and code
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True, timeout=60
+    )
+    assert "[]\n" == output.stdout

@@ -1,0 +1,374 @@
+"""The codecs; that Kafka reads what they write is shown with golden batches and real brokers."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import struct
+import threading
+import tracemalloc
+import zlib
+from contextlib import suppress
+
+import cramjam
+import lz4.frame
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.errors import CorruptRecordError
+from spark_kafka_sink.record.compression import CompressionType, Compressor, decompress
+
+GZIP, SNAPPY, LZ4, ZSTD = CODECS = list(CompressionType)[1:]
+MIB = 1 << 20
+SNAPPY_HEADER = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
+PAYLOADS = {
+    "empty": b"",
+    "one byte": b"x",
+    "text": b"some text, some text, some more text",
+    "several blocks": b"0123456789abcdef" * 50_000,
+    "incompressible": os.urandom(300_000),
+}
+
+with_codecs = pytest.mark.parametrize("codec", CODECS, ids=str)
+
+
+@pytest.mark.parametrize("codec", CompressionType, ids=str)
+@pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS.keys())
+def test_payloads_survive(codec, payload):
+    """What is compressed comes back, at a bound that is just large enough."""
+    compressed = Compressor(codec).compress(payload)
+    assert payload == bytes(decompress(codec, compressed, len(payload)))
+
+
+@with_codecs
+@given(payload=st.binary(max_size=2000), times=st.integers(0, 100))
+def test_any_payload_survives(codec, payload, times):
+    """So does anything else."""
+    payload *= times
+    assert payload == decompress(codec, Compressor(codec).compress(payload), len(payload))
+
+
+def test_none_copies_nothing():
+    """Without compression the payload itself is handed on, both ways."""
+    payload = bytearray(b"payload")
+    assert payload is Compressor(CompressionType.NONE).compress(payload).obj
+    assert payload is decompress(CompressionType.NONE, payload, 7).obj
+
+
+@pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview], ids=lambda wrap: wrap.__name__)
+@pytest.mark.parametrize("codec", CompressionType, ids=str)
+def test_any_buffer_will_do(codec, wrap):
+    """Payloads may be in any kind of buffer, both ways."""
+    compressed = Compressor(codec).compress(wrap(b"payload" * 9))
+    assert b"payload" * 9 == bytes(decompress(codec, wrap(bytes(compressed)), 100))
+
+
+# --- names and levels
+
+
+@pytest.mark.parametrize("codec", CompressionType, ids=str)
+def test_codecs_have_names(codec):
+    """The names are those of compression.type."""
+    assert codec is CompressionType.from_name(codec.name.lower())
+
+
+@pytest.mark.parametrize("name", ["", "GZIP", "lzma", "producer"])
+def test_other_names_are_refused(name):
+    """There are five codecs."""
+    with pytest.raises(ValueError, match="unknown compression type"):
+        CompressionType.from_name(name)
+
+
+@pytest.mark.parametrize(
+    ("codec", "levels"),
+    [(GZIP, [-1, *range(1, 10)]), (LZ4, range(1, 18)), (ZSTD, [-131_072, -5, 0, 1, 3, 22])],
+    ids=str,
+)
+def test_all_levels_of_kip_390(codec, levels):
+    """Every level that Kafka has is taken, and gives something that can be read."""
+    for level in levels:
+        compressed = Compressor(codec, level).compress(PAYLOADS["text"])
+        assert PAYLOADS["text"] == decompress(codec, compressed, 100)
+
+
+@pytest.mark.parametrize(
+    ("codec", "level"),
+    [
+        (GZIP, 0),
+        (GZIP, 10),
+        (GZIP, -2),
+        (LZ4, 0),
+        (LZ4, 18),
+        (LZ4, -1),
+        (ZSTD, 23),
+        (ZSTD, -131_073),
+    ],
+    ids=str,
+)
+def test_other_levels_are_refused(codec, level):
+    """A level that Kafka does not have is an error."""
+    with pytest.raises(ValueError, match="has levels from"):
+        Compressor(codec, level)
+
+
+@pytest.mark.parametrize("codec", [CompressionType.NONE, SNAPPY], ids=str)
+def test_some_codecs_have_no_levels(codec):
+    """A level for them is a mistake."""
+    with pytest.raises(ValueError, match="no compression levels"):
+        Compressor(codec, 1)
+
+
+@pytest.mark.parametrize(("codec", "level"), [(GZIP, -1), (LZ4, 9), (ZSTD, 3)], ids=str)
+def test_no_level_means_kafkas_default(codec, level):
+    """The default level may be named or left out."""
+    payload = PAYLOADS["several blocks"]
+    default = Compressor(codec)
+    assert level == default.level
+    assert Compressor(codec, level).compress(payload) == default.compress(payload)
+
+
+@pytest.mark.parametrize(("codec", "best"), [(GZIP, 9), (LZ4, 12), (ZSTD, 19)], ids=str)
+def test_levels_make_a_difference(codec, best):
+    """A higher level gives a smaller result."""
+    payload = b"".join(b"%d %d;" % (i, i * i % 977) for i in range(20_000))
+    low = {GZIP: 1, LZ4: 9, ZSTD: -5}[codec]  # with lz4, Kafka's default is the fastest
+    assert len(Compressor(codec, best).compress(payload)) < len(
+        Compressor(codec, low).compress(payload)
+    )
+
+
+# --- formats
+
+
+def test_lz4_frames_are_as_kafka_wants_them():
+    """Blocks are independent, and there is neither a content size nor a checksum (KIP-57)."""
+    frame = Compressor(LZ4).compress(PAYLOADS["several blocks"])
+    assert "04224d186050" == frame[:6].hex()
+    info = lz4.frame.get_frame_info(frame)
+    assert [False, False, False, 0, 256 * 1024] == [
+        info[name]
+        for name in (
+            "block_linked",
+            "content_checksum",
+            "block_checksum",
+            "content_size",
+            "block_size",
+        )
+    ]
+
+
+def test_snappy_has_the_framing_of_snappy_java():
+    """A header of 16 bytes, then blocks of at most 32 KB uncompressed, behind their lengths."""
+    payload = PAYLOADS["several blocks"][:70_000]
+    compressed = Compressor(SNAPPY).compress(payload)
+    assert SNAPPY_HEADER == compressed[:16]
+    blocks, position = [], 16
+    while position < len(compressed):
+        (length,) = struct.unpack_from(">i", compressed, position)
+        block = compressed[position + 4 : position + 4 + length]
+        blocks.append(bytes(cramjam.snappy.decompress_raw(block)))
+        position += 4 + length
+    assert [32_768, 32_768, 4_464] == [len(block) for block in blocks]
+    assert payload == b"".join(blocks)
+
+
+def test_gzip_is_a_gzip_file():
+    """Any gzip reader takes it."""
+    assert b"payload" == gzip.decompress(Compressor(GZIP).compress(b"payload"))
+
+
+def test_zstd_says_how_large_the_content_is():
+    """Readers can take the memory at once."""
+    frame = Compressor(ZSTD).compress(PAYLOADS["several blocks"])
+    assert 800_000 == zstandard.get_frame_parameters(frame).content_size
+
+
+def test_threads_share_a_compressor():
+    """Several threads may use one compressor at the same time."""
+    compressor = Compressor(ZSTD)
+    payloads = [bytes([i]) * 100_000 + PAYLOADS["text"] * i for i in range(8)]
+    results = {}
+
+    def work(payload):
+        results[payload] = [compressor.compress(payload) for _ in range(20)]
+
+    threads = [threading.Thread(target=work, args=(payload,)) for payload in payloads]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for payload in payloads:
+        assert {payload} == {decompress(ZSTD, frame, 1 << 20) for frame in results[payload]}
+
+
+# --- formats that others write
+
+
+def test_raw_snappy_is_read():
+    """A block without snappy-java's framing is read, as librdkafka writes it."""
+    raw = bytes(cramjam.snappy.compress_raw(b"payload" * 9))
+    assert b"payload" * 9 == decompress(SNAPPY, raw, 63)
+
+
+def test_gzip_members_are_joined():
+    """A gzip file may have several members, as Java's reader knows."""
+    assert b"onetwo" == decompress(GZIP, gzip.compress(b"one") + gzip.compress(b"two"), 6)
+
+
+def test_zstd_frames_are_joined():
+    """Several frames, with checksums and without sizes, are read as one payload."""
+    stream = zstandard.ZstdCompressor(write_checksum=True).compressobj()
+    frame = stream.compress(b"one" * 100_000) + stream.flush()
+    assert b"one" * 100_000 + b"two" == decompress(
+        ZSTD, frame + zstandard.compress(b"two"), 300_003
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"content_checksum": True},
+        {"block_checksum": True},
+        {"store_size": True},
+        {"block_size": lz4.frame.BLOCKSIZE_MAX4MB},
+    ],
+    ids=str,
+)
+def test_other_lz4_frames_are_read(options):
+    """Checksums, sizes and other block sizes are the writer's choice."""
+    frame = lz4.frame.compress(
+        PAYLOADS["several blocks"], **{"block_linked": False, "store_size": False} | options
+    )
+    assert PAYLOADS["several blocks"] == decompress(LZ4, frame, MIB)
+
+
+# --- hostile bytes
+
+
+@with_codecs
+def test_a_cut_off_payload_is_corrupt(codec):
+    """A payload that lacks its end is refused wherever the cut is."""
+    compressed = Compressor(codec).compress(PAYLOADS["text"])
+    starts = range(len(compressed))
+    if codec is SNAPPY:
+        # Between two blocks there is nothing to tell that more should come.
+        starts = [start for start in starts if start not in (0, 16)]
+    for size in starts:
+        with pytest.raises(CorruptRecordError):
+            decompress(codec, compressed[:size], 1000)
+
+
+@with_codecs
+def test_bytes_behind_the_end_are_corrupt(codec):
+    """So is a payload with something behind it."""
+    compressed = Compressor(codec).compress(PAYLOADS["text"])
+    with pytest.raises(CorruptRecordError):
+        decompress(codec, compressed + b"\x01", 1000)
+
+
+@with_codecs
+@given(data=st.data())
+def test_a_changed_payload_is_corrupt_or_read(codec, data):
+    """Whatever a changed byte does, it raises CorruptRecordError or nothing."""
+    compressed = bytearray(Compressor(codec).compress(PAYLOADS["text"] * 50))
+    position = data.draw(st.integers(0, len(compressed) - 1))
+    compressed[position] ^= data.draw(st.integers(1, 255))
+    with suppress(CorruptRecordError):
+        assert len(decompress(codec, compressed, 10_000)) <= 10_000
+
+
+@with_codecs
+@given(garbage=st.binary(max_size=200))
+def test_garbage_is_corrupt_or_read(codec, garbage):
+    """Random bytes raise nothing but CorruptRecordError, whatever header is in front of them."""
+    valid = Compressor(codec).compress(PAYLOADS["text"])
+    for front in (b"", bytes(valid[:8]), bytes(valid[:16])):
+        with suppress(CorruptRecordError):
+            assert len(decompress(codec, front + garbage, 10_000)) <= 10_000
+
+
+@pytest.mark.parametrize("codec", CompressionType, ids=str)
+def test_the_bound_is_kept(codec):
+    """One byte too many is an error."""
+    compressed = Compressor(codec).compress(PAYLOADS["several blocks"])
+    with pytest.raises(CorruptRecordError, match="more than 799999 bytes"):
+        decompress(codec, compressed, 799_999)
+
+
+def zstd_bomb(size: int) -> bytes:
+    stream = zstandard.ZstdCompressor().compressobj()
+    return b"".join(stream.compress(bytes(MIB)) for _ in range(size // MIB)) + stream.flush()
+
+
+def gzip_bomb(size: int) -> bytes:
+    stream = zlib.compressobj(9, zlib.DEFLATED, 31)
+    return b"".join(stream.compress(bytes(MIB)) for _ in range(size // MIB)) + stream.flush()
+
+
+def snappy_bomb(size: int) -> bytes:
+    block = bytes(cramjam.snappy.compress_raw(bytes(MIB)))
+    return SNAPPY_HEADER + (len(block).to_bytes(4, "big") + block) * (size // MIB)
+
+
+def lz4_bomb(size: int) -> bytes:
+    return lz4.frame.compress(bytes(size), block_linked=False)
+
+
+@pytest.mark.parametrize(
+    ("codec", "bomb"),
+    [(GZIP, gzip_bomb), (SNAPPY, snappy_bomb), (LZ4, lz4_bomb), (ZSTD, zstd_bomb)],
+    ids=str,
+)
+def test_bombs_are_found_before_they_grow(codec, bomb):
+    """Decompression stops near the bound, however much there is to come."""
+    compressed = bomb(256 * MIB)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptRecordError, match="more than 2097152 bytes"):
+            decompress(codec, compressed, 2 * MIB)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < len(compressed) + 8 * MIB
+
+
+def test_a_lying_snappy_block_takes_no_memory():
+    """A length of 4 GB in a few bytes is refused by the length alone."""
+    lie = b"\xff\xff\xff\xff\x0f" + b"\0" * 8
+    for payload in (lie, SNAPPY_HEADER + len(lie).to_bytes(4, "big") + lie):
+        with pytest.raises(CorruptRecordError, match="more than"):
+            decompress(SNAPPY, payload, 2 * MIB)
+
+
+def test_linked_lz4_blocks_are_refused():
+    """Kafka cannot read blocks that depend on each other."""
+    frame = lz4.frame.compress(PAYLOADS["several blocks"], block_linked=True)
+    with pytest.raises(CorruptRecordError, match="dependent blocks"):
+        decompress(LZ4, frame, MIB)
+
+
+@pytest.mark.parametrize("version", [0x20, 0xA0, 0xE0])
+def test_other_lz4_versions_are_refused(version):
+    """There is one version of the frame format."""
+    frame = bytearray(Compressor(LZ4).compress(b"payload"))
+    frame[4] = version
+    with pytest.raises(CorruptRecordError, match="another version"):
+        decompress(LZ4, frame, MIB)
+
+
+@pytest.mark.parametrize("codec", [LZ4, ZSTD], ids=str)
+def test_another_format_is_refused(codec):
+    """Bytes that do not start with the codec's magic number are no frame of it."""
+    with pytest.raises(CorruptRecordError, match="the payload is no"):
+        decompress(codec, b"0123456789abcdef", MIB)
+
+
+def test_a_reserved_zstd_block_is_corrupt():
+    """Block type 3 does not exist."""
+    frame = bytearray(zstandard.ZstdCompressor(write_content_size=False).compress(b"payload"))
+    header = zstandard.frame_header_size(frame)
+    frame[header] |= 0x06
+    with pytest.raises(CorruptRecordError, match="zstd"):
+        decompress(ZSTD, frame, MIB)

@@ -1,0 +1,52 @@
+"""The estimate of how well records compress."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.record.compression import CompressionType
+from spark_kafka_sink.record.compression_ratio import CompressionRatioEstimator
+
+LZ4 = CompressionType.LZ4
+
+
+@pytest.fixture
+def estimator():
+    return CompressionRatioEstimator()
+
+
+def test_nothing_is_hoped_for_at_first(estimator):
+    """Before any batch was seen, records are taken for incompressible."""
+    assert 1.0 == estimator.estimation("t", LZ4)
+
+
+@pytest.mark.parametrize(
+    ("current", "observed", "expected"),
+    [
+        (0.8, 0.5, 0.795),
+        (0.8, 0.798, 0.798),
+        (0.8, 0.8, 0.8),
+        (0.8, 0.82, 0.85),
+        (0.8, 0.9, 0.9),
+    ],
+)
+def test_the_estimate_follows_as_in_java(estimator, current, observed, expected):
+    """It falls by at most 0.005, and rises by at least 0.05 (CompressionRatioEstimatorTest)."""
+    estimator.set_estimation("t", LZ4, current)
+    assert pytest.approx(expected) == estimator.update_estimation("t", LZ4, observed)
+    assert pytest.approx(expected) == estimator.estimation("t", LZ4)
+
+
+def test_topics_and_codecs_are_apart(estimator):
+    """What is learnt of one topic and codec says nothing of another."""
+    estimator.set_estimation("t", LZ4, 0.5)
+    assert 1.0 == estimator.estimation("u", LZ4)
+    assert 1.0 == estimator.estimation("t", CompressionType.ZSTD)
+
+
+def test_a_topic_can_be_forgotten(estimator):
+    """A reset topic starts anew; others stay."""
+    estimator.set_estimation("t", LZ4, 0.5)
+    estimator.set_estimation("u", LZ4, 0.6)
+    estimator.reset_estimation("t")
+    assert (1.0, 0.6) == (estimator.estimation("t", LZ4), estimator.estimation("u", LZ4))

@@ -1,0 +1,263 @@
+"""The decoder, on batches made byte by byte by an encoder that shares no code with ours."""
+
+from __future__ import annotations
+
+import struct
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.errors import CorruptRecordError
+from spark_kafka_sink.record.compression import CompressionType, Compressor
+from spark_kafka_sink.record.decode import (
+    ControlRecord,
+    ControlRecordType,
+    Header,
+    Record,
+    decode_control_record,
+    decode_record_batch,
+    decode_records,
+)
+from spark_kafka_sink.record.record_batch import validate_record_batch
+from tests.support.plain_batches import PlainRecord, encode_record, plain_batch, varint
+
+BYTES = st.none() | st.binary(max_size=100)
+RECORDS = st.lists(
+    st.builds(
+        PlainRecord,
+        value=BYTES,
+        key=BYTES,
+        timestamp=st.integers(0, 2**62),
+        headers=st.lists(st.tuples(st.text(max_size=5).map(str.encode), BYTES), max_size=3).map(
+            tuple
+        ),
+    ),
+    max_size=20,
+)
+
+
+def decoded(records: list[PlainRecord], base_offset: int = 0) -> list[Record]:
+    """Give what the decoder is to make of records."""
+    return [
+        Record(
+            base_offset + index,
+            record.timestamp,
+            record.key,
+            record.value,
+            tuple(Header(key.decode(), value) for key, value in record.headers),
+        )
+        for index, record in enumerate(records)
+    ]
+
+
+@pytest.mark.parametrize("codec", CompressionType, ids=str)
+@given(records=RECORDS, base_offset=st.integers(0, 2**62))
+def test_records_are_read_back(codec, records, base_offset):
+    """Whatever a record holds is read as it was written, in every codec."""
+    batch = plain_batch(records, base_offset=base_offset, compression=codec)
+    result = decode_record_batch(batch)
+    assert decoded(records, base_offset) == result.records
+    assert validate_record_batch(batch) == result.header
+
+
+def test_a_brokers_timestamp_stands_for_all():
+    """With LogAppendTime, a record's own timestamp means nothing."""
+    batch = plain_batch(
+        [PlainRecord(timestamp=5), PlainRecord(timestamp=7)], attributes=8, max_timestamp=99
+    )
+    assert [99, 99] == [record.timestamp for record in decode_record_batch(batch).records]
+
+
+def test_header_keys_that_are_not_utf8_are_replaced():
+    """Nothing forbids them, and Java reads them so."""
+    batch = plain_batch([PlainRecord(headers=((b"\xffa", b"1"),))])
+    assert (Header("\ufffda", b"1"),) == decode_record_batch(batch).records[0].headers
+
+
+def test_offsets_may_have_gaps():
+    """Compaction removes records from the middle of a batch, and keeps its last offset."""
+    kept = [encode_record(PlainRecord(), offset_delta=delta, base_timestamp=0) for delta in (2, 5)]
+    batch = plain_batch(
+        payload=b"".join(kept), base_offset=100, record_count=2, last_offset_delta=9
+    )
+    assert [102, 105] == [record.offset for record in decode_record_batch(batch).records]
+
+
+def test_a_batch_may_be_left_without_records():
+    """Compaction keeps the header of an idempotent producer's last batch."""
+    batch = plain_batch(payload=b"", record_count=0, last_offset_delta=9)
+    assert [] == decode_record_batch(batch).records
+
+
+@pytest.mark.parametrize("delta_bytes", [b"\x80\x00", b"\x80\x80\x80\x80\x00"])
+def test_numbers_may_be_padded(delta_bytes):
+    """A number in more bytes than it needs is read as Java reads it."""
+    body = b"\0\0" + delta_bytes + b"\x01\x01\0"
+    payload = varint(len(body)) + body
+    assert [Record(0, 0, None, None)] == decode_record_batch(plain_batch(payload=payload)).records
+
+
+# --- many batches
+
+
+def marker(kind: int, **changes) -> bytes:
+    record = PlainRecord(key=struct.pack(">hh", 0, kind), value=struct.pack(">hi", 0, 12))
+    return plain_batch([record], attributes=0x30, **changes)
+
+
+def test_records_of_many_batches():
+    """Batches are read one after another; markers and a cut-off batch at the end are left out."""
+    buffer = (
+        plain_batch(2)
+        + marker(1, base_offset=2)
+        + plain_batch(1, base_offset=3, compression=CompressionType.LZ4)
+        + plain_batch(5, base_offset=4)[:-1]
+    )
+    assert [0, 1, 3] == [record.offset for record in decode_records(buffer)]
+
+
+def test_the_bound_goes_for_each_batch():
+    """It is not the sum of the batches that is bounded."""
+    batch = plain_batch(1, compression=CompressionType.GZIP)
+    assert 3 == len(list(decode_records(batch * 3, max_uncompressed_bytes=10)))
+    with pytest.raises(CorruptRecordError, match="more than 5 bytes"):
+        list(decode_records(batch, max_uncompressed_bytes=5))
+
+
+# --- control records
+
+
+@pytest.mark.parametrize("kind", ControlRecordType)
+def test_markers_say_how_a_transaction_ended(kind):
+    """A control batch holds a record that says commit or abort, and by which coordinator."""
+    batch = decode_record_batch(marker(kind))
+    assert batch.header.is_control
+    assert ControlRecord(kind, 12) == decode_control_record(batch.records[0])
+
+
+def test_unknown_markers_keep_their_number():
+    """Clients are to ignore control records of types they do not know."""
+    (record,) = decode_record_batch(marker(7)).records
+    assert ControlRecord(7, 12) == decode_control_record(record)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(None, b"\0" * 6), (b"\0\0\0", b"\0" * 6), (b"\0" * 4, None), (b"\0" * 4, b"\0" * 5)],
+)
+def test_what_is_no_marker_is_corrupt(key, value):
+    """A record that is too short for a marker is none."""
+    with pytest.raises(CorruptRecordError, match="no transaction marker at offset 5"):
+        decode_control_record(Record(5, 0, key, value))
+
+
+# --- hostile bytes
+
+GOOD = encode_record(
+    PlainRecord(b"value", b"key", 0, ((b"h", b"v"),)), offset_delta=0, base_timestamp=0
+)
+
+
+def record_of(body: bytes) -> bytes:
+    return varint(len(body)) + body
+
+
+@pytest.mark.parametrize(
+    ("payload", "complaint"),
+    [
+        (b"", "cut off"),
+        (GOOD[:-1], "does not fit into its batch"),
+        (varint(-1) + GOOD[1:], "does not fit into its batch"),
+        (varint(2**31 - 1) + GOOD[1:], "does not fit into its batch"),
+        (GOOD + b"\0", "1 bytes behind the last record"),
+        (GOOD + GOOD, "behind the last record"),
+        (b"\x80" * 5 + GOOD, "32 bits"),
+        (record_of(b""), "cut off"),
+        (record_of(b"\0"), "cut off"),
+        (record_of(b"\0\0"), "cut off"),
+        (record_of(b"\0\0\0"), "cut off"),
+        (record_of(b"\0" + b"\x80" * 10 + b"\0\x01\x01\0"), "64 bits"),
+        (record_of(b"\0\0\x02\x01\x01\0"), "offset delta 1 behind -1"),
+        (record_of(b"\0\0\x01\x01\x01\0"), "offset delta -1 behind -1"),
+        (record_of(b"\0\0\0\x04k\x01\0"), r"cut off|does not fit"),
+        (record_of(b"\0\0\0\x01\x08val"), "a field of 4 bytes does not fit into its record"),
+        (record_of(b"\0\0\0\x01\x01"), "cut off"),
+        (record_of(b"\0\0\0\x01\x01\x01"), "-1 headers"),
+        (record_of(b"\0\0\0\x01\x01\x08\x02k"), "4 headers"),
+        (record_of(b"\0\0\0\x01\x01\x02\x01\x02v"), "the key of a header is null"),
+        (record_of(b"\0\0\0\x01\x01\x02\x02k\x06v"), "does not fit into its record"),
+        (record_of(b"\0\0\0\x01\x01\0\0"), "1 bytes longer than its fields"),
+    ],
+)
+@pytest.mark.parametrize("codec", [CompressionType.NONE, CompressionType.GZIP], ids=str)
+def test_records_that_contradict_themselves_are_corrupt(codec, payload, complaint):
+    """A good checksum does not make up for lengths and numbers that cannot be."""
+    compressed = bytes(Compressor(codec).compress(payload))
+    with pytest.raises(CorruptRecordError, match=complaint):
+        decode_record_batch(plain_batch(compression=codec, payload=compressed))
+
+
+@pytest.mark.parametrize("count", [1, 3, 2**31 - 1])
+def test_the_number_of_records_counts(count):
+    """A batch of more or fewer records than its header says is corrupt."""
+    batch = plain_batch(2, record_count=count, last_offset_delta=2**31 - 1)
+    with pytest.raises(CorruptRecordError, match=r"behind the last record|cut off"):
+        decode_record_batch(batch)
+
+
+def test_offsets_must_rise():
+    """No two records of a batch have the same offset."""
+    with pytest.raises(CorruptRecordError, match="offset delta 0 behind 0"):
+        decode_record_batch(plain_batch(2, payload=GOOD + GOOD))
+
+
+def test_offsets_must_not_pass_the_last():
+    """The header says which offset is the last one."""
+    second = encode_record(PlainRecord(), offset_delta=2, base_timestamp=0)
+    with pytest.raises(CorruptRecordError, match="offset delta 2 behind 0, in a batch up to 1"):
+        decode_record_batch(plain_batch(2, payload=GOOD + second))
+
+
+def test_the_checksum_is_checked_first():
+    """A wrong checksum is what is reported, whatever else is wrong."""
+    with pytest.raises(CorruptRecordError, match="checksum"):
+        decode_record_batch(plain_batch(crc=1, payload=b"nonsense"))
+
+
+def test_a_bomb_is_not_unpacked():
+    """A batch that would take more memory than allowed is refused."""
+    payload = Compressor(CompressionType.ZSTD).compress(bytes(10_000_000))
+    batch = plain_batch(compression=CompressionType.ZSTD, payload=payload)
+    with pytest.raises(CorruptRecordError, match="more than 1000000 bytes"):
+        decode_record_batch(batch, max_uncompressed_bytes=1_000_000)
+
+
+@given(st.binary(max_size=100), st.integers(0, 20), st.sampled_from(CompressionType))
+def test_garbage_is_corrupt_or_read(payload, count, codec):
+    """Behind a good header and checksum, random bytes raise nothing but CorruptRecordError."""
+    batch = plain_batch(
+        payload=payload, record_count=count, last_offset_delta=50, compression=codec
+    )
+    with suppress(CorruptRecordError):
+        assert count == len(decode_record_batch(batch).records)
+
+
+@given(st.data())
+def test_a_changed_batch_is_corrupt(data):
+    """Any change behind the base offset and the leader epoch is found."""
+    batch = bytearray(plain_batch([PlainRecord(b"value", b"key", 5)] * 3))
+    position = data.draw(st.sampled_from([*range(8, 12), *range(16, len(batch))]))
+    batch[position] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(CorruptRecordError):
+        decode_record_batch(batch)
+
+
+@given(st.binary(max_size=200))
+def test_anything_at_all_is_corrupt(garbage):
+    """Bytes that are no batch are refused, or hold no whole batch."""
+    with pytest.raises(CorruptRecordError):
+        decode_record_batch(garbage)
+    with suppress(CorruptRecordError):
+        assert [] == list(decode_records(garbage))

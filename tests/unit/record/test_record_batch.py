@@ -1,0 +1,229 @@
+"""Headers of record batches."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+
+import pytest
+
+from spark_kafka_sink.errors import CorruptRecordError
+from spark_kafka_sink.record.compression import CompressionType
+from spark_kafka_sink.record.record_batch import (
+    RECORD_BATCH_OVERHEAD,
+    RecordBatchHeader,
+    decode_header,
+    split_record_batches,
+    validate_record_batch,
+    write_header,
+)
+from tests.support.plain_batches import plain_batch
+
+FIELDS = {
+    "base_offset": 0x0102030405060708,
+    "compression": CompressionType.ZSTD,
+    "base_timestamp": 1_700_000_000_000,
+    "max_timestamp": 1_700_000_000_009,
+    "producer_id": 4711,
+    "producer_epoch": 7,
+    "base_sequence": 2_147_483_640,
+    "record_count": 10,
+    "transactional": True,
+    "partition_leader_epoch": 5,
+}
+
+
+def written(payload: bytes = b"payload", **changes) -> bytes:
+    target = bytearray(RECORD_BATCH_OVERHEAD)
+    write_header(target, payload, **FIELDS | changes)
+    return bytes(target) + payload
+
+
+def test_the_header_has_61_bytes():
+    """That many bytes are to be left in front of the records."""
+    assert 61 == RECORD_BATCH_OVERHEAD
+
+
+def test_every_field_is_where_kafka_has_it():
+    """The header is written field by field, big-endian."""
+    assert (
+        "0102030405060708"  # baseOffset
+        "00000038"  # batchLength: 49 of the header, 7 of the payload
+        "00000005"  # partitionLeaderEpoch
+        "02"  # magic
+        "152077c1"  # crc
+        "0014"  # attributes: zstd, transactional
+        "00000009"  # lastOffsetDelta
+        "0000018bcfe56800"  # baseTimestamp
+        "0000018bcfe56809"  # maxTimestamp
+        "0000000000001267"  # producerId
+        "0007"  # producerEpoch
+        "7ffffff8"  # baseSequence
+        "0000000a"  # recordsCount
+    ) + b"payload".hex() == written().hex()
+
+
+def test_what_is_written_is_read():
+    """A header survives, and the batch is valid."""
+    header = validate_record_batch(written())
+    assert (
+        RecordBatchHeader(
+            base_offset=0x0102030405060708,
+            batch_length=56,
+            partition_leader_epoch=5,
+            magic=2,
+            crc=0x152077C1,
+            attributes=0x14,
+            last_offset_delta=9,
+            base_timestamp=1_700_000_000_000,
+            max_timestamp=1_700_000_000_009,
+            producer_id=4711,
+            producer_epoch=7,
+            base_sequence=2_147_483_640,
+            record_count=10,
+        )
+        == header
+    )
+    assert (68, 0x0102030405060711) == (header.size_in_bytes, header.last_offset)
+
+
+@pytest.mark.parametrize("compression", CompressionType)
+@pytest.mark.parametrize("flag", ["transactional", "log_append_time", "control", None])
+def test_attributes(compression, flag):
+    """Codec and flags share a field and are told apart."""
+    changes = {"transactional": False, "compression": compression} | ({flag: True} if flag else {})
+    header = decode_header(written(**changes))
+    assert compression is header.compression
+    assert [flag == "transactional", flag == "log_append_time", flag == "control", False] == [
+        header.is_transactional,
+        header.log_append_time,
+        header.is_control,
+        header.has_delete_horizon,
+    ]
+
+
+def test_a_delete_horizon_is_seen():
+    """The log cleaner's mark is a flag of its own."""
+    assert decode_header(plain_batch(attributes=0x40)).has_delete_horizon
+
+
+@pytest.mark.parametrize(
+    ("base_sequence", "count", "expected"),
+    [
+        (-1, 5, -1),
+        (0, 1, 0),
+        (5, 3, 7),
+        (2**31 - 1, 1, 2**31 - 1),
+        (2**31 - 1, 2, 0),
+        (2**31 - 2, 5, 2),
+    ],
+)
+def test_sequence_numbers_wrap_to_zero(base_sequence, count, expected):
+    """After 2^31 - 1 comes 0 (DefaultRecordBatch.incrementSequence)."""
+    batch = written(base_sequence=base_sequence, record_count=count)
+    assert expected == decode_header(batch).last_sequence
+
+
+def test_the_header_may_stand_before_the_records_in_one_buffer():
+    """An uncompressed batch needs no copy of its records."""
+    buffer = bytearray(RECORD_BATCH_OVERHEAD + 7 + 3)
+    buffer[RECORD_BATCH_OVERHEAD : RECORD_BATCH_OVERHEAD + 7] = b"payload"
+    view = memoryview(buffer)
+    write_header(view, view[RECORD_BATCH_OVERHEAD : RECORD_BATCH_OVERHEAD + 7], **FIELDS)
+    assert written() + b"\0\0\0" == bytes(buffer)
+
+
+def test_base_offset_and_leader_epoch_are_the_brokers():
+    """Both may be changed without touching the checksum."""
+    batch = bytearray(written())
+    struct.pack_into(">q", batch, 0, 99)
+    struct.pack_into(">i", batch, 12, 6)
+    header = validate_record_batch(batch)
+    assert (99, 6) == (header.base_offset, header.partition_leader_epoch)
+
+
+@pytest.mark.parametrize("size", range(RECORD_BATCH_OVERHEAD))
+def test_a_cut_off_header_is_corrupt(size):
+    """A header needs all of its bytes."""
+    with pytest.raises(CorruptRecordError, match="needs 61 bytes"):
+        decode_header(written()[:size])
+
+
+@pytest.mark.parametrize(
+    ("batch", "complaint"),
+    [
+        (plain_batch(magic=1), "format 1, not 2"),
+        (plain_batch(magic=-1), "format -1"),
+        (plain_batch(batch_length=48), "batch length 48"),
+        (plain_batch(batch_length=-1), "batch length -1"),
+        (plain_batch(attributes=5), "unknown compression 5"),
+        (plain_batch(attributes=7), "unknown compression 7"),
+        (plain_batch(record_count=-1), "-1 records"),
+        (plain_batch(2, record_count=3), "3 records do not fit"),
+        (plain_batch(2, last_offset_delta=-1), "2 records do not fit"),
+    ],
+)
+def test_a_header_that_contradicts_itself_is_corrupt(batch, complaint):
+    """What no reader could make sense of is refused before anything is read."""
+    with pytest.raises(CorruptRecordError, match=complaint):
+        decode_header(batch)
+
+
+def test_a_batch_may_be_empty():
+    """Compaction leaves headers whose records are all gone."""
+    assert 0 == validate_record_batch(plain_batch(5, record_count=0, payload=b"")).record_count
+
+
+@pytest.mark.parametrize("position", range(21, 68))
+def test_the_checksum_covers_all_from_the_attributes_on(position):
+    """A single changed bit is found."""
+    batch = bytearray(written(record_count=1, compression=CompressionType.NONE))
+    batch[position] ^= 0x20
+    with pytest.raises(CorruptRecordError):
+        validate_record_batch(batch)
+
+
+@pytest.mark.parametrize("batch", [written() + b"\0", written()[:-1]])
+def test_the_length_is_that_of_the_buffer(batch):
+    """A batch that is not whole, or has something behind it, is not valid."""
+    with pytest.raises(CorruptRecordError, match="a record batch of 68 bytes in a buffer of"):
+        validate_record_batch(batch)
+
+
+def test_batches_are_cut_without_a_copy():
+    """Each batch is a view of the buffer."""
+    first, second = plain_batch(2), plain_batch(1, base_offset=2)
+    buffer = bytearray(first + second)
+    batches = list(split_record_batches(buffer))
+    assert [first, second] == [bytes(batch) for batch in batches]
+    buffer[-1] ^= 0xFF
+    assert buffer[-1] == batches[1][-1]
+
+
+@pytest.mark.parametrize("size", range(len(plain_batch())))
+def test_a_batch_that_the_answer_cut_off_is_left_out(size):
+    """Fetch ends where its limit does, in the middle of a batch."""
+    whole, partial = plain_batch(2), plain_batch()[:size]
+    assert [whole] == [bytes(batch) for batch in split_record_batches(whole + partial)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        (plain_batch(magic=0), "format 0"),
+        (plain_batch(batch_length=48), "batch length 48"),
+        (plain_batch(batch_length=-13), "batch length -13"),
+    ],
+)
+def test_what_is_no_batch_cannot_be_cut(wrong, complaint):
+    """The batches before it are given all the same."""
+    batches = split_record_batches(plain_batch(2) + wrong)
+    assert plain_batch(2) == bytes(next(batches))
+    with pytest.raises(CorruptRecordError, match=complaint):
+        next(batches)
+
+
+def test_a_header_cannot_be_changed():
+    """It says what was read."""
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        decode_header(written()).base_offset = 1

@@ -1,0 +1,96 @@
+"""Cutting a batch's records into smaller batches."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.errors import CorruptRecordError
+from spark_kafka_sink.record.compression import CompressionType
+from spark_kafka_sink.record.decode import decode_record_batch
+from spark_kafka_sink.record.split import split_payload
+from tests.support.kernel_batches import Written, columns_of, write_records
+from tests.support.plain_batches import PlainRecord
+
+RECORDS = st.lists(
+    st.builds(
+        PlainRecord,
+        value=st.none() | st.binary(max_size=300),
+        key=st.none() | st.binary(max_size=20),
+        timestamp=st.integers(0, 2**45),
+        headers=st.lists(
+            st.tuples(st.text(max_size=5).map(str.encode), st.none() | st.binary(max_size=5)),
+            max_size=2,
+        ).map(tuple),
+    ),
+    min_size=1,
+    max_size=80,
+)
+
+
+def split(written: Written, max_bytes: int):
+    return split_payload(
+        memoryview(written.payload),
+        record_count=written.record_count,
+        base_timestamp=written.base_timestamp,
+        max_bytes=max_bytes,
+    )
+
+
+def contents(written: Written) -> list[tuple]:
+    batch = decode_record_batch(written.batch(CompressionType.NONE))
+    assert list(range(written.record_count)) == [record.offset for record in batch.records]
+    assert batch.header.max_timestamp == max(record.timestamp for record in batch.records)
+    assert batch.header.base_timestamp == batch.records[0].timestamp
+    return [record[1:] for record in batch.records]
+
+
+@given(RECORDS, st.integers(1, 1000))
+def test_the_parts_hold_the_same_records(records, max_bytes):
+    """Put together, the parts are the batch; each is one of its own, of at most so many bytes."""
+    written = write_records(columns_of(records))
+    parts = split(written, max_bytes)
+    assert contents(written) == [record for part in parts for record in contents(Written(*part))]
+    assert all(len(part.payload) <= max_bytes or part.record_count == 1 for part in parts)
+
+
+@given(RECORDS)
+def test_parts_are_as_few_as_can_be(records):
+    """A part ends only where the next record would make it too large."""
+    written = write_records(columns_of(records))
+    first, *rest = split(written, 500)
+    for part in rest:
+        (alone, *_) = split(Written(*part), 1)
+        # In the part before, the record may take a few bytes more: its deltas are larger there.
+        assert len(first.payload) + len(alone.payload) + 13 > 500
+        first = part
+
+
+def test_a_batch_that_is_small_enough_stays_as_it_is():
+    """Nothing is rewritten where nothing has to be cut."""
+    written = write_records(columns_of([PlainRecord(timestamp=5), PlainRecord(timestamp=3)]))
+    (part,) = split(written, len(written.payload))
+    assert written == part
+
+
+@pytest.mark.parametrize("cut", [1, 5, 9])
+def test_a_cut_off_payload_is_corrupt(cut):
+    """A payload that ends within a record is refused."""
+    written = write_records(columns_of([PlainRecord()] * 3))
+    with pytest.raises(CorruptRecordError):
+        split(written._replace(payload=written.payload[:-cut]), 10)
+
+
+def test_bytes_behind_the_last_record_are_corrupt():
+    """A payload of more records than were told is refused."""
+    written = write_records(columns_of([PlainRecord()] * 3))
+    with pytest.raises(CorruptRecordError, match="behind the last record"):
+        split(written._replace(record_count=2), 10)
+
+
+def test_a_negative_length_is_corrupt():
+    """A record cannot be shorter than nothing."""
+    written = write_records(columns_of([PlainRecord()]))
+    with pytest.raises(CorruptRecordError, match="does not fit"):
+        split(written._replace(payload=b"\x01" + written.payload[1:]), 10)
