@@ -1,0 +1,93 @@
+"""Every message class in every version, and Hypothesis strategies for their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from hypothesis import strategies as st
+
+from spark_kafka_sink.protocol.field_types import (
+    BOOL,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UUID,
+    Array,
+    FieldType,
+    RecordsType,
+    String,
+    Struct,
+    declared_fields,
+)
+from spark_kafka_sink.protocol.headers import RequestHeader, ResponseHeader
+from spark_kafka_sink.protocol.registry import MESSAGES
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.protocol.schema import Message
+
+#: A strategy for a field's values by its name; None leaves it to the field's type.
+Special = Callable[[str], st.SearchStrategy | None]
+
+API_MESSAGES = [message_class for pair in MESSAGES for message_class in pair]
+
+
+def _versions(message_class: type[Message]) -> range:
+    return range(message_class.versions.min, message_class.versions.max + 1)
+
+
+#: (class, version), for parametrize.
+API_MESSAGE_VERSIONS = [(cls, version) for cls in API_MESSAGES for version in _versions(cls)]
+MESSAGE_VERSIONS = API_MESSAGE_VERSIONS + [
+    (cls, version) for cls in (RequestHeader, ResponseHeader) for version in _versions(cls)
+]
+
+
+def case_id(value) -> str:
+    """Name a class or a version in a test's id."""
+    return value.__name__ if isinstance(value, type) else f"v{value}"
+
+
+_SCALARS = {
+    BOOL: st.booleans(),
+    INT8: st.integers(-(2**7), 2**7 - 1),
+    INT16: st.integers(-(2**15), 2**15 - 1),
+    INT32: st.integers(-(2**31), 2**31 - 1),
+    INT64: st.integers(-(2**63), 2**63 - 1),
+    UUID: st.uuids(),
+}
+_TEXT = st.text(st.characters(codec="utf-8"), max_size=6)
+_RECORDS = st.binary(max_size=8)
+
+
+def messages(
+    message_class: type, version: int, special: Special = lambda _name: None
+) -> st.SearchStrategy:
+    """Draw messages that have any value in each field of the version, and defaults elsewhere."""
+    fields = {}
+    for declared in declared_fields(message_class):
+        spec = declared.spec
+        if version not in spec.versions:
+            continue
+        values = special(declared.name)
+        if values is None:
+            values = _values(spec.type, version, special)
+        if spec.nullable is not None and version in spec.nullable:
+            values = st.none() | values
+        fields[declared.name] = values
+    return st.builds(message_class, **fields)
+
+
+def _values(field_type: FieldType, version: int, special: Special) -> st.SearchStrategy:
+    match field_type:
+        case Struct(message_class):
+            return messages(message_class, version, special)
+        case Array(element):
+            elements = _values(element, version, special)
+            return st.lists(elements, max_size=2).map(tuple)
+        case String():
+            return _TEXT
+        case RecordsType():
+            return _RECORDS
+    return _SCALARS[field_type]

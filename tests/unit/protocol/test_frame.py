@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.errors import DecodeError
+from spark_kafka_sink.protocol.frame import FrameDecoder, encode_frame
+
+LIMIT = 1000
+
+
+def frames_of(*pieces: bytes) -> list[bytes]:
+    """Feed pieces one by one, and take what is there after each."""
+    decoder = FrameDecoder(LIMIT)
+    frames = []
+    for piece in pieces:
+        decoder.receive_data(piece)
+        while (frame := decoder.next_frame()) is not None:
+            frames.append(bytes(frame))
+    return frames
+
+
+def wire(*messages: bytes) -> bytes:
+    return b"".join(b"".join(encode_frame([message])) for message in messages)
+
+
+def test_a_frame_has_its_size_in_front():
+    """The size counts all buffers, which stay as they are."""
+    buffers = [b"ab", memoryview(b"cdef").cast("H")]
+    frame = encode_frame(buffers)
+    assert b"\0\0\0\6abcdef" == b"".join(frame)
+    assert frame[1] is buffers[0]
+    assert frame[2] is buffers[1]
+
+
+def test_a_whole_frame_is_given():
+    """A frame that arrives in one piece is given at once."""
+    assert [b"hello"] == frames_of(wire(b"hello"))
+
+
+def test_a_frame_byte_by_byte_is_given():
+    """A frame that arrives byte by byte is given with its last byte and not before."""
+    data = wire(b"hello")
+    pieces = [data[i : i + 1] for i in range(len(data))]
+    assert [] == frames_of(*pieces[:-1])
+    assert [b"hello"] == frames_of(*pieces)
+
+
+def test_several_frames_at_once_are_given_in_order():
+    """Frames that arrive together are given one after the other."""
+    assert [b"one", b"", b"three"] == frames_of(wire(b"one", b"", b"three"))
+
+
+def test_bytes_of_the_next_frame_are_kept():
+    """What follows a frame is the beginning of the next."""
+    data = wire(b"one", b"two")
+    assert [b"one"] == frames_of(data[:-1])
+    assert [b"one", b"two"] == frames_of(data[:-1], data[-1:])
+
+
+@given(st.lists(st.binary(max_size=20), max_size=6), st.data())
+def test_frames_do_not_depend_on_the_pieces(messages, data):
+    """However the stream is cut, the same frames come out."""
+    stream = wire(*messages)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
+    bounds = zip([0, *cuts], [*cuts, len(stream)], strict=True)
+    assert messages == frames_of(*(stream[start:end] for start, end in bounds))
+
+
+def test_a_frame_at_the_limit_is_given():
+    """The limit is the largest size allowed, without the four bytes in front."""
+    assert [bytes(LIMIT)] == frames_of(wire(bytes(LIMIT)))
+
+
+@pytest.mark.parametrize("size", [LIMIT + 1, 0x7FFFFFFF, -1, -(2**31)])
+def test_a_size_that_cannot_be_is_refused_at_once(size):
+    """A size below zero or above the limit is refused before any of its bytes arrive."""
+    decoder = FrameDecoder(LIMIT)
+    decoder.receive_data(size.to_bytes(4, "big", signed=True))
+    with pytest.raises(DecodeError, match=f"a frame of {size} bytes; the limit is 1000"):
+        decoder.next_frame()
+
+
+def test_a_refusal_is_final():
+    """After a size that cannot be, nothing that follows is taken for a frame."""
+    decoder = FrameDecoder(LIMIT)
+    decoder.receive_data(b"HTTP/1.1 400 Bad Request\r\n")
+    for _ in range(2):
+        with pytest.raises(DecodeError):
+            decoder.next_frame()
+        decoder.receive_data(wire(b"hello"))
+
+
+@given(st.binary(max_size=40))
+def test_garbage_is_frames_or_refused(garbage):
+    """Any bytes at all are frames, the beginning of one, or a DecodeError."""
+    try:
+        frames = frames_of(garbage)
+    except DecodeError:
+        return
+    assert garbage.startswith(wire(*frames))
+
+
+@pytest.mark.parametrize("rest", [b"", b"more"])
+def test_frames_stay_valid_and_cannot_be_changed(rest):
+    """A frame is read-only, and does not change when more arrives."""
+    decoder = FrameDecoder(LIMIT)
+    decoder.receive_data(bytearray(wire(b"hello") + rest))
+    frame = decoder.next_frame()
+    decoder.receive_data(wire(b"other"))
+    assert frame.readonly
+    assert b"hello" == frame

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import struct
+import uuid
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.errors import DecodeError
+from spark_kafka_sink.protocol.primitives import Reader, Writer
+
+
+def written(method: str, *values) -> bytes:
+    writer = Writer()
+    getattr(writer, method)(*values)
+    return b"".join(writer.finish())
+
+
+def read(method: str, data: bytes, *arguments):
+    """Read one value, and see that it is all there is."""
+    reader = Reader(data)
+    value = getattr(reader, method)(*arguments)
+    reader.expect_end(method)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "encoded"),
+    [
+        ("bool", True, "01"),
+        ("bool", False, "00"),
+        ("int8", -128, "80"),
+        ("int8", 127, "7f"),
+        ("int16", -2, "fffe"),
+        ("int16", 0x0102, "0102"),
+        ("int32", -(2**31), "80000000"),
+        ("int32", 0x01020304, "01020304"),
+        ("int64", -1, "ffffffffffffffff"),
+        ("int64", 0x0102030405060708, "0102030405060708"),
+        ("float64", 1.5, "3ff8000000000000"),
+        ("float64", float("-inf"), "fff0000000000000"),
+        ("uuid", uuid.UUID(int=0), "00" * 16),
+        (
+            "uuid",
+            uuid.UUID("00112233-4455-6677-8899-aabbccddeeff"),
+            "00112233445566778899aabbccddeeff",
+        ),
+        ("unsigned_varint", 0, "00"),
+        ("unsigned_varint", 127, "7f"),
+        ("unsigned_varint", 128, "8001"),
+        ("unsigned_varint", 300, "ac02"),
+        ("unsigned_varint", 2**32 - 1, "ffffffff0f"),
+        ("compact_length", -1, "00"),
+        ("compact_length", 0, "01"),
+        ("compact_length", 127, "8001"),
+    ],
+)
+def test_a_value_has_its_bytes(name, value, encoded):
+    """Each primitive is written as the protocol has it, and read back."""
+    assert encoded == written(f"write_{name}", value).hex()
+    assert value == read(f"read_{name}", bytes.fromhex(encoded))
+
+
+@pytest.mark.parametrize("byte", [0x02, 0x80, 0xFF])
+def test_any_byte_but_zero_is_true(byte):
+    """A bool other than 0 and 1 is true, as in Kafka."""
+    assert read("read_bool", bytes([byte])) is True
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_varints_round_trip(value):
+    """Every unsigned 32-bit number is read as it was written."""
+    assert value == read("read_unsigned_varint", written("write_unsigned_varint", value))
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        "",
+        "80",
+        "ffffffff",  # not ended after four
+        "ffffffff10",  # bit 33
+        "ffffffff8f00",  # a sixth byte
+    ],
+)
+def test_a_varint_without_end_or_too_long_is_refused(encoded):
+    """A varint must end within its bytes and within 32 bits."""
+    with pytest.raises(DecodeError):
+        read("read_unsigned_varint", bytes.fromhex(encoded))
+
+
+@pytest.mark.parametrize("value", [-1, 2**32])
+def test_a_number_beyond_32_bits_is_no_varint(value):
+    """A varint is written of unsigned 32-bit numbers only."""
+    with pytest.raises(ValueError, match="no unsigned 32-bit number"):
+        written("write_unsigned_varint", value)
+
+
+@pytest.mark.parametrize(
+    ("method", "value"),
+    [("write_int8", 128), ("write_int16", -(2**15) - 1), ("write_int32", 2**31)],
+)
+def test_a_number_out_of_range_is_not_written(method, value):
+    """A number that its field cannot hold is an error, not cut off."""
+    with pytest.raises(struct.error):
+        written(method, value)
+
+
+@pytest.mark.parametrize(
+    ("method", "size"),
+    [
+        ("read_bool", 1),
+        ("read_int8", 1),
+        ("read_int16", 2),
+        ("read_int32", 4),
+        ("read_int64", 8),
+        ("read_float64", 8),
+        ("read_uuid", 16),
+    ],
+)
+def test_a_value_cut_short_is_refused(method, size):
+    """A primitive of which bytes are missing is a DecodeError."""
+    for length in range(size):
+        with pytest.raises(DecodeError, match="bytes wanted at 0"):
+            read(method, bytes(length))
+
+
+@given(st.text(st.characters(codec="utf-8")))
+@example("é€😀\0")
+def test_text_is_utf8(text):
+    """A string's bytes are read as the text they were made of."""
+    encoded = text.encode()
+    assert text == read("read_text", encoded, len(encoded))
+
+
+@pytest.mark.parametrize("encoded", [b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xc0\x80"])
+def test_text_that_is_not_utf8_is_refused(encoded):
+    """Stray bytes, unfinished characters, surrogates and overlong forms are DecodeErrors."""
+    with pytest.raises(DecodeError, match="is not UTF-8"):
+        read("read_text", encoded, len(encoded))
+
+
+def test_text_longer_than_kafka_allows_is_refused():
+    """A length above 32767 is refused before the bytes are looked at."""
+    with pytest.raises(DecodeError, match="claims to have 32768 bytes"):
+        Reader(bytes(40_000)).read_text(0x8000)
+
+
+def test_a_view_shows_the_buffer_itself():
+    """Bytes are read without copying them."""
+    buffer = b"abcdef"
+    view = Reader(buffer).read_view(3)
+    assert view.obj is buffer
+    assert b"abc" == view
+
+
+def test_a_view_past_the_end_is_refused():
+    """No more bytes are read than there are."""
+    with pytest.raises(DecodeError, match="4 bytes wanted at 0, 3 left"):
+        Reader(b"abc").read_view(4)
+
+
+def test_the_reader_says_what_is_left():
+    """`remaining` counts down, and bytes left over are an error for who expects none."""
+    reader = Reader(b"abc")
+    reader.read_int16()
+    assert 1 == reader.remaining
+    with pytest.raises(DecodeError, match="1 bytes too many after it"):
+        reader.expect_end("it")
+
+
+def test_large_buffers_are_kept_as_they_are():
+    """Appended buffers stay themselves, in order, between what is written around them."""
+    first, second = b"first", memoryview(b"second")
+    writer = Writer()
+    writer.append(first)
+    writer.write_int8(1)
+    writer.write_bytes(b"\2\3")
+    writer.append(second)
+    buffers = writer.finish()
+    assert [b"first", b"\1\2\3", b"second"] == buffers
+    assert buffers[0] is first
+    assert buffers[2] is second

@@ -1,0 +1,367 @@
+"""What a declaration means, on messages made for the purpose."""
+
+from __future__ import annotations
+
+import dataclasses
+import tracemalloc
+import uuid
+
+import pytest
+
+from spark_kafka_sink.errors import DecodeError, UnsupportedVersionError
+from spark_kafka_sink.protocol.codec import struct_codec
+from spark_kafka_sink.protocol.messages.metadata import MetadataResponse
+from spark_kafka_sink.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from spark_kafka_sink.protocol.schema import (
+    BOOL,
+    FLOAT64,
+    INT16,
+    INT32,
+    LEGACY_STRING,
+    RECORDS,
+    STRING,
+    UUID,
+    Message,
+    Records,
+    VersionRange,
+    array,
+    decode,
+    encode,
+    encode_bytes,
+    field,
+    message,
+)
+
+
+@message
+class Point:
+    """Part of a sample; its own versions are those of the sample."""
+
+    x: int = field(INT16)
+    label: str = field(STRING, versions="1+", default="")
+
+
+@message
+class Sample(Message):
+    """Versions 0 and 1 are plain, 2 and 3 flexible."""
+
+    versions = VersionRange(0, 3)
+    flexible_from = 2
+
+    name: str | None = field(STRING, nullable="1+")
+    points: tuple[Point, ...] | None = field(array(Point), nullable="1+", default=())
+    strict: int = field(INT32, versions="1-2", default=7)
+    loose: int = field(INT32, versions="1-2", ignorable=True, default=8)
+    client: str = field(LEGACY_STRING, versions="2+", default="c")
+    flag: bool = field(BOOL, versions="2+", tag=0, ignorable=True, default=False)
+    nearest: Point = field(Point, versions="3+", tag=5, default=Point(x=0))
+    note: str | None = field(STRING, versions="3+", nullable="3+", tag=300, default=None)
+
+
+@message
+class Batches(Message):
+    """Records, plain and flexible."""
+
+    versions = VersionRange(0, 1)
+    flexible_from = 1
+
+    records: Records | None = field(RECORDS, nullable="0+")
+
+
+def test_plain_versions_have_long_lengths():
+    """Before the first flexible version, strings have two bytes of length and arrays four."""
+    sample = Sample(name="né", points=(Point(x=1), Point(x=-2)))
+    assert bytes.fromhex("00036ec3a9 00000002 0001 fffe") == encode_bytes(sample, 0)
+
+
+def test_flexible_versions_have_compact_lengths_and_tags():
+    """In flexible versions lengths are varints of one more, and every struct ends in tags."""
+    sample = Sample(name="né", points=(Point(x=1, label="p"),))
+    expected = "046ec3a9 02 0001 0270 00 00000007 00000008 000163 00"
+    assert bytes.fromhex(expected) == encode_bytes(sample, 2)
+
+
+def test_null_is_minus_one_or_zero():
+    """Null is the length -1 in plain versions and the varint 0 in flexible ones."""
+    sample = Sample(name=None, points=None)
+    assert bytes.fromhex("ffff ffffffff 00000007 00000008") == encode_bytes(sample, 1)
+    assert bytes.fromhex("00 00 000163 00") == encode_bytes(sample, 3)
+
+
+def test_tagged_fields_are_written_when_they_differ_from_their_default():
+    """A tagged field has its tag and size in front, by ascending tag, and defaults are left out."""
+    sample = Sample(name="", client="", flag=True, nearest=Point(x=9), note="n")
+    tags = "03 00 01 01 05 04 0009 01 00 ac02 02 026e"
+    assert bytes.fromhex("01 01 0000" + tags) == encode_bytes(sample, 3)
+    assert sample == decode(Sample, encode_bytes(sample, 3), 3)
+
+
+def test_a_tagged_field_that_is_there_may_be_its_default():
+    """A peer that writes a default it could leave out is understood."""
+    encoded = bytes.fromhex("01 01 0000 01 00 01 00")
+    assert Sample(name="", client="") == decode(Sample, encoded, 3)
+
+
+def test_a_tagged_null_that_is_there_is_read():
+    """A null inside a tagged field is null."""
+    encoded = bytes.fromhex("01 01 0000 01 ac02 01 00")
+    assert Sample(name="", client="", note=None) == decode(Sample, encoded, 3)
+
+
+def test_unknown_tagged_fields_are_skipped():
+    """A tag that the declaration lacks is skipped, between known ones and inside structs."""
+    unknown = "03 02 aabb"
+    tags = "04 00 01 01" + unknown + "05 04 0009 01 00 8080808008 00"
+    encoded = bytes.fromhex("01 02 0001 01 01" + unknown + "0000" + tags)
+    expected = Sample(name="", points=(Point(x=1),), client="", flag=True, nearest=Point(x=9))
+    assert expected == decode(Sample, encoded, 3)
+
+
+@pytest.mark.parametrize(
+    ("tags", "why"),
+    [
+        ("02 03 00 03 00", "tag 3 after tag 3"),
+        ("02 03 00 00 01 01", "tag 0 after tag 3"),
+        ("01 00 02 01 01", "1 bytes too many after tagged field flag"),
+        ("01 00 00", "1 bytes wanted at 0, 0 left"),
+        ("01 03 05 aa", "5 bytes wanted"),
+        ("01 03 ffffffff0f aa", "4294967295 bytes wanted"),
+        ("05 03 00", "has no end"),
+    ],
+)
+def test_tagged_fields_that_contradict_themselves_are_refused(tags, why):
+    """Tags repeated or out of order, and sizes that are wrong, are DecodeErrors."""
+    with pytest.raises(DecodeError, match=why):
+        decode(Sample, bytes.fromhex("01 01 0000" + tags), 3)
+
+
+def test_a_field_that_the_version_lacks_takes_its_default():
+    """What is not on the wire is the declared default, not zero."""
+    decoded = decode(Sample, encode_bytes(Sample(name="n"), 0), 0)
+    assert (7, 8, "c") == (decoded.strict, decoded.loose, decoded.client)
+
+
+def test_a_value_that_the_version_cannot_say_is_refused():
+    """A field that is not ignorable must have its default where the version lacks it."""
+    with pytest.raises(UnsupportedVersionError, match="Sample version 0 has no strict, which is 1"):
+        encode(Sample(name="n", strict=1), 0)
+
+
+def test_an_ignorable_value_that_the_version_cannot_say_is_dropped():
+    """A field that is ignorable may have any value where the version lacks it."""
+    sample = Sample(name="n", loose=1, flag=True)
+    assert Sample(name="n") == decode(Sample, encode_bytes(sample, 0), 0)
+
+
+def test_the_fields_of_structs_are_refused_too():
+    """A nested value that the version cannot say is refused like one of the message's own."""
+    with pytest.raises(UnsupportedVersionError, match="Point version 0 has no label"):
+        encode(Sample(name="n", points=(Point(x=1, label="p"),)), 0)
+
+
+def test_null_is_refused_in_a_version_that_lacks_it():
+    """Null where the version does not allow it is refused, and the field is named."""
+    with pytest.raises(UnsupportedVersionError, match="Sample version 0 cannot have name null"):
+        encode(Sample(name=None), 0)
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        "ffff 00000000",  # a null string
+        "fffe 00000000",  # a length of -2
+        "0000 ffffffff",  # a null array
+        "0000 80000000",  # a count of -2**31
+    ],
+)
+def test_lengths_below_zero_are_refused(encoded):
+    """Null where the version does not allow it, and lengths below null, are DecodeErrors."""
+    with pytest.raises(DecodeError, match="length -"):
+        decode(Sample, bytes.fromhex(encoded), 0)
+
+
+def test_a_length_below_null_is_refused_in_a_nullable_field():
+    """Only -1 stands for null."""
+    with pytest.raises(DecodeError, match="length -2"):
+        decode(Sample, bytes.fromhex("fffe 00000000 00000007 00000008"), 1)
+
+
+@pytest.mark.parametrize("version", [-1, 4])
+def test_a_version_that_is_not_declared_is_refused(version):
+    """Neither direction accepts a version outside the message's own."""
+    with pytest.raises(UnsupportedVersionError, match=r"Sample is known in versions 0-3, not"):
+        encode(Sample(name="n"), version)
+    with pytest.raises(UnsupportedVersionError, match=r"Sample is known in versions 0-3, not"):
+        decode(Sample, b"", version)
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_string_longer_than_kafka_allows_is_not_written(version):
+    """32767 bytes are a string and one more are none, in the compact form too."""
+    longest = "x" * 32767
+    assert longest == decode(Sample, encode_bytes(Sample(name=longest), version), version).name
+    with pytest.raises(ValueError, match=r"Sample\.name: a string of 32768 bytes"):
+        encode(Sample(name=longest + "x"), version)
+
+
+def test_a_value_that_does_not_fit_names_its_fields():
+    """A number out of range is a ValueError that gives the path to it."""
+    sample = Sample(name="n", points=(Point(x=2**15),))
+    with pytest.raises(ValueError, match=r"Sample\.points: Point\.x: "):
+        encode(sample, 0)
+
+
+def test_a_hostile_count_takes_no_memory():
+    """A count above what the bytes can hold is refused before anything is read for it."""
+    encoded = bytes.fromhex("7fffffff") + bytes(100_000)
+    tracemalloc.start()
+    with pytest.raises(DecodeError, match="claims 2147483647 elements, 100000 bytes are left"):
+        decode(MetadataResponse, encoded, 0)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100_000
+
+
+def test_a_count_is_checked_against_the_least_size_of_an_element():
+    """Three points of two bytes each are read from six bytes, and not from five."""
+    encoded = bytes.fromhex("0000 00000003 0001 0002 0003")
+    assert 3 == len(decode(Sample, encoded, 0).points)
+    with pytest.raises(DecodeError, match="claims 3 elements, 5 bytes are left"):
+        decode(Sample, encoded[:-1], 0)
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_records_are_not_copied_when_written(version):
+    """Whatever form the records have, their buffers are among those of the message."""
+    one, two, three = b"one", memoryview(bytearray(b"two")), b"three"
+    request = ProduceRequest(
+        acks=-1,
+        timeout_ms=1,
+        topic_data=(
+            TopicProduceData(
+                name="t",
+                partition_data=(
+                    PartitionProduceData(index=0, records=one),
+                    PartitionProduceData(index=1, records=[two, three]),
+                ),
+            ),
+        ),
+    )
+    buffers = encode(request, version)
+    assert [one, two, three] == [it for it in buffers if any(it is b for b in (one, two, three))]
+    first, second = decode(ProduceRequest, b"".join(buffers), version).topic_data[0].partition_data
+    assert (b"one", b"twothree") == (first.records, second.records)
+
+
+def test_records_are_not_copied_when_read():
+    """Decoded records are a view of the buffer that was decoded."""
+    encoded = encode_bytes(Batches(records=b"batch"), 1)
+    records = decode(Batches, encoded, 1).records
+    assert isinstance(records, memoryview)
+    assert records.obj is encoded
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        (None, ("ffffffff", "00 00")),
+        (b"", ("00000000", "01 00")),
+        ([], ("00000000", "01 00")),
+        (b"ab", ("00000002 6162", "03 6162 00")),
+        ((b"a", b"b"), ("00000002 6162", "03 6162 00")),
+        (memoryview(b"abcd").cast("H"), ("00000004 61626364", "05 61626364 00")),
+    ],
+)
+def test_records_have_their_length_in_bytes_in_front(records, expected):
+    """Null, empty and split records are written with the bytes that they have in all."""
+    batches = Batches(records=records)
+    assert [bytes.fromhex(it) for it in expected] == [encode_bytes(batches, it) for it in (0, 1)]
+
+
+def test_records_are_not_shown():
+    """What users write does not get into logs by way of a repr."""
+    assert "Batches()" == repr(Batches(records=b"secret"))
+
+
+def test_a_buffer_may_be_any_kind_of_bytes():
+    """Bytes, a bytearray and a memoryview decode alike."""
+    encoded = encode_bytes(Sample(name="n"), 1)
+    assert Sample(name="n") == decode(Sample, bytearray(encoded), 1)
+    assert Sample(name="n") == decode(Sample, memoryview(encoded), 1)
+
+
+def test_messages_are_values():
+    """Messages are frozen, equal by their fields, hashable, and built by keyword."""
+    point = Point(x=1)
+    assert Point(x=1) == point
+    assert hash(Point(x=1)) == hash(point)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        point.x = 2
+    with pytest.raises(TypeError):
+        Point(1)
+    with pytest.raises(TypeError):
+        Point()
+
+
+def test_every_scalar_can_be_a_field():
+    """Fields of the types that few messages have are declared alike."""
+
+    @message
+    class Rare(Message):
+        versions = VersionRange(0, 0)
+        flexible_from = 1
+
+        ratio: float = field(FLOAT64)
+        ids: tuple[uuid.UUID, ...] = field(array(UUID))
+
+    rare = Rare(ratio=0.1, ids=(uuid.UUID(int=1), uuid.UUID(int=2)))
+    assert rare == decode(Rare, encode_bytes(rare, 0), 0)
+
+
+def test_a_field_that_may_be_absent_needs_a_default():
+    """A declaration without a default for a version that lacks the field is refused."""
+
+    @message
+    class Forgetful:
+        x: int = field(INT16, versions="1+")
+
+    with pytest.raises(TypeError, match=r"Forgetful\.x needs a default"):
+        struct_codec(Forgetful, 0, flexible=False)
+
+
+def test_a_tagged_field_needs_a_flexible_version():
+    """A declaration with a tag in a version without tags is refused."""
+
+    @message
+    class Hasty:
+        x: int = field(INT16, tag=0, default=0)
+
+    with pytest.raises(TypeError, match="Hasty version 0 cannot have tagged fields"):
+        struct_codec(Hasty, 0, flexible=False)
+
+
+@pytest.mark.parametrize("field_type", [INT32, UUID, Point])
+def test_scalars_and_structs_are_never_null(field_type):
+    """A declaration of a null that the wire cannot say is refused."""
+    with pytest.raises(TypeError, match="cannot be null"):
+        field(field_type, nullable="0+")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("3+", (3, 32767)), ("0-12", (0, 12)), ("4", (4, 4))]
+)
+def test_version_ranges_are_read_as_kafka_writes_them(text, expected):
+    """An open range, a closed one and a single version are told apart."""
+    versions = VersionRange.parse(text)
+    assert expected == (versions.min, versions.max)
+
+
+def test_version_ranges_include_both_ends():
+    """A range knows its versions and is written as it is read."""
+    versions = VersionRange.parse("2-4")
+    assert [2, 3, 4] == [version for version in range(10) if version in versions]
+    assert ("2-4", "2+") == (str(versions), str(VersionRange.parse("2+")))
