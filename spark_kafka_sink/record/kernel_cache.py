@@ -22,6 +22,7 @@ import os
 import platform
 import stat
 import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from pkgutil import get_data
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 _DIRECTORY: Final = "spark_kafka_sink"
-_KERNEL_SOURCES: Final = ("kernel.py", "kernel_support.py")
+#: Constants and layouts of `columns` are compiled into the kernels, too.
+_KERNEL_SOURCES: Final = ("kernel.py", "kernel_support.py", "columns.py")
 
 
 def enable_cache(dispatcher: Any) -> None:
@@ -53,10 +55,13 @@ def cache_directory() -> str | None:
     None where there is no place to write to.
     """
     name = _fingerprint()
+    if name is None:
+        return None
     for place, is_shared in _places():
         try:
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
             if is_shared and not _is_ours_alone(place):
+                _LOG.warning("no kernels are kept in %s: others can write there", place)
                 continue
             directory = place / name
             directory.mkdir(mode=0o700, exist_ok=True)
@@ -70,16 +75,17 @@ def cache_directory() -> str | None:
 
 
 def _places() -> Iterator[tuple[Path, bool]]:
-    """Give the places to try, and whether others can write beside us."""
+    """Give the places to try, and whether others can make folders beside ours."""
     if given := os.environ.get("NUMBA_CACHE_DIR"):
         yield Path(given) / _DIRECTORY, False
     if user_cache := os.environ.get("XDG_CACHE_HOME"):
         yield Path(user_cache) / _DIRECTORY, False
     else:
-        home = Path("~").expanduser()
-        if home.is_absolute():
-            yield home / ".cache" / _DIRECTORY, False
-    yield Path(tempfile.gettempdir()) / f"{_DIRECTORY}-{os.getuid()}", True
+        # A user without an entry in the password file, as in some containers, has no home.
+        with suppress(RuntimeError):
+            yield Path.home() / ".cache" / _DIRECTORY, False
+    with suppress(OSError):
+        yield Path(tempfile.gettempdir()) / f"{_DIRECTORY}-{os.getuid()}", True
 
 
 def _is_ours_alone(place: Path) -> bool:
@@ -91,10 +97,15 @@ def _is_ours_alone(place: Path) -> bool:
     )
 
 
-def _fingerprint() -> str:
+def _fingerprint() -> str | None:
+    """Name what the machine code depends on; None if it cannot be told, for want of sources."""
+    try:
+        sources = [get_data(__package__, source) or b"" for source in _KERNEL_SOURCES]
+    except OSError:
+        return None
     digest = hashlib.sha256()
     for part in (
-        *(get_data(__package__, source) or b"" for source in _KERNEL_SOURCES),
+        *sources,
         numba.__version__.encode(),
         platform.python_version().encode(),
         binding.get_process_triple().encode(),
@@ -141,7 +152,10 @@ class _KernelCache(caching.FunctionCache):
             return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
         except Exception as error:  # noqa: BLE001  unpickling a broken file may raise anything
             _LOG.warning("a cached kernel in %s is unusable: %r", self.cache_path, error)
-            return None
+        # Saving begins with reading the index, which may be what is broken.
+        with suppress(OSError):
+            self.flush()  # type: ignore[no-untyped-call]
+        return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         try:

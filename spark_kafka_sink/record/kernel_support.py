@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
+from numba.core import cgutils, config
 from numba.extending import intrinsic
 
 from spark_kafka_sink.record.kernel_cache import enable_cache
@@ -26,8 +26,12 @@ _Function = TypeVar("_Function", bound="Callable[..., Any]")
 def kernel(signature: Any) -> Callable[[_Function], _Function]:
     """Compile a function for this one signature, or load it from the cache, at once.
 
-    It runs without the interpreter's lock.
+    It runs without the interpreter's lock. Raises ImportError where numba must not compile.
     """
+    if getattr(config, "DISABLE_JIT", False):
+        raise ImportError(
+            "NUMBA_DISABLE_JIT is set, but records are written by compiled code: unset it"
+        )
 
     def compile_kernel(function: _Function) -> _Function:
         dispatcher: Any = njit(nogil=True)(function)

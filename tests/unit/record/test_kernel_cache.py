@@ -1,0 +1,302 @@
+"""Kernels load wherever Spark starts a worker; each case in processes of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import spark_kafka_sink
+from spark_kafka_sink.record import kernel_cache
+
+PACKAGE = Path(spark_kafka_sink.__file__).parent
+#: No directory can be made in it, whoever tries.
+NOWHERE = "/dev/null/nowhere"
+TIMEOUT = 120
+
+USE_KERNELS = """
+import sys
+import numpy as np
+from spark_kafka_sink.record import kernel, kernel_cache
+from spark_kafka_sink.record.columns import (
+    BytesColumn, RecordColumns, constant_topic, null_partitions, null_timestamps
+)
+column = BytesColumn(np.array([0, 1, 2]), np.frombuffer(b"ab", np.uint8))
+columns = RecordColumns(
+    num_rows=2, key=column, value=column, topics=("t",), topic_index=constant_topic(2),
+    partition=null_partitions(2), timestamp=null_timestamps(2),
+)
+buffer = np.zeros(100, np.uint8)
+slots, sticky = np.zeros(1, kernel.SLOT_DTYPE), np.zeros(1, kernel.STICKY_DTYPE)
+slots[0] = (buffer.ctypes.data, 61, 100, 0, 0, 0, (0, 0))
+row_slots = kernel.assign_slots(columns, np.zeros(1, np.int32), np.ones(1, np.int32)).row_slots
+kernel.append_rows(columns, row_slots, 0, slots, sticky, 5, 100)
+hits = [
+    sum(function.stats.cache_hits.values())
+    for function in (kernel._assign_slots, kernel._append_rows)
+]
+print(bytes(buffer[61:79]).hex(), sum(hits), kernel_cache.cache_directory(), kernel.__file__)
+"""
+#: Two records: attributes 0, deltas, key and value of a byte each, no headers.
+RECORDS = "10000000026102610010000002026202620000"[:36]
+
+
+class Worker:
+    """A fresh interpreter that uses the kernels, and what it says."""
+
+    def __init__(self, code: str, environment: dict[str, str], path: Path) -> None:
+        self._process = subprocess.Popen(  # noqa: S603  our own interpreter and code
+            [sys.executable, "-B", "-W", "error", "-c", code],
+            env={"PYTHONPATH": str(path), "PATH": os.environ["PATH"]} | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd="/",
+        )
+
+    def result(self) -> tuple[int, str, str]:
+        """Check that the records came out right; give cache hits, directory, and module file."""
+        output, errors = self._process.communicate(timeout=TIMEOUT)
+        assert 0 == self._process.returncode, errors
+        records, hits, directory, module = output.split()
+        assert RECORDS == records
+        return int(hits), directory, module
+
+
+def run(*, path: Path = PACKAGE.parent, before: str = "", **environment: str):
+    return Worker(before + USE_KERNELS, environment, path).result()
+
+
+@pytest.fixture(scope="module")
+def warm_cache(tmp_path_factory):
+    """Let a first worker fill a cache."""
+    cache = tmp_path_factory.mktemp("cache")
+    hits, directory, _ = run(NUMBA_CACHE_DIR=str(cache))
+    assert (0, cache / "spark_kafka_sink") == (hits, Path(directory).parent)
+    return cache
+
+
+@pytest.fixture
+def own_cache(warm_cache, tmp_path):
+    """Copy a filled cache, for a test to spoil."""
+    return shutil.copytree(warm_cache, tmp_path / "cache")
+
+
+def test_a_second_worker_compiles_nothing(warm_cache):
+    """Both kernels come from the cache."""
+    hits, _, _ = run(NUMBA_CACHE_DIR=str(warm_cache))
+    assert 2 == hits
+
+
+def test_the_home_is_not_needed(warm_cache, tmp_path):
+    """Where the home cannot be written, a folder of our own among the temporary files will do."""
+    shutil.copytree(warm_cache / "spark_kafka_sink", tmp_path / f"spark_kafka_sink-{os.getuid()}")
+    hits, directory, _ = run(HOME=NOWHERE, TMPDIR=str(tmp_path))
+    assert (2, tmp_path) == (hits, Path(directory).parent.parent)
+
+
+@pytest.mark.parametrize("variable", ["HOME", "XDG_CACHE_HOME"])
+def test_the_users_cache_comes_first(warm_cache, tmp_path, variable):
+    """Without NUMBA_CACHE_DIR kernels are kept where a user's programs keep such things."""
+    place = tmp_path / ".cache" if variable == "HOME" else tmp_path
+    shutil.copytree(warm_cache, place, dirs_exist_ok=True)
+    hits, directory, _ = run(**{variable: str(tmp_path)})
+    assert (2, place / "spark_kafka_sink") == (hits, Path(directory).parent)
+
+
+@pytest.mark.slow
+def test_no_place_at_all_is_no_failure():
+    """Where nothing can be written, kernels are compiled in memory."""
+    hits, directory, _ = run(
+        before=f"import tempfile; tempfile.tempdir = {NOWHERE!r}\n",
+        HOME=NOWHERE,
+        NUMBA_CACHE_DIR=NOWHERE,
+    )
+    assert (0, "None") == (hits, directory)
+
+
+def test_nothing_is_written_beside_the_package(warm_cache, tmp_path):
+    """An installation may be read-only: the place of the package does not matter either."""
+    installed = tmp_path / "site-packages"
+    shutil.copytree(PACKAGE, installed / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__"))
+    before = sorted(installed.rglob("*"))
+    for path in before:
+        path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o222)
+    hits, _, module = run(path=installed, NUMBA_CACHE_DIR=str(warm_cache))
+    assert (2, True) == (hits, module.startswith(str(installed)))
+    assert before == sorted(installed.rglob("*"))
+
+
+@pytest.mark.parametrize("name", ["shipped.zip", "spark_kafka_sink-0.1.egg"])
+def test_code_in_a_zip_uses_the_same_kernels(warm_cache, tmp_path, name):
+    """What --py-files ships works, and every application finds what the one before compiled."""
+    archive = tmp_path / name
+    with zipfile.ZipFile(archive, "w") as zipped:
+        for source in PACKAGE.rglob("*.py"):
+            zipped.write(source, source.relative_to(PACKAGE.parent))
+    hits, _, module = run(path=archive, NUMBA_CACHE_DIR=str(warm_cache))
+    assert (2, True) == (hits, module.startswith(str(archive)))
+
+
+@pytest.mark.slow
+def test_many_workers_compile_at_once(tmp_path):
+    """Workers that all find an empty cache all do their work, and leave a cache that is whole."""
+    workers = [
+        Worker(USE_KERNELS, {"NUMBA_CACHE_DIR": str(tmp_path)}, PACKAGE.parent) for _ in range(4)
+    ]
+    for worker in workers:
+        worker.result()
+    assert 2 == run(NUMBA_CACHE_DIR=str(tmp_path))[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("pattern", "content"),
+    [("*.nbc", b"no pickle"), ("*.nbc", None), ("*.nbi", b""), ("*.nbi", b"no pickle")],
+)
+def test_a_broken_cache_is_no_failure(own_cache, pattern, content):
+    """A file that is empty, garbage or gone costs a compilation, and is replaced."""
+    for file in own_cache.rglob(pattern):
+        if content is None:
+            file.unlink()
+        else:
+            file.write_bytes(content)
+    assert 0 == run(NUMBA_CACHE_DIR=str(own_cache))[0]
+    assert 2 == run(NUMBA_CACHE_DIR=str(own_cache))[0]
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_no_failure(tmp_path):
+    """That a kernel cannot be kept does not keep it from being used."""
+    full = (
+        "from numba.core import caching\n"
+        "def save(*_): raise OSError(28, 'No space left on device')\n"
+        "caching.FunctionCache.save_overload = save\n"
+    )
+    assert 0 == run(before=full, NUMBA_CACHE_DIR=str(tmp_path))[0]
+    assert [] == list(tmp_path.rglob("*.nbc"))
+
+
+def test_without_compilation_there_are_no_kernels():
+    """A setting for debugging that cannot be heeded is reported as what it is."""
+    failed = subprocess.run(
+        [sys.executable, "-c", "import spark_kafka_sink.record.kernel"],
+        env={"PYTHONPATH": str(PACKAGE.parent), "NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=TIMEOUT,
+    )
+    assert "ImportError: NUMBA_DISABLE_JIT is set" in failed.stderr
+
+
+# --- the choice of a place
+
+find_directory = kernel_cache.cache_directory.__wrapped__
+
+
+@pytest.fixture
+def shared(tmp_path, monkeypatch):
+    """Where the folder among the temporary files would be, when there is no other place."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", NOWHERE)
+    monkeypatch.setenv("XDG_CACHE_HOME", NOWHERE)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path / f"spark_kafka_sink-{os.getuid()}"
+
+
+def test_a_new_folder_is_ours_alone(shared):
+    """Nobody else can put a kernel there for us to run."""
+    assert shared == Path(find_directory()).parent
+    assert 0o700 == stat.S_IMODE(shared.stat().st_mode)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
+def test_a_folder_that_others_can_write_is_not_used(shared, mode):
+    """Loading a kernel is running it."""
+    shared.mkdir()
+    shared.chmod(mode)
+    assert find_directory() is None
+
+
+def test_a_folder_of_somebody_else_is_not_used(shared, monkeypatch):
+    """Whoever owns a folder can change what is in it."""
+    shared.mkdir(mode=0o700)
+    owner = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: owner + 1)
+    shared.rename(shared.with_name(f"spark_kafka_sink-{owner + 1}"))
+    assert find_directory() is None
+
+
+def test_a_link_is_not_used(shared, tmp_path):
+    """It could lead anywhere."""
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    shared.symlink_to(tmp_path / "elsewhere")
+    assert find_directory() is None
+
+
+def test_a_user_without_a_home_is_no_failure(shared, monkeypatch):
+    """Containers run under numbers that no password file knows."""
+
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", no_home)
+    assert shared == Path(find_directory()).parent
+
+
+def test_no_directory_for_temporary_files_is_no_failure(shared, monkeypatch):
+    """There need be none at all."""
+
+    def none_usable():
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none_usable)
+    assert find_directory() is None
+
+
+def test_without_sources_nothing_is_cached(shared, monkeypatch):
+    """Then nothing tells one version's kernels from another's."""
+
+    def no_sources(_package, resource):
+        raise FileNotFoundError(2, "No such file", resource)
+
+    monkeypatch.setattr(kernel_cache, "get_data", no_sources)
+    assert find_directory() is None
+
+
+@pytest.mark.parametrize("source", ["kernel.py", "kernel_support.py", "columns.py"])
+def test_a_change_of_any_source_is_a_new_place(shared, monkeypatch, source):
+    """A kernel also depends on what it calls, and on the layouts that it reads."""
+    before = find_directory()
+    read = kernel_cache.get_data
+
+    def changed(package, resource):
+        return read(package, resource) + (b"#" if resource == source else b"")
+
+    monkeypatch.setattr(kernel_cache, "get_data", changed)
+    assert before != find_directory()
+    assert Path(before).parent == Path(find_directory()).parent
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (kernel_cache.binding, "get_host_cpu_name"),
+        (kernel_cache.binding, "get_process_triple"),
+        (kernel_cache.platform, "python_version"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_another_machine_is_a_new_place(shared, monkeypatch, owner, name):
+    """Homes are shared by machines whose processors differ."""
+    before = find_directory()
+    monkeypatch.setattr(owner, name, lambda: "another")
+    assert before != find_directory()
