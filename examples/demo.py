@@ -1,0 +1,222 @@
+"""Write a million rows from Spark to Kafka and read them back with another client.
+
+    python examples/demo.py [--rows 1000000] [--partitions 4] [--bootstrap-servers HOST:PORT]
+
+Starts the embedded broker as a process of its own, unless the address of a Kafka is given. Ends by
+itself: exit code 0 when every row was found again, 1 when one was not.
+"""
+
+# ruff: noqa: PLC0415 - heavy imports wait until the first line of progress is out
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+SAMPLE_SIZE = 5
+TIMEOUT_SECONDS = 60.0
+
+_STARTED = time.monotonic()
+
+
+def say(message: str) -> None:
+    """Print a line of progress with the time since the start."""
+    print(f"[{time.monotonic() - _STARTED:5.1f} s] {message}", flush=True)
+
+
+@contextlib.contextmanager
+def embedded_broker() -> Iterator[str]:
+    """Run the broker in a process of its own; give its address."""
+    command = [sys.executable, "-m", "spark_kafka_sink.devbroker", "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - ours
+    try:
+        if process.stdout is None:
+            raise RuntimeError("the broker's output was not piped")
+        line = process.stdout.readline()
+        if not line.startswith("listening on "):
+            raise RuntimeError(f"the broker did not start: exit code {process.wait()}")
+        yield line.removeprefix("listening on ").strip()
+    finally:
+        process.terminate()
+        try:
+            process.wait(TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def create_topics(bootstrap_servers: str, topics: list[str], partitions: int) -> None:
+    """Create topics."""
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    new_topics = [NewTopic(name, num_partitions=partitions) for name in topics]
+    for future in admin.create_topics(new_topics).values():
+        future.result(TIMEOUT_SECONDS)
+
+
+def spark_session() -> SparkSession:
+    """Start Spark on this machine, with this interpreter for its workers."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    session: SparkSession = (
+        SparkSession.builder.master("local[*]")
+        .appName("spark-kafka-sink demo")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def orders(spark: SparkSession, rows: int) -> DataFrame:
+    """Make rows of about 90 bytes: a customer as the key, an order as the value."""
+    from pyspark.sql import functions as f
+
+    customer = f.concat(f.lit("customer-"), f.lpad((f.col("id") % 10_007).cast("string"), 5, "0"))
+    order = f.concat(
+        f.lit('{"order":'),
+        f.col("id").cast("string"),
+        f.lit(',"article":"article-'),
+        f.lpad((f.col("id") * 7 % 1000).cast("string"), 4, "0"),
+        f.lit('","quantity":'),
+        (f.col("id") % 9 + 1).cast("string"),
+        f.lit(',"city":"Lisbon","paid":true}'),
+    )
+    return spark.range(rows).select(customer.alias("key"), order.alias("value"))
+
+
+def write(rows: DataFrame, bootstrap_servers: str, topic: str) -> tuple[float, dict[str, Any]]:
+    """Write a DataFrame to a topic; give the seconds that it took, and the report."""
+    with tempfile.TemporaryDirectory() as directory:
+        report_path = Path(directory) / "report.json"
+        started = time.monotonic()
+        (
+            rows.write.format("pykafka")
+            .mode("append")
+            .option("kafka.bootstrap.servers", bootstrap_servers)
+            .option("topic", topic)
+            .option("reportPath", str(report_path))
+            .save()
+        )
+        return time.monotonic() - started, json.loads(report_path.read_text())
+
+
+def read_back(
+    bootstrap_servers: str, topic: str
+) -> tuple[dict[int, int], list[dict[str, str]], int]:
+    """Read the whole topic with confluent-kafka, without a group.
+
+    Gives the number of records per partition, a few of them, and the sum of the orders' numbers.
+    """
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": "demo", "enable.auto.commit": False}
+    )
+    try:
+        known = consumer.list_topics(topic, timeout=TIMEOUT_SECONDS).topics[topic].partitions
+        assigned = [TopicPartition(topic, index, OFFSET_BEGINNING) for index in known]
+        left = {}
+        for place in assigned:
+            low, high = consumer.get_watermark_offsets(place, timeout=TIMEOUT_SECONDS)
+            left[place.partition] = high - low
+        consumer.assign(assigned)
+        counts = dict.fromkeys(left, 0)
+        sample: list[dict[str, str]] = []
+        numbers = 0
+        while sum(counts.values()) < sum(left.values()):
+            messages = consumer.consume(10_000, timeout=TIMEOUT_SECONDS)
+            if not messages:
+                raise RuntimeError(f"no more records after {sum(counts.values())}")
+            for message in messages:
+                partition, key, value = message.partition(), message.key(), message.value()
+                if partition is None or key is None or value is None:
+                    raise RuntimeError(f"not a record of ours: {message.error()}")
+                counts[partition] += 1
+                numbers += int(value[len('{"order":') : value.index(b",")])
+                if len(sample) < SAMPLE_SIZE:
+                    sample.append(
+                        {
+                            "place": f"{partition}@{message.offset()}",
+                            "key": key.decode(),
+                            "value": value.decode(),
+                        }
+                    )
+    finally:
+        consumer.close()
+    return counts, sample, numbers
+
+
+def run(bootstrap_servers: str, suffix: str, rows: int, partitions: int) -> bool:
+    """Write, read back, compare; tell whether all is well."""
+    topic, warm_up_topic = f"orders{suffix}", f"warm-up{suffix}"
+    create_topics(bootstrap_servers, [topic, warm_up_topic], partitions)
+    say("starting Spark ...")
+    spark = spark_session()
+    try:
+        say("a first small write: starts Spark's Python workers, compiles the encoder ...")
+        seconds, _ = write(orders(spark, 1000), bootstrap_servers, warm_up_topic)
+        say(f"took {seconds:.1f} s")
+        say(f"writing {rows:,} rows to topic {topic!r} ...")
+        seconds, report = write(orders(spark, rows), bootstrap_servers, topic)
+        say(f"{rows:,} rows in {seconds:.2f} s: {rows / seconds / 1e6:.2f} million rows/s")
+    finally:
+        spark.stop()
+    say("reading back with confluent-kafka ...")
+    counts, sample, numbers = read_back(bootstrap_servers, topic)
+    for record in sample:
+        print(f"    {record['place']}  {record['key']}  {record['value']}")
+    for partition, count in sorted(counts.items()):
+        print(f"    partition {partition}: {count:,} records")
+    found = sum(counts.values())
+    say(f"found {found:,} of {rows:,} rows; the report says {report['rows']:,}")
+    reported = {it["partition"]: it["records"] for it in report["topics"].get(topic, [])}
+    return (
+        (rows, rows) == (found, report["rows"])
+        and rows * (rows - 1) // 2 == numbers
+        and {index: count for index, count in counts.items() if count} == reported
+    )
+
+
+def main() -> int:
+    """Run the demo; return the exit code."""
+    parser = argparse.ArgumentParser(description="Write rows from Spark to Kafka and read them.")
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--partitions", type=int, default=4)
+    parser.add_argument("--bootstrap-servers", help="a Kafka to use (default: the embedded broker)")
+    arguments = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        address = arguments.bootstrap_servers
+        # On a Kafka that lives on, every run has topics of its own.
+        suffix = "" if address is None else f"-{uuid.uuid4().hex[:8]}"
+        if address is None:
+            say("starting the embedded broker ...")
+            address = stack.enter_context(embedded_broker())
+        say(f"Kafka is at {address}")
+        is_well = run(address, suffix, arguments.rows, arguments.partitions)
+    say("all rows are there" if is_well else "ROWS ARE MISSING OR DOUBLED")
+    return 0 if is_well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
