@@ -80,21 +80,20 @@ class NodeApiVersions:
             },
         )
 
-    def version_for(self, api_key: ApiKey, *, at_most: int | None = None) -> int:
+    def version_for(self, api_key: ApiKey) -> int:
         """Choose the highest version that both sides have; UnsupportedVersionError if none."""
         ours = request_class(api_key).versions
-        highest_of_ours = ours.max if at_most is None else min(ours.max, at_most)
         if api_key not in self.versions:
             raise UnsupportedVersionError(
                 f"the broker does not know the {api_key.name} API; "
                 "brokers older than Apache Kafka 2.1 are not supported"
             )
         lowest, highest = self.versions[api_key]
-        chosen = min(highest_of_ours, highest)
+        chosen = min(ours.max, highest)
         if chosen < max(ours.min, lowest):
             raise UnsupportedVersionError(
                 f"{api_key.name}: the broker has versions {lowest} to {highest}, "
-                f"this client {ours.min} to {highest_of_ours}"
+                f"this client {ours.min} to {ours.max}"
             )
         return chosen
 
@@ -235,14 +234,12 @@ class BrokerConnection:
         """Requests sent or queued that are not answered yet."""
         return len(self._in_flight)
 
-    def send(self, request: Any, *, at_most: int | None = None) -> asyncio.Future[Any]:
+    def send(self, request: Any) -> asyncio.Future[Any]:
         """Send a request in the highest common version; the future gives the decoded answer.
 
         The future fails with NetworkError when the connection ends first.
         """
-        return self._send_version(
-            request, self.api_versions.version_for(request.api_key, at_most=at_most)
-        )
+        return self._send_version(request, self.api_versions.version_for(request.api_key))
 
     def send_without_response(self, request: Any) -> asyncio.Future[None]:
         """Send a request that the broker does not answer (acks=0).

@@ -194,7 +194,7 @@ class NetworkClient:
     def _unreachable(self) -> NetworkError:
         servers = ", ".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
         error = NetworkError(
-            f"no broker could be reached through {servers} (bootstrap.servers); "
+            f"no broker answered through {servers} (bootstrap.servers); "
             f"last cause: {self._last_error}. Check the addresses, that the brokers run, and that "
             "this machine may connect to them"
         )
@@ -209,10 +209,18 @@ class NetworkClient:
         return self._metadata_update is not None
 
     async def update_metadata(self, deadline: float) -> None:
-        """Ask any node for the metadata; join a question that is already under way."""
+        """Ask any node for the metadata; join a question that is already under way.
+
+        Raises NetworkError when no node answers by the deadline, DecodeError for a wrong answer.
+        """
         if self._metadata_update is None:
             self._metadata_update = self._loop.create_task(self._update_metadata(deadline))
-        await asyncio.shield(self._metadata_update)
+        try:
+            # The question itself may have been begun by somebody with more time.
+            async with asyncio.timeout_at(deadline):
+                await asyncio.shield(self._metadata_update)
+        except TimeoutError:
+            raise self._unreachable() from None
 
     async def _update_metadata(self, deadline: float) -> None:
         try:

@@ -19,8 +19,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: No block is smaller: ten thousand partitions with one each fit into the default buffer.memory.
-MIN_BLOCK_BYTES = 2048
+#: No block is smaller; ten thousand partitions with one each take 5 MB.
+MIN_BLOCK_BYTES = 512
 
 
 def block_bytes(wanted: int) -> int:

@@ -115,10 +115,8 @@ class KafkaProducer:
         self._started.set()
         try:
             await self._sender.run()
-        except BaseException as error:
-            # The writing thread must hear of it before anything else, whatever it is.
+        except BaseException as error:  # noqa: BLE001 - told to the writing thread, whatever it is
             self._accumulator.fail(_fatal(error))
-            raise
         finally:
             self._accumulator.fail(ProducerClosedError("the producer is closed"))
             await self._client.close()

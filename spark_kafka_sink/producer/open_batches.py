@@ -157,4 +157,5 @@ class OpenBatches:
 
     def fullest(self) -> int:
         """Name the slot whose open batch has used most."""
-        return max(self._blocks, key=self.used_bytes)
+        # A slot without an open batch has used nothing.
+        return int(np.argmax(self.slots["position"]))

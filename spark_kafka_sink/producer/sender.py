@@ -57,8 +57,6 @@ if TYPE_CHECKING:
     )
     from spark_kafka_sink.record.compression import Compressor
 
-#: Version 13 names topics by id, which asks for metadata that this client does not keep.
-PRODUCE_VERSION_AT_MOST = 12
 #: What a broker ignores unless a transaction is asked for.
 NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
 LOG_APPEND_TIME_NOT_USED = -1
@@ -242,7 +240,7 @@ class Sender:
                 lambda sent: self._on_sent_without_response(batches, sent)
             )
             return
-        response = connection.send(request, at_most=PRODUCE_VERSION_AT_MOST)
+        response = connection.send(request)
         response.add_done_callback(
             lambda done: self._on_produce_response(connection.node, batches, done)
         )

@@ -34,13 +34,18 @@ class TransactionManager:
     def may_drain(self, first: ProducerBatch) -> bool:
         """Whether a partition's first queued batch may be sent now.
 
-        While a batch is being retried only the oldest one in flight may go: the broker would refuse
-        the others as out of order (RecordAccumulator.shouldStopDrainBatchesForPartition).
+        While a batch is retried, it is the only one of its partition that is sent. Those behind it
+        would be refused as out of order (RecordAccumulator.shouldStopDrainBatchesForPartition). New
+        ones would be taken where the broker has the retried batch already; but a broker remembers
+        no more than its last five batches, and a retry that comes after more than that is not
+        recognized as the duplicate that it is. So new ones wait as well, which they do not in Java.
         """
         if not self.has_producer_id:
             return False
         in_flight = self._partitions.entry(first.topic_partition).in_flight
-        return not first.has_sequence or not in_flight or in_flight[0] is first
+        if not in_flight or in_flight[0] is first:
+            return True
+        return not first.has_sequence and in_flight[0].attempts == 0
 
     def assign_sequence(self, batch: ProducerBatch) -> None:
         """Give a batch that is drained for the first time the next sequence numbers."""

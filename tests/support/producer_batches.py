@@ -16,7 +16,7 @@ NODES = {node_id: Node(node_id, "127.0.0.1", 9092 + node_id) for node_id in rang
 def batch(
     partition: int = 0, *, records: int = 1, size: int = 100, closed_at: float = 0.0
 ) -> ProducerBatch:
-    """Make a closed batch of topic `t` whose payload is `size` bytes of no meaning."""
+    """Make a closed batch of topic `t`, its payload `size` bytes of no meaning."""
     return ProducerBatch(
         topic_partition=TopicPartition("t", partition),
         payload=memoryview(bytes(size)),
@@ -31,7 +31,7 @@ def batch(
 
 
 def snapshot(leaders: dict[int, int | None]) -> MetadataSnapshot:
-    """Make a cluster where topic `t` has partitions 0 to n, led by these nodes (None: no leader)."""
+    """Make a cluster where topic `t` has partitions led by these nodes (None: no leader)."""
     partitions = tuple(
         PartitionMetadata(leader_id=-1 if leader is None else leader)
         for _, leader in sorted(leaders.items())

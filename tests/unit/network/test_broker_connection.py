@@ -88,7 +88,6 @@ def test_what_the_broker_understands_is_kept():
         connection = await _open(broker.node)
         assert {"transaction.version": 2} == connection.api_versions.finalized_features
         assert 9 == connection.api_versions.version_for(ApiKey.METADATA)
-        assert 5 == connection.api_versions.version_for(ApiKey.METADATA, at_most=5)
         with pytest.raises(UnsupportedVersionError, match="does not know the PRODUCE API"):
             connection.api_versions.version_for(ApiKey.PRODUCE)
         connection.close()

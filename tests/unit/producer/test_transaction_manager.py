@@ -73,6 +73,16 @@ def test_only_the_oldest_of_several_retried_batches_may_go(manager):
     assert manager.may_drain(second)
 
 
+def test_no_new_batch_goes_while_one_is_retried(manager):
+    """A broker remembers five batches: a retry must not come after more new ones than that."""
+    retried, new = batch(), batch()
+    manager.assign_sequence(retried)
+    retried.attempts = 1
+    assert not manager.may_drain(new)
+    manager.complete(retried)
+    assert manager.may_drain(new)
+
+
 def test_retried_batches_are_sorted_by_their_sequence_numbers(manager):
     """Whatever order the answers came in, retries go in the order of the numbers."""
     batches = [batch() for _ in range(5)]
