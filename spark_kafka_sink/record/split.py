@@ -2,7 +2,7 @@
 
 Needed when a batch turns out larger than the broker takes, or than batch.size by far. Offsets and
 timestamps of records are relative to their batch, so both are written anew; what follows them in a
-record is copied as it is. This is rare, and plain Python: about 2 us a record.
+record is copied as it is. This is rare, and plain Python: some microseconds a record.
 """
 
 from __future__ import annotations

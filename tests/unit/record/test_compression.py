@@ -260,6 +260,14 @@ def test_a_cut_off_payload_is_corrupt(codec):
             decompress(codec, compressed[:size], 1000)
 
 
+@pytest.mark.parametrize("missing", [1, 3, 4])
+def test_a_cut_off_zstd_checksum_is_corrupt(missing):
+    """A frame that says it has a checksum ends with it."""
+    frame = zstandard.ZstdCompressor(write_checksum=True).compress(PAYLOADS["text"])
+    with pytest.raises(CorruptRecordError, match="cut off"):
+        decompress(ZSTD, frame[:-missing], 1000)
+
+
 @with_codecs
 def test_bytes_behind_the_end_are_corrupt(codec):
     """So is a payload with something behind it."""

@@ -74,6 +74,11 @@ def test_a_batch_that_is_small_enough_stays_as_it_is():
     assert written == part
 
 
+def test_no_records_make_no_parts():
+    """Nothing is cut into nothing."""
+    assert [] == split_payload(b"", record_count=0, base_timestamp=0, max_bytes=10)
+
+
 @pytest.mark.parametrize("cut", [1, 5, 9])
 def test_a_cut_off_payload_is_corrupt(cut):
     """A payload that ends within a record is refused."""
