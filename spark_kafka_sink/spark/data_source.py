@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 from pyspark.sql.datasource import DataSource
 
 from spark_kafka_sink.config.sink_options import SinkOptions
-from spark_kafka_sink.errors import BrokerError, ConfigError
+from spark_kafka_sink.errors import BrokerError, ConfigError, KafkaError
 from spark_kafka_sink.spark.write_report import resolve_report_path
 from spark_kafka_sink.spark.write_schema import WriteSchema, write_schema
 from spark_kafka_sink.spark.writers import KafkaBatchWriter
@@ -64,7 +64,11 @@ class KafkaSink(DataSource):
             raise ConfigError(
                 "Kafka topics cannot be overwritten, only appended to: use mode('append')"
             )
-        checked = _check(schema, self.options)
+        try:
+            checked = _check(schema, self.options)
+        except KafkaError as error:
+            # Spark shows the user a whole traceback; the sentence is what they need of it.
+            raise error.with_traceback(None) from None
         if checked.options.ignored:
             logger.warning(
                 "these options are for reading from Kafka and change nothing here: %s",
@@ -72,6 +76,17 @@ class KafkaSink(DataSource):
             )
         return KafkaBatchWriter(
             checked.options.producer, topic=checked.schema.topic, report_path=checked.report_path
+        )
+
+    def streamWriter(  # noqa: N802 -- Spark's name
+        self,
+        schema: StructType,  # noqa: ARG002 -- Spark's signature
+        overwrite: bool,  # noqa: ARG002, FBT001 -- likewise
+    ) -> NoReturn:
+        """Refuse to write a stream, in words."""
+        raise ConfigError(
+            "pykafka does not write streams yet; write each micro-batch in foreachBatch by "
+            "df.write.format('pykafka').mode('append')"
         )
 
     def schema(self) -> NoReturn:

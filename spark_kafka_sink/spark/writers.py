@@ -58,19 +58,17 @@ class KafkaBatchWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Tell what was written (on the driver).
 
-        All rows are in Kafka by now: a report that cannot be stored is a warning, since a failed
-        job would be run again and write them twice.
+        All rows are in Kafka by now: a report that cannot be printed or stored is a warning, since
+        a failed job would be run again and write them twice.
         """
         report = WriteReport.from_messages(_ours(messages))
-        sys.stdout.write(report.to_text())
-        sys.stdout.flush()
-        if self._report_path is not None:
-            try:
+        try:
+            sys.stdout.write(report.to_text())
+            sys.stdout.flush()
+            if self._report_path is not None:
                 report.write_json(self._report_path)
-            except OSError as error:
-                logger.warning(
-                    "the write succeeded, but its report could not be written: %s", error
-                )
+        except OSError as error:
+            logger.warning("the write succeeded, but its report could not be given: %s", error)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Say what stays in Kafka of a write that failed (on the driver); never raises."""

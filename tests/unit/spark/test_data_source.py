@@ -150,6 +150,17 @@ def test_no_right_to_write_fails_on_the_driver(cluster):
     assert (29, "TOPIC_AUTHORIZATION_FAILED") == (caught.value.code, caught.value.name)
 
 
+def test_an_error_of_the_driver_comes_without_inner_frames(cluster):
+    """What Spark prints of a refused write is one frame and the sentence, with no earlier error."""
+    cluster.error = NetworkError("nobody there")
+    cluster.error.__context__ = ValueError("inner")
+    with pytest.raises(NetworkError) as caught:
+        sink().writer(VALUE, overwrite=False)
+    frames = [entry.name for entry in caught.traceback]
+    assert ["test_an_error_of_the_driver_comes_without_inner_frames", "writer"] == frames
+    assert caught.value.__suppress_context__
+
+
 def test_options_of_the_source_are_warned_about(cluster, caplog):
     """Options of Spark's Kafka source are ignored with one warning that names them."""
     with caplog.at_level(logging.WARNING):
@@ -198,6 +209,12 @@ def test_reading_is_refused_in_words():
     """Who tries to read is told how to."""
     with pytest.raises(ConfigError, match="pykafka only writes; read from Kafka by Spark's own"):
         sink().schema()
+
+
+def test_streaming_is_refused_in_words():
+    """Who tries to write a stream is told what works instead."""
+    with pytest.raises(ConfigError, match="does not write streams yet; write each micro-batch in"):
+        sink().streamWriter(VALUE, overwrite=False)
 
 
 def test_finding_the_sink_loads_nothing_heavy():

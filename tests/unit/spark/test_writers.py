@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 
 import pytest
 
@@ -52,8 +53,23 @@ def test_a_report_that_cannot_be_written_does_not_fail_the_write(tmp_path, capsy
     with caplog.at_level(logging.WARNING):
         writer(str(tmp_path / "gone" / "report.json")).commit([MESSAGE])
     assert 1 == len(caplog.messages)
-    assert "the write succeeded, but its report could not be written: " in caplog.messages[0]
+    assert "the write succeeded, but its report could not be given: " in caplog.messages[0]
     assert "Kafka: wrote 2 rows" in capsys.readouterr().out
+
+
+def test_a_closed_console_does_not_fail_the_write(monkeypatch, caplog):
+    """What is in Kafka is not written again because nobody reads the driver's output."""
+
+    class _Closed:
+        def write(self, text):
+            raise BrokenPipeError("nobody reads")
+
+    monkeypatch.setattr(sys, "stdout", _Closed())
+    with caplog.at_level(logging.WARNING):
+        writer().commit([MESSAGE])
+    assert ["the write succeeded, but its report could not be given: nobody reads"] == (
+        caplog.messages
+    )
 
 
 def test_a_commit_of_nothing(capsys):

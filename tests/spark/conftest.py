@@ -1,0 +1,86 @@
+"""Fixtures of the Spark tests: an embedded broker, and topics of a test's own."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark_kafka_sink.devbroker.server import DevBroker
+from tests.support.readers import Record, read_with_confluent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    JobsOf = Callable[[], AbstractContextManager[Callable[[], list[int]]]]
+
+
+class Topics:
+    """Makes topics on one broker, writes DataFrames to them and reads them back."""
+
+    def __init__(self, broker: DevBroker) -> None:
+        """Create nothing yet."""
+        self.broker = broker
+        self._numbers = itertools.count(1)
+
+    @property
+    def servers(self) -> dict[str, str]:
+        """The option that every write needs."""
+        return {"kafka.bootstrap.servers": self.broker.bootstrap_servers}
+
+    def create(self, partitions: int = 1, **configs: str) -> str:
+        """Create a topic of the test's own; `configs` with underscores for dots."""
+        name = f"topic-{next(self._numbers)}"
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        self.broker.create_topic(name, partitions=partitions, configs=settings)
+        return name
+
+    def write(self, df: DataFrame, topic: str | None = None, **options: str) -> None:
+        """Append a DataFrame; `options` with their own names."""
+        given = {**self.servers, **options, **({} if topic is None else {"topic": topic})}
+        df.write.format("pykafka").mode("append").options(**given).save()
+
+    def read(self, topic: str) -> list[Record]:
+        """Read a whole topic, by a client that is not ours."""
+        return read_with_confluent(self.broker.bootstrap_servers, topic)
+
+    def values(self, topic: str) -> list[str]:
+        """Read a topic's values as sorted text."""
+        return sorted((record.value or b"").decode() for record in self.read(topic))
+
+
+@pytest.fixture(scope="session")
+def _shared_topics() -> Iterator[Topics]:
+    with DevBroker(auto_create_topics=False) as broker:
+        yield Topics(broker)
+
+
+@pytest.fixture
+def topics(_shared_topics: Topics) -> Topics:
+    """Give topics on a broker that all Spark tests share; it creates none by itself."""
+    return _shared_topics
+
+
+@pytest.fixture
+def jobs_of(spark: SparkSession) -> JobsOf:
+    """Watch a block: give a function that lists the jobs that Spark ran in it."""
+
+    @contextmanager
+    def watch() -> Iterator[Callable[[], list[int]]]:
+        context = spark.sparkContext
+        context.setJobGroup(f"watched-{next(_groups)}", "a test")
+        group = context.getLocalProperty("spark.jobGroup.id")
+        try:
+            yield lambda: list(context.statusTracker().getJobIdsForGroup(group))
+        finally:
+            context.setLocalProperty("spark.jobGroup.id", None)
+
+    return watch
+
+
+_groups = itertools.count(1)

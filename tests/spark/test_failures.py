@@ -1,0 +1,286 @@
+"""Writes that fail: on the driver before any task runs, or in the task that has the bad row."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from pyspark.errors import AnalysisException, PythonException
+from pyspark.errors.exceptions.captured import StreamingQueryException
+
+from spark_kafka_sink import KafkaSink
+from spark_kafka_sink.errors import KafkaError
+
+VALUE = "cast(id as string) value"
+HEADERS = "array<struct<key:string,value:binary>>"
+
+
+@pytest.fixture
+def refused(topics, spark, jobs_of):
+    """Expect a write to fail on the driver: give the message, after seeing that no job ran."""
+
+    def write(*columns, mode="append", format_options=None, topic=None, **options):
+        df = spark.range(10).selectExpr(*columns)
+        given = {**topics.servers, **(format_options or {}), **options}
+        if topic is not None:
+            given["topic"] = topic
+        with jobs_of() as jobs, pytest.raises(AnalysisException) as caught:
+            df.write.format("pykafka").mode(mode).options(**given).save()
+        assert [] == jobs()
+        return str(caught.value)
+
+    return write
+
+
+@pytest.fixture
+def unused_port():
+    """Give a port of loopback on which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        yield probe.getsockname()[1]
+
+
+def test_jobs_are_seen_where_they_run(topics, spark, jobs_of):
+    """The way in which these tests look for jobs finds that of a write that succeeds."""
+    topic = topics.create()
+    with jobs_of() as jobs:
+        topics.write(spark.range(10).selectExpr(VALUE), topic)
+    assert [] != jobs()
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (["id"], "there is no column 'value'"),
+        (["id value"], "column 'value' is bigint, and must be string or binary"),
+        ([VALUE, "id key"], "column 'key' is bigint, and must be string or binary"),
+        ([VALUE, "id partition"], "column 'partition' is bigint, and must be int"),
+        ([VALUE, "array('a') headers"], "column 'headers' is array<string>, and must be array<str"),
+        ([VALUE, "'2024-01-01' timestamp"], "column 'timestamp' is string, and must be timestamp"),
+        ([f"{VALUE[:-5]} Value"], "there is 'Value', but names are compared with their case"),
+    ],
+)
+def test_wrong_columns_fail_on_the_driver(refused, topics, columns, message):
+    """Missing and mistyped columns are refused before any task, in words that the user sees."""
+    assert f"SchemaError: {message}" in refused(*columns, topic=topics.create()).replace(
+        "SchemaError: there is no column 'value' (", "SchemaError: "
+    )
+
+
+def test_no_topic_fails_on_the_driver(refused):
+    """Without an option or a column for the topic no task is run."""
+    assert "there is no topic: set the option 'topic' or add a column" in refused(VALUE)
+
+
+def test_a_mistyped_topic_column_fails_on_the_driver(refused):
+    """A topic column that is no string is refused before any task."""
+    assert "column 'topic' is bigint, and must be string" in refused(VALUE, "id topic")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kafka.ack": "1"}, "unknown option 'kafka.ack'; did you mean 'kafka.acks'?"),
+        ({"reportpth": "x"}, "unknown option 'reportpth'; did you mean 'reportPath'?"),
+        ({"kafka.acks": "1", "kafka.enable.idempotence": "true"}, "kafka.acks must be all with"),
+        ({"kafka.delivery.timeout.ms": "10"}, "kafka.delivery.timeout.ms is 10, and must be at le"),
+        ({"kafka.max.in.flight.requests.per.connection": "6"}, "must be at most 5 with enable."),
+        ({"kafka.value.serializer": "x"}, "kafka.value.serializer is not supported: keys and"),
+        ({"kafka.security.protocol": "SSL"}, "security.protocol SSL is not supported yet"),
+        ({"reportPath": "/no/such/directory/r.json"}, "there is no directory '/no/such/directory'"),
+    ],
+)
+def test_wrong_options_fail_on_the_driver(refused, topics, options, message):
+    """Unknown, contradictory and unsupported options are refused before any task."""
+    assert message in refused(VALUE, topic=topics.create(), format_options=options)
+
+
+@pytest.mark.parametrize("name", ["kafka.sasl.jaas.config", "kafka.ssl.truststore.password"])
+def test_a_refused_secret_is_not_shown(refused, topics, name):
+    """The message about an unsupported secret does not have the secret in it."""
+    message = refused(VALUE, topic=topics.create(), format_options={name: "hunter2"})
+    assert f"{name}: " in message
+    assert "hunter2" not in message
+
+
+def test_overwriting_is_refused(refused, topics):
+    """Mode overwrite is refused with the mode that works."""
+    message = refused(VALUE, mode="overwrite", topic=topics.create())
+    assert "Kafka topics cannot be overwritten, only appended to: use mode('append')" in message
+
+
+@pytest.mark.parametrize("mode", ["errorifexists", "ignore"])
+def test_other_modes_are_refused_by_spark(refused, topics, mode):
+    """Spark itself refuses its default mode, and names the one that works."""
+    message = refused(VALUE, mode=mode, topic=topics.create())
+    assert '[UNSUPPORTED_DATA_SOURCE_SAVE_MODE] The data source "pykafka" cannot be' in message
+    assert '"Append"' in message
+
+
+def test_a_path_is_refused(topics, spark, jobs_of):
+    """The path of save(path) is answered with the option that was meant."""
+    df = spark.range(1).selectExpr(VALUE)
+    writer = df.write.format("pykafka").mode("append").options(**topics.servers)
+    with jobs_of() as jobs, pytest.raises(AnalysisException, match="name the topic by the option"):
+        writer.save("events")
+    assert [] == jobs()
+
+
+def test_unreachable_brokers_fail_on_the_driver(refused, unused_port):
+    """Where no broker answers no task is run, and the message says whom was asked."""
+    servers = {
+        "kafka.bootstrap.servers": f"127.0.0.1:{unused_port}",
+        "kafka.max.block.ms": "1000",
+    }
+    message = refused(VALUE, topic="t", format_options=servers)
+    assert f"NetworkError: no broker answered through 127.0.0.1:{unused_port}" in message
+
+
+def test_unreachable_brokers_fail_on_the_driver_for_topics_of_a_column(refused, unused_port):
+    """Where a column names the topics it is still found out that no broker answers."""
+    servers = {
+        "kafka.bootstrap.servers": f"127.0.0.1:{unused_port}",
+        "kafka.max.block.ms": "1000",
+    }
+    message = refused(VALUE, "'t' topic", format_options=servers)
+    assert f"NetworkError: no broker answered through 127.0.0.1:{unused_port}" in message
+
+
+def test_a_missing_topic_fails_on_the_driver(refused):
+    """A topic that does not exist, and is not created, is refused before any task."""
+    options = {"kafka.max.block.ms": "1000"}
+    message = refused(VALUE, topic="missing", format_options=options)
+    assert "topic 'missing' is not known to the cluster" in message
+
+
+def test_a_check_finds_what_a_write_would(topics, spark, jobs_of):
+    """KafkaSink.check raises the error itself, and runs no job."""
+    df = spark.range(1).selectExpr(VALUE)
+    with jobs_of() as jobs, pytest.raises(KafkaError, match="topic 'missing' is not known"):
+        KafkaSink.check(df, {**topics.servers, "kafka.max.block.ms": "1000"}, topic="missing")
+    assert [] == jobs()
+
+
+def test_the_message_to_the_driver_is_short(refused, topics):
+    """A refused write shows one frame of ours and the sentence, not the way to it."""
+    message = refused(VALUE, topic=topics.create(), format_options={"kafka.ack": "1"})
+    assert 1 == message.count('  File "')
+
+
+def test_reading_is_refused_in_words(topics, spark):
+    """Who reads by this format is told which one reads."""
+    with pytest.raises(AnalysisException, match=r"pykafka only writes; read from Kafka by Spark's"):
+        spark.read.format("pykafka").options(**topics.servers).load()
+
+
+def test_streaming_is_refused_in_words(topics, spark, tmp_path):
+    """Who writes a stream by this format is told what works instead."""
+    stream = spark.readStream.format("rate").load().selectExpr("cast(value as string) value")
+    query = (
+        stream.writeStream.format("pykafka")
+        .options(**topics.servers, topic=topics.create())
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    with pytest.raises(StreamingQueryException, match="pykafka does not write streams yet"):
+        query.awaitTermination(60)
+
+
+@pytest.fixture
+def failed(topics, spark):
+    """Expect a task of 25,000 rows to fail, whose row 12,345 is bad: give the message."""
+
+    def write(*columns, topic=None, **options):
+        df = spark.range(25_000, numPartitions=1).selectExpr(VALUE, *columns)
+        with pytest.raises(PythonException) as caught:
+            topics.write(df, topic, **options)
+        return str(caught.value)
+
+    return write
+
+
+def test_a_null_topic_names_the_row(failed, topics):
+    """A row without a topic fails its task, which says which row of the task it was."""
+    topic = topics.create()
+    message = failed(f"if(id = 12345, null, '{topic}') topic")
+    assert "InvalidTopicError: row 12345: the topic is null. Give every row a topic" in message
+
+
+def test_a_partition_out_of_range_names_row_topic_and_partition(failed, topics):
+    """A row for a partition that does not exist fails its task with row, topic and partition."""
+    topic = topics.create(3)
+    message = failed("cast(if(id = 12345, 3, id % 3) as int) partition", topic=topic)
+    assert f"InvalidPartitionError: row 12345, topic {topic!r}, partition 3: " in message
+    assert "or leave it null to let the producer choose" in message
+
+
+def test_a_negative_partition_names_row_topic_and_partition(failed, topics):
+    """A negative partition fails its task with row, topic and partition."""
+    topic = topics.create(3)
+    message = failed("cast(if(id = 12345, -1, 0) as int) partition", topic=topic)
+    assert f"InvalidPartitionError: row 12345, topic {topic!r}, partition -1: " in message
+
+
+def test_a_record_too_large_names_row_topic_and_partition(failed, topics):
+    """A record above max.request.size fails its task with row, topic, partition and setting."""
+    topic = topics.create(2)
+    message = failed(
+        "if(id = 12345, repeat('x', 5000), '') key",
+        "1 partition",
+        topic=topic,
+        **{"kafka.max.request.size": "4000"},
+    )
+    assert f"RecordTooLargeError: row 12345, topic {topic!r}, partition 1: " in message
+    assert "Raise max.request.size (and max.message.bytes of the topic), or write less" in message
+
+
+def test_a_negative_timestamp_names_the_row(failed, topics):
+    """A timestamp before 1970 fails its task, which says which row it was and what to do."""
+    message = failed("timestamp_millis(if(id = 12345, -1, id)) timestamp", topic=topics.create())
+    assert "RecordError: row 12345: the timestamp lies before 1970. Give a later one" in message
+
+
+@pytest.mark.parametrize(
+    ("element", "what"),
+    [
+        ("cast(null as struct<key:string,value:binary>)", "a header is null"),
+        ("struct(cast(null as string) as key, x'00' as value)", "the key of a header is null"),
+    ],
+)
+def test_a_null_header_names_the_row(failed, topics, element, what):
+    """A header that is null, or has no name, fails its task, which says which row it was."""
+    good = "struct('h' as key, x'00' as value)"
+    column = f"array({good}, if(id = 12345, {element}, {good})) headers"
+    message = failed(column, topic=topics.create())
+    assert f"RecordError: row 12345: {what}. Remove the header, or give it a key" in message
+
+
+def test_a_topic_of_a_column_that_does_not_exist_fails_the_task(failed):
+    """A topic that only a row names, and that does not exist, fails the task with its name."""
+    message = failed("'missing' topic", **{"kafka.max.block.ms": "1000"})
+    assert "topic 'missing' is not known to the cluster" in message
+
+
+def test_a_batch_that_the_topic_refuses_fails_the_task(failed, topics):
+    """A record without a key is refused by a compacted topic, and the user sees why and which."""
+    topic = topics.create(cleanup_policy="compact")
+    message = failed("if(id = 12345, null, 'k') key", topic=topic)
+    assert "DeliveryError: " in message
+    assert topic in message
+    assert "INVALID_RECORD" in message
+
+
+def test_rows_of_finished_tasks_stay(topics, spark, tmp_path):
+    """When one task fails the rows of the others are there, once, and there is no report."""
+    topic = topics.create()
+    path = tmp_path / "report.json"
+    df = spark.range(4, numPartitions=4).selectExpr(
+        VALUE, "cast(if(id = 3, 99, 0) as int) partition"
+    )
+    with pytest.raises(PythonException, match="partition 99"):
+        topics.write(df, topic, reportPath=str(path))
+    # The session runs two tasks at a time, so the fourth began after two others had ended.
+    values = topics.values(topic)
+    assert 2 <= len(set(values)) == len(values)
+    assert {"0", "1", "2"} >= set(values)
+    assert not path.exists()

@@ -1,0 +1,237 @@
+"""Writes that succeed: how Spark finds the sink, empty and large DataFrames, the report."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import warnings
+
+import pytest
+
+from spark_kafka_sink import KafkaSink
+
+with warnings.catch_warnings():
+    # kafka-python reads its schemas in a way that Python 3.11 has deprecated.
+    warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
+    from kafka.partitioner.default import murmur2
+
+
+def numbers(spark, count, partitions=2):
+    return spark.range(count, numPartitions=partitions).selectExpr("cast(id as string) value")
+
+
+def test_spark_finds_the_sink_by_its_name(topics, spark):
+    """The format is found with no registration, and every row arrives once."""
+    topic = topics.create(3)
+    topics.write(numbers(spark, 1000), topic)
+    assert sorted(str(number) for number in range(1000)) == topics.values(topic)
+
+
+def test_the_sink_can_be_registered(topics, spark):
+    """A session can be told of the sink, for where the look-up is switched off."""
+    topic = topics.create()
+    session = spark.newSession()
+    session.dataSource.register(KafkaSink)
+    topics.write(numbers(session, 5), topic)
+    assert ["0", "1", "2", "3", "4"] == topics.values(topic)
+
+
+def test_options_may_be_set_in_any_case(topics, spark, tmp_path):
+    """Names of options are taken in any case, as Spark takes them."""
+    topic = topics.create()
+    path = tmp_path / "report.json"
+    (
+        numbers(spark, 3)
+        .write.format("PyKafka")
+        .mode("append")
+        .option("KAFKA.bootstrap.Servers", topics.broker.bootstrap_servers)
+        .option("TOPIC", topic)
+        .option("reportpath", str(path))
+        .save()
+    )
+    assert 3 == json.loads(path.read_text())["rows"]
+
+
+def test_options_of_the_source_may_be_among_them(topics, spark):
+    """One dict of options for both directions works."""
+    topic = topics.create()
+    options = {"subscribe": topic, "startingOffsets": "earliest", "kafka.group.id": "g"}
+    topics.write(numbers(spark, 3), topic, **options)
+    assert ["0", "1", "2"] == topics.values(topic)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_codec_is_read_by_other_clients(topics, spark, codec):
+    """What is written with any codec is read back by a client that is not ours."""
+    topic = topics.create(2)
+    topics.write(numbers(spark, 500), topic, **{"kafka.compression.type": codec})
+    assert sorted(str(number) for number in range(500)) == topics.values(topic)
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+def test_every_level_of_acks_delivers(topics, spark, tmp_path, acks):
+    """With each level of acks the rows arrive, and the report tells what brokers told."""
+    topic = topics.create()
+    path = tmp_path / "report.json"
+    options = {"kafka.acks": acks, "reportPath": str(path)}
+    topics.write(numbers(spark, 100, partitions=1), topic, **options)
+    assert 100 == len(topics.read(topic))
+    report = json.loads(path.read_text())
+    first, last = (0, 99) if acks != "0" else (None, None)
+    assert (acks != "0") == report["offsets_known"]
+    (written,) = report["topics"][topic]
+    assert (first, last, 100) == tuple(
+        written[name] for name in ("first_offset", "last_offset", "records")
+    )
+
+
+def test_an_empty_dataframe_is_written(topics, spark, tmp_path):
+    """A DataFrame of no rows succeeds, and its report says so."""
+    topic = topics.create()
+    path = tmp_path / "report.json"
+    topics.write(numbers(spark, 0), topic, reportPath=str(path))
+    assert [] == topics.read(topic)
+    report = json.loads(path.read_text())
+    assert (0, {}) == (report["rows"], report["topics"])
+
+
+def test_a_dataframe_without_partitions_is_written(topics, spark):
+    """A DataFrame that has not even a partition succeeds."""
+    topic = topics.create()
+    topics.write(spark.createDataFrame([], "value string"), topic)
+    assert [] == topics.read(topic)
+
+
+def test_empty_partitions_are_written(topics, spark, tmp_path):
+    """Partitions without rows among others are counted as tasks, and add nothing."""
+    topic = topics.create()
+    path = tmp_path / "report.json"
+    df = spark.range(8, numPartitions=8).where("id in (2, 5)").selectExpr("string(id) value")
+    topics.write(df, topic, reportPath=str(path))
+    assert ["2", "5"] == topics.values(topic)
+    report = json.loads(path.read_text())
+    assert (8, 2) == (report["tasks"], report["rows"])
+
+
+def test_one_huge_row_is_written(topics, spark):
+    """A row just below the default of max.request.size arrives."""
+    topic = topics.create()
+    size = 1_048_576 - 200
+    topics.write(spark.sql(f"select repeat('x', {size}) value"), topic)
+    assert [size] == [len(record.value) for record in topics.read(topic)]
+
+
+def test_a_row_of_many_megabytes_is_written_where_it_is_allowed(topics, spark):
+    """A larger row arrives when max.request.size and the topic allow it."""
+    topic = topics.create(max_message_bytes="20000000")
+    options = {"kafka.max.request.size": "20000000", "kafka.compression.type": "none"}
+    topics.write(spark.sql("select repeat('0123456789', 1500000) value"), topic, **options)
+    assert [15_000_000] == [len(record.value) for record in topics.read(topic)]
+
+
+def test_keys_for_a_thousand_partitions_are_placed_as_java_places_them(topics, spark, tmp_path):
+    """Fifty thousand keys go to the partitions that murmur2 gives them, and none is lost."""
+    topic = topics.create(1000)
+    path = tmp_path / "report.json"
+    df = spark.range(50_000, numPartitions=2).selectExpr(
+        "concat('key-', id) key", "cast(id as string) value"
+    )
+    topics.write(df, topic, reportPath=str(path))
+    records = topics.read(topic)
+    assert 50_000 == len({record.key for record in records}) == len(records)
+    assert [] == [
+        record
+        for record in records
+        if (murmur2(record.key) & 0x7FFFFFFF) % 1000 != record.partition
+    ]
+    assert 1000 == len(json.loads(path.read_text())["topics"][topic])
+
+
+def test_order_is_kept_within_a_task_and_a_partition(topics, spark):
+    """Rows of one task and one key arrive in the order of the task."""
+    topic = topics.create(3)
+    df = spark.range(100_000, numPartitions=1).selectExpr(
+        "cast(id % 7 as string) key", "cast(id as string) value"
+    )
+    topics.write(df, topic, **{"kafka.batch.size": "5000"})
+    by_key = {}
+    for record in topics.read(topic):
+        by_key.setdefault(record.key, []).append(int(record.value))
+    assert {str(key).encode(): list(range(key, 100_000, 7)) for key in range(7)} == by_key
+
+
+def test_the_report_has_the_offsets_of_this_write(topics, spark, tmp_path):
+    """The report gives what this write added, in rows, bytes and offsets, per partition."""
+    topic = topics.create(2)
+    df = spark.sql("select 'v' value, cast(p as int) partition from values (0), (0), (1) as t(p)")
+    path = tmp_path / "report.json"
+    topics.write(df, topic)
+    topics.write(df.repartition(2), topic, reportPath=str(path))
+    report = json.loads(path.read_text())
+    assert 3 == report["rows"]
+    assert [(0, 2, 3, 2), (1, 1, 1, 1)] == [
+        tuple(written[name] for name in ("partition", "first_offset", "last_offset", "records"))
+        for written in report["topics"][topic]
+    ]
+    assert report["bytes"] == sum(written["bytes"] for written in report["topics"][topic]) > 0
+    assert [path] == list(tmp_path.iterdir())
+
+
+def test_the_report_says_that_timestamps_were_replaced(topics, spark, tmp_path):
+    """A topic with LogAppendTime is marked in the report."""
+    topic = topics.create(message_timestamp_type="LogAppendTime")
+    path = tmp_path / "report.json"
+    df = spark.sql("select 'v' value, timestamp_millis(5) timestamp")
+    topics.write(df, topic, reportPath=str(path))
+    (record,) = topics.read(topic)
+    assert record.timestamp > 1_600_000_000_000
+    assert json.loads(path.read_text())["topics"][topic][0]["log_append_time"]
+
+
+def test_a_check_runs_no_job(topics, spark, jobs_of):
+    """KafkaSink.check asks the cluster for the topic, and Spark for nothing."""
+    topic = topics.create(5)
+    df = numbers(spark, 10)
+    with jobs_of() as jobs:
+        checked = KafkaSink.check(df, topics.servers, topic=topic)
+    assert 5 == checked.partitions
+    assert [] == jobs()
+    assert [] == topics.read(topic)
+
+
+@pytest.mark.spark
+def test_a_user_sees_the_report(topics):
+    """An application that only knows the format's name sees table and warning on its console."""
+    topic = topics.create()
+    script = f"""
+        from pyspark.sql import SparkSession
+        spark = (
+            SparkSession.builder.master("local[1]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.driver.host", "127.0.0.1")
+            .getOrCreate()
+        )
+        (
+            spark.range(1000, numPartitions=1).selectExpr("cast(id as string) value")
+            .write.format("pykafka").mode("append")
+            .option("kafka.bootstrap.servers", {topics.broker.bootstrap_servers!r})
+            .option("topic", {topic!r}).option("startingOffsets", "earliest").save()
+        )
+        spark.stop()
+    """
+    done = subprocess.run(  # noqa: S603 -- our own interpreter and script
+        [sys.executable, "-c", textwrap.dedent(script)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+    )
+    output = done.stdout + done.stderr
+    assert "these options are for reading from Kafka and change nothing here: starting" in output
+    assert "Kafka: wrote 1,000 rows (" in output
+    row = next(line for line in output.splitlines() if line.startswith(f"  {topic} "))
+    assert [topic, "0", "0", "999", "1,000"] == row.split()[:5]
