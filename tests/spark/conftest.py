@@ -67,6 +67,13 @@ def topics(_shared_topics: Topics) -> Topics:
 
 
 @pytest.fixture
+def auto_created_topics() -> Iterator[Topics]:
+    """Give topics on a broker that creates each that it is asked for, with three partitions."""
+    with DevBroker(auto_create_topics=True, num_partitions=3) as broker:
+        yield Topics(broker)
+
+
+@pytest.fixture
 def jobs_of(spark: SparkSession) -> JobsOf:
     """Watch a block: give a function that lists the jobs that Spark ran in it."""
 

@@ -163,6 +163,14 @@ def test_order_is_kept_within_a_task_and_a_partition(topics, spark):
     assert {str(key).encode(): list(range(key, 100_000, 7)) for key in range(7)} == by_key
 
 
+def test_a_missing_topic_is_created_where_brokers_create_topics(auto_created_topics, spark):
+    """Where auto.create.topics.enable is on, a write to a new topic creates it, as Java's does."""
+    auto_created_topics.write(numbers(spark, 10), "new")
+    auto_created_topics.write(numbers(spark, 10).selectExpr("*", "'newer' topic"))
+    expected = [str(number) for number in range(10)]
+    assert expected == auto_created_topics.values("new") == auto_created_topics.values("newer")
+
+
 def test_the_report_has_the_offsets_of_this_write(topics, spark, tmp_path):
     """The report gives what this write added, in rows, bytes and offsets, per partition."""
     topic = topics.create(2)
