@@ -10,7 +10,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF
+from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
 from spark_kafka_sink.config.sink_options import KAFKA_PREFIX, SINK_OPTIONS_DEF
 
 if TYPE_CHECKING:

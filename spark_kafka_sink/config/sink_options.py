@@ -24,7 +24,8 @@ from spark_kafka_sink.config.config_def import (
     nearest_name,
     unknown_option,
 )
-from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF, REFUSED, ProducerConfig
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF, REFUSED
 from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.config.options_table import main, options_table
-from spark_kafka_sink.config.producer_config import PRODUCER_CONFIG_DEF
+from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
 
 
 def test_both_tables_are_printed(capsys):

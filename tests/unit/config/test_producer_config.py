@@ -5,11 +5,8 @@ import pickle
 
 import pytest
 
-from spark_kafka_sink.config.producer_config import (
-    PRODUCER_CONFIG_DEF,
-    REFUSED,
-    ProducerConfig,
-)
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF, REFUSED
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import SecurityProtocol
 
