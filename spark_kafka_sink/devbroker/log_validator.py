@@ -75,11 +75,21 @@ def _batch_size(records: memoryview) -> int | None:
     return size if size <= len(records) else None
 
 
+def _codec(batch: memoryview) -> int:
+    return batch[_ATTRIBUTES_POSITION + 1] & 0x07
+
+
 def is_transactional(records: memoryview | None) -> bool:
-    """Tell whether the first batch says that it belongs to a transaction."""
+    """Tell whether the first batch says that it belongs to a transaction.
+
+    Raises RefusedError with CORRUPT_MESSAGE if its beginning is not that of a batch.
+    """
+    if records is None:
+        return False
+    size = _batch_size(records)
     return (
-        records is not None
-        and len(records) >= RECORD_BATCH_OVERHEAD
+        size is not None
+        and size >= RECORD_BATCH_OVERHEAD
         and records[_MAGIC_POSITION] == _MAGIC_V2
         and bool(records[_ATTRIBUTES_POSITION + 1] & _TRANSACTIONAL_MASK)
     )
@@ -106,8 +116,7 @@ def only_batch(records: memoryview | None, *, api_version: int) -> memoryview:
         raise RefusedError(
             ErrorCode.CORRUPT_MESSAGE, f"{size} bytes are too few for a record batch"
         )
-    codec = records[_ATTRIBUTES_POSITION + 1] & 0x07
-    if codec == CompressionType.ZSTD and api_version < _FIRST_VERSION_WITH_ZSTD:
+    if _codec(records) == CompressionType.ZSTD and api_version < _FIRST_VERSION_WITH_ZSTD:
         raise RefusedError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"Produce version {api_version} does not take zstd",
@@ -117,8 +126,6 @@ def only_batch(records: memoryview | None, *, api_version: int) -> memoryview:
             ErrorCode.INVALID_RECORD,
             f"Produce version {api_version} takes one record batch per partition",
         )
-    if codec not in _COMPRESSION_TYPES:
-        raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, f"there is no compression type {codec}")
     return records[:size]
 
 
@@ -128,7 +135,8 @@ def validate_batch(
     """Return the batch and header to append, with the broker's timestamp where the topic has it.
 
     The batch is the one given unless it must be changed and cannot be where it lies. Raises
-    RefusedError with INVALID_RECORD, MESSAGE_TOO_LARGE, CORRUPT_MESSAGE or INVALID_TIMESTAMP.
+    RefusedError with INVALID_RECORD, MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_TIMESTAMP or
+    UNKNOWN_SERVER_ERROR.
     """
     (base_offset,) = _BASE_OFFSET.unpack_from(batch)
     if base_offset != 0:
@@ -145,6 +153,11 @@ def validate_batch(
     if crc32c(batch[_ATTRIBUTES_POSITION:]) != crc:
         raise RefusedError(
             ErrorCode.CORRUPT_MESSAGE, f"the record batch does not have checksum {crc:#010x}"
+        )
+    if _codec(batch) not in _COMPRESSION_TYPES:
+        # Kafka does not foresee it.
+        raise RefusedError(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"there is no compression type {_codec(batch)}"
         )
     header = _valid_header(batch)
     max_timestamp = header.max_timestamp

@@ -152,6 +152,7 @@ def _read(
                 high_watermark=log.high_watermark,
                 last_stable_offset=log.last_stable_offset,
                 log_start_offset=log.log_start_offset,
+                aborted_transactions=None,
                 diverging_epoch=diverging,
                 records=(),
             )

@@ -4,7 +4,7 @@
   -4 earliest on this broker's disk (8+, KIP-405; the same as earliest), -5 latest in tiered storage
   (9+, KIP-1005; there is none). Others, or too early a version, are UNSUPPORTED_VERSION.
 - A time after every record's, or the largest timestamp of an empty log, is answered by offset -1.
-- A partition asked for twice is INVALID_REQUEST, both times.
+- A partition asked for more than once is INVALID_REQUEST, once.
 - A leader epoch other than the partition's is FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH.
 """
 
@@ -67,10 +67,14 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
             for partition in topic.partitions
         )
         topics = []
+        answered: set[TopicPartition] = set()
         for topic in request.topics:
             partitions = []
             for partition in topic.partitions:
                 topic_partition = TopicPartition(topic.name, partition.partition_index)
+                if topic_partition in answered:
+                    continue
+                answered.add(topic_partition)
                 try:
                     _refuse_duplicate(topic_partition, times[topic_partition])
                     partitions.append(_look_up(context, topic_partition, partition))

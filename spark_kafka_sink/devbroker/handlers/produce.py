@@ -1,12 +1,14 @@
 """Produce 3-12: record batches for partitions, appended or refused partition by partition.
 
 In Kafka's order (KafkaApis.handleProduceRequest, ReplicaManager.appendToLocalLog): the partition
-exists; one batch of format 2; acks is -1, 0 or 1; no transaction; no internal topic; enough in-sync
-replicas for acks=all; then `log_validator` and the log itself, which knows the producer's sequence.
+exists; one batch of format 2; acks is -1, 0 or 1; no transaction; no internal topic; then
+`log_validator` and the log itself, which knows the producer's sequence. min.insync.replicas cannot
+be missed: Kafka asks for no more replicas than a partition has, and here it has one.
 
 There is no transaction coordinator, so no transactional id is known to any: records that belong to
 a transaction are INVALID_PRODUCER_ID_MAPPING, and without a transactional id in the request
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED for all partitions.
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED for all partitions. Looking for them comes first, and so a
+batch that does not even begin like one is CORRUPT_MESSAGE for all partitions, too.
 
 With acks=0 there is no answer; an error then closes the connection. The answer to a duplicate has
 the offset of the first time, and the batch's largest timestamp in the place of the log append time,
@@ -38,23 +40,13 @@ from spark_kafka_sink.protocol.schema import VersionRange
 if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.cluster_state import Partition
 
-ACKS_ALL = -1
 NO_ACKS = 0
-_VALID_ACKS = frozenset({ACKS_ALL, NO_ACKS, 1})
+_VALID_ACKS = frozenset({-1, NO_ACKS, 1})
 _NO_OFFSET = -1
 _NO_TIMESTAMP = -1
 
-#: Errors whose answer does not tell the log's start (ReplicaManager.appendToLocalLog).
-_ERRORS_WITHOUT_LOG_START = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.INVALID_REQUIRED_ACKS,
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
-    }
-)
+#: The log's errors whose answer does not tell where it starts (ReplicaManager.appendToLocalLog).
+_ERRORS_WITHOUT_LOG_START = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE})
 
 
 class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
@@ -137,36 +129,30 @@ def _append(
     topic_partition: TopicPartition,
     data: PartitionProduceData,
 ) -> PartitionProduceResponse:
-    partition: Partition | None = None
     try:
         partition = context.cluster.partition(topic_partition)
-        return _append_to_partition(context, request, partition, _records(data))
+        batch = _acceptable_batch(context, request, partition, _records(data))
     except RefusedError as refused:
-        log_start_offset = _NO_OFFSET
-        if partition is not None and refused.error_code not in _ERRORS_WITHOUT_LOG_START:
-            log_start_offset = partition.log.log_start_offset
-        return PartitionProduceResponse(
-            index=data.index,
-            error_code=refused.error_code,
-            base_offset=_NO_OFFSET,
-            log_start_offset=log_start_offset,
-            record_errors=tuple(
-                BatchIndexAndErrorMessage(
-                    batch_index=record.batch_index, batch_index_error_message=record.message
-                )
-                for record in refused.record_errors
-            ),
-            error_message=refused.message,
+        return _refused_partition(data.index, refused, log_start_offset=_NO_OFFSET)
+    try:
+        return _append_batch(context, partition, batch)
+    except RefusedError as refused:
+        return _refused_partition(
+            data.index,
+            refused,
+            log_start_offset=_NO_OFFSET
+            if refused.error_code in _ERRORS_WITHOUT_LOG_START
+            else partition.log.log_start_offset,
         )
 
 
-def _append_to_partition(
+def _acceptable_batch(
     context: RequestContext,
     request: ProduceRequest,
     partition: Partition,
     records: memoryview | None,
-) -> PartitionProduceResponse:
-    topic = partition.topic
+) -> memoryview:
+    """Check what can be checked before the partition's log is asked."""
     batch = only_batch(records, api_version=context.version)
     if request.acks not in _VALID_ACKS:
         raise RefusedError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks cannot be {request.acks}")
@@ -177,16 +163,18 @@ def _append_to_partition(
             else ErrorCode.INVALID_REQUEST,
             "this broker coordinates no transactions",
         )
-    if topic.is_internal:
+    if partition.topic.is_internal:
         raise RefusedError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"cannot append to internal topic {topic.name}"
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"cannot append to internal topic {partition.topic.name}",
         )
-    if request.acks == ACKS_ALL and len(partition.replicas) < topic.config.min_insync_replicas:
-        raise RefusedError(
-            ErrorCode.NOT_ENOUGH_REPLICAS,
-            f"{len(partition.replicas)} in-sync replicas are fewer than min.insync.replicas "
-            f"{topic.config.min_insync_replicas}",
-        )
+    return batch
+
+
+def _append_batch(
+    context: RequestContext, partition: Partition, batch: memoryview
+) -> PartitionProduceResponse:
+    topic = partition.topic
     batch, header = validate_batch(
         batch,
         topic.config,
@@ -203,4 +191,22 @@ def _append_to_partition(
         base_offset=result.first_offset,
         log_append_time_ms=result.timestamp if tells_time else _NO_TIMESTAMP,
         log_start_offset=partition.log.log_start_offset,
+    )
+
+
+def _refused_partition(
+    index: int, refused: RefusedError, *, log_start_offset: int
+) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index,
+        error_code=refused.error_code,
+        base_offset=_NO_OFFSET,
+        log_start_offset=log_start_offset,
+        record_errors=tuple(
+            BatchIndexAndErrorMessage(
+                batch_index=record.batch_index, batch_index_error_message=record.message
+            )
+            for record in refused.record_errors
+        ),
+        error_message=refused.message,
     )

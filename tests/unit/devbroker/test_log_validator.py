@@ -70,9 +70,6 @@ ONE = plain_batch(3)
             ONE + plain_batch(1, magic=9), 12, ErrorCode.CORRUPT_MESSAGE, id="garbage behind"
         ),
         pytest.param(
-            plain_batch(1, attributes=5), 12, ErrorCode.UNKNOWN_SERVER_ERROR, id="codec 5"
-        ),
-        pytest.param(
             plain_batch(1, compression=CompressionType.ZSTD),
             6,
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
@@ -89,6 +86,14 @@ def test_what_is_not_one_batch_of_format_2_is_refused(records, api_version, expe
 def test_one_batch_is_taken(api_version):
     """One whole batch is given as it is."""
     assert ONE == only(ONE, api_version=api_version)
+
+
+@pytest.mark.parametrize("records", [plain_batch(1, magic=9), plain_batch(1, batch_length=3)])
+def test_what_does_not_begin_like_a_batch_is_not_asked_about_transactions(records):
+    """A wrong length or format is CORRUPT_MESSAGE before anything else is looked at."""
+    refused = refusal(lambda: is_transactional(memoryview(records)))
+
+    assert ErrorCode.CORRUPT_MESSAGE == refused.error_code
 
 
 def test_zstd_is_taken_from_version_7_on():
@@ -139,6 +144,7 @@ def test_transactional_batches_are_told_by_their_attributes(records, expected):
         pytest.param(
             plain_batch(1, attributes=CONTROL), ErrorCode.INVALID_RECORD, id="control batch"
         ),
+        pytest.param(plain_batch(1, attributes=5), ErrorCode.UNKNOWN_SERVER_ERROR, id="codec 5"),
         pytest.param(
             plain_batch(1, producer_id=1, producer_epoch=0, base_sequence=-1),
             ErrorCode.INVALID_RECORD,

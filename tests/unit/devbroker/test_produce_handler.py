@@ -120,7 +120,6 @@ def test_an_error_with_acks_0_closes_the_connection():
         pytest.param(b"", ErrorCode.INVALID_RECORD, id="empty"),
         pytest.param(GOOD + GOOD, ErrorCode.INVALID_RECORD, id="two batches"),
         pytest.param(plain_batch(1, magic=1), ErrorCode.INVALID_RECORD, id="old format"),
-        pytest.param(plain_batch(1, magic=3), ErrorCode.CORRUPT_MESSAGE, id="no format"),
         pytest.param(plain_batch(1, crc=7), ErrorCode.CORRUPT_MESSAGE, id="checksum"),
         pytest.param(
             plain_batch([PlainRecord(b"x" * 1_048_600)]), ErrorCode.MESSAGE_TOO_LARGE, id="large"
@@ -141,6 +140,14 @@ def test_a_bad_batch_is_its_partitions_error_alone(records, expected):
     assert (0, 2) == (log_of(broker).log_end_offset, log_of(broker, 1).log_end_offset)
 
 
+def test_a_batch_that_does_not_begin_like_one_is_every_partitions_error():
+    """As by Kafka, a wrong format or length refuses the whole request."""
+    broker = broker_with({"t": 2})
+
+    assert [ErrorCode.CORRUPT_MESSAGE] * 2 == errors(broker, GOOD, plain_batch(1, magic=3))
+    assert 0 == log_of(broker).log_end_offset
+
+
 def test_an_unknown_partition_is_refused():
     """A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION, and is not created."""
     broker = broker_with({"t": 1})
@@ -159,12 +166,12 @@ def test_other_acks_are_refused(acks):
     assert 0 == log_of(broker).log_end_offset
 
 
-def test_too_few_replicas_refuse_acks_all_alone():
-    """min.insync.replicas above the one replica is NOT_ENOUGH_REPLICAS for acks=all."""
+@pytest.mark.parametrize("acks", [-1, 1])
+def test_no_more_replicas_are_needed_than_there_are(acks):
+    """As to Kafka, min.insync.replicas above the number of replicas means all of them."""
     broker = broker_with({"t": 1}, configs={"min.insync.replicas": "2"})
 
-    assert [ErrorCode.NOT_ENOUGH_REPLICAS] == errors(broker, GOOD, acks=-1)
-    assert [0] == errors(broker, GOOD, acks=1)
+    assert [0] == errors(broker, GOOD, acks=acks)
 
 
 def test_internal_topics_cannot_be_written_to():

@@ -1,0 +1,630 @@
+"""The embedded broker against Apache Kafka: the same requests, byte for byte, the same answers.
+
+Each scenario asks one broker through one socket and notes what matters of the answers: error codes,
+offsets, what is visible. Sentences are left out, they are each broker's own.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+import uuid
+
+import pytest
+
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
+from spark_kafka_sink.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from spark_kafka_sink.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+)
+from spark_kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest
+from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest
+from spark_kafka_sink.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from spark_kafka_sink.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from spark_kafka_sink.record.compression import CompressionType
+from spark_kafka_sink.record.record_batch import decode_header, split_record_batches
+from tests.support.plain_batches import PlainRecord, plain_batch
+from tests.support.raw_client import RawClient
+
+#: The newest versions that 3.9 has as well.
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, CREATE_TOPICS = 11, 17, 9, 12, 7
+
+TRANSACTIONAL, CONTROL, LOG_APPEND_TIME = 0x10, 0x20, 0x08
+MAX_SEQUENCE = 2**31 - 1
+HOUR_MS = 3_600_000
+GOOD = plain_batch(2)
+#: What Kafka says of a transaction while its coordinator is being loaded.
+NOT_READY = [(0, ErrorCode.NOT_ENOUGH_REPLICAS, -1, -1, -1, [])]
+SIZE = len(GOOD)
+
+
+class Asker:
+    """One broker, asked through one connection that is made again where it was closed."""
+
+    def __init__(self, port):
+        self.port = port
+        self.client = RawClient(port)
+
+    def close(self):
+        """Disconnect."""
+        self.client.close()
+
+    def ask(self, request, version):
+        """Send a request and read its answer."""
+        return self.client.ask(request, version)
+
+    def is_closed_by(self, data):
+        """Send bytes on a connection of their own; tell whether the broker closes it."""
+        with RawClient(self.port) as client:
+            client.send_bytes(data)
+            return client.is_closed()
+
+    def create(self, *topics, validate_only=False):
+        """Ask for topics; give the results."""
+        request = CreateTopicsRequest(topics=topics, timeout_ms=20_000, validate_only=validate_only)
+        return self.ask(request, CREATE_TOPICS).topics
+
+    def topic(self, partitions=1, **configs):
+        """Create a topic and wait until it can be written to."""
+        name = f"conformance-{uuid.uuid4().hex}"
+        (result,) = self.create(
+            creatable(name, partitions, **{key.replace("_", "."): v for key, v in configs.items()})
+        )
+        assert 0 == result.error_code
+        asked = [(name, index, -1) for index in range(partitions)]
+        deadline = time.monotonic() + 20
+        while any(answer[0] for answer in self.offsets(*asked)):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        return name
+
+    def produce(self, topic, *records, acks=-1, transactional_id=None, version=PRODUCE):
+        """Append to partitions 0, 1, ... of a topic; note each answer."""
+        answer = self.ask(
+            produce_request(topic, *records, acks=acks, transactional_id=transactional_id), version
+        )
+        return sorted(
+            (
+                partition.index,
+                partition.error_code,
+                partition.base_offset,
+                partition.log_append_time_ms,
+                partition.log_start_offset,
+                [error.batch_index for error in partition.record_errors],
+            )
+            for topic in answer.responses
+            for partition in topic.partition_responses
+        )
+
+    def wait_for_coordinators(self):
+        """Let a Kafka that has just been started get ready for transactions and producer ids."""
+        asked = FindCoordinatorRequest(key_type=1, coordinator_keys=("anyone",))
+        init = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+        deadline = time.monotonic() + 30
+        while (
+            self.ask(asked, 4).coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            or self.ask(init, 4).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        ):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    def offsets(self, *partitions, version=LIST_OFFSETS):
+        """Ask for (topic, partition, timestamp[, leader epoch])."""
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            topics=tuple(
+                ListOffsetsTopic(
+                    name=topic,
+                    partitions=(
+                        ListOffsetsPartition(
+                            partition_index=index,
+                            timestamp=timestamp,
+                            current_leader_epoch=epoch[0] if epoch else -1,
+                        ),
+                    ),
+                )
+                for topic, index, timestamp, *epoch in partitions
+            ),
+        )
+        return sorted(
+            (p.error_code, p.timestamp, p.offset, p.leader_epoch)
+            for topic in self.ask(request, version).topics
+            for p in topic.partitions
+        )
+
+    def fetch(
+        self,
+        topic,
+        offsets,
+        *,
+        version=FETCH,
+        partition_max_bytes=10**8,
+        current_leader_epoch=-1,
+        last_fetched_epoch=-1,
+        **fields,
+    ):
+        """Read partitions 0, 1, ... of a topic from these offsets on; note each answer."""
+        (known,) = self.ask(
+            MetadataRequest(
+                topics=(MetadataRequestTopic(name=topic),), allow_auto_topic_creation=False
+            ),
+            METADATA,
+        ).topics
+        by_id = known.topic_id if known.error_code == 0 else uuid.UUID(int=77)
+        request = FetchRequest(
+            **{
+                "max_wait_ms": 0,
+                "min_bytes": 1,
+                "topics": (
+                    FetchTopic(
+                        **({"topic": topic} if version < 13 else {"topic_id": by_id}),
+                        partitions=tuple(
+                            FetchPartition(
+                                partition=index,
+                                fetch_offset=offset,
+                                partition_max_bytes=partition_max_bytes,
+                                current_leader_epoch=current_leader_epoch,
+                                last_fetched_epoch=last_fetched_epoch,
+                            )
+                            for index, offset in enumerate(offsets)
+                        ),
+                    ),
+                ),
+            }
+            | fields
+        )
+        answer = self.ask(request, version)
+        return answer.error_code, sorted(
+            (
+                p.partition_index,
+                p.error_code,
+                p.high_watermark,
+                p.last_stable_offset,
+                p.log_start_offset,
+                p.aborted_transactions,
+                (p.diverging_epoch.epoch, p.diverging_epoch.end_offset),
+                p.current_leader.leader_epoch,
+                [decode_header(b).base_offset for b in split_record_batches(p.records or b"")],
+            )
+            for topic in answer.responses
+            for p in topic.partitions
+        )
+
+
+def creatable(name, partitions=1, replication=-1, assignments=(), **configs):
+    return CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replication,
+        assignments=tuple(
+            CreatableReplicaAssignment(partition_index=index, broker_ids=tuple(brokers))
+            for index, brokers in assignments
+        ),
+        configs=tuple(CreatableTopicConfig(name=k, value=v) for k, v in configs.items()),
+    )
+
+
+def produce_request(topic, *records, acks=-1, transactional_id=None):
+    return ProduceRequest(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=10_000,
+        topic_data=(
+            TopicProduceData(
+                name=topic,
+                partition_data=tuple(
+                    PartitionProduceData(index=index, records=data)
+                    for index, data in enumerate(records)
+                ),
+            ),
+        ),
+    )
+
+
+def sequenced(sequence, count=1, *, epoch=0, producer_id=4_000_000, **fields):
+    return plain_batch(
+        [PlainRecord(timestamp=1000)] * count,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        **fields,
+    )
+
+
+def sequences(broker):
+    """Send duplicates, gaps, overlaps, new and stale epochs."""
+    topic = broker.topic()
+    steps = [
+        sequenced(41, 3),  # Nobody knows the producer: anywhere will do.
+        sequenced(41, 3),
+        sequenced(41, 2),
+        sequenced(41, 4),
+        sequenced(43, 3),
+        sequenced(45),
+        *[sequenced(44 + n) for n in range(5)],
+        sequenced(41, 3),
+        sequenced(44),
+        sequenced(0),
+        sequenced(1, epoch=1),
+        sequenced(0, 2, epoch=1),
+        sequenced(0, 2, epoch=1),
+        sequenced(48, epoch=0),
+        sequenced(2, epoch=1),
+    ]
+    return [broker.produce(topic, batch) for batch in steps]
+
+
+def sequence_wrap(broker):
+    """Go past sequence number 2^31-1."""
+    topic = broker.topic()
+    steps = [
+        sequenced(MAX_SEQUENCE - 1, 4),
+        sequenced(MAX_SEQUENCE - 1, 4),
+        sequenced(1),
+        sequenced(2),
+        sequenced(MAX_SEQUENCE, producer_id=4_000_001),
+        sequenced(1, producer_id=4_000_001),
+        sequenced(0, producer_id=4_000_001),
+    ]
+    return [broker.produce(topic, batch) for batch in steps]
+
+
+BAD_BATCHES = {
+    "empty": b"",
+    "cut in length": GOOD[:11],
+    "cut before magic": GOOD[:16],
+    "cut at end": GOOD[:-1],
+    "length too small": plain_batch(1, batch_length=13),
+    "length negative": plain_batch(1, batch_length=-1),
+    "magic 3": plain_batch(1, magic=3),
+    "magic -1": plain_batch(1, magic=-1),
+    "magic 1": plain_batch(1, magic=1),
+    "magic 0": plain_batch(1, magic=0),
+    "two batches": GOOD + GOOD,
+    "garbage behind": GOOD + plain_batch(1, magic=9),
+    "cut batch behind": GOOD + GOOD[:40],
+    "codec 5": plain_batch(1, attributes=5),
+    "base offset": plain_batch(1, base_offset=5),
+    "checksum": plain_batch(1, crc=1),
+    "no records": plain_batch([], payload=b""),
+    "negative count": plain_batch(2, record_count=-1),
+    "negative delta": plain_batch(2, last_offset_delta=-1),
+    "gap in deltas": plain_batch(2, last_offset_delta=2),
+    "count too large": plain_batch(2, record_count=3),
+    "control": plain_batch(1, attributes=CONTROL),
+    "producer without sequence": plain_batch(
+        1, producer_id=4_000_000, producer_epoch=0, base_sequence=-1
+    ),
+    "good": GOOD,
+}
+
+
+def bad_batches(broker):
+    """Send each wrong batch, beside a partition with a good one."""
+    topic = broker.topic(2)
+    return {name: broker.produce(topic, batch, GOOD) for name, batch in BAD_BATCHES.items()}
+
+
+def undecodable_records(broker):
+    """Send records that only the checksum vouches for."""
+    topic = broker.topic()
+    return [
+        broker.produce(topic, plain_batch(2, payload=b"\x7f no records", compression=codec))
+        for codec in (CompressionType.NONE,)
+    ]
+
+
+def produce_refusals(broker):
+    """Name partitions, acks, codecs and transactional ids that are not there."""
+    broker.wait_for_coordinators()
+    topic = broker.topic(1)
+    unknown_id = sequenced(0, attributes=TRANSACTIONAL)
+    while NOT_READY == broker.produce(topic, unknown_id, transactional_id="nobody-knows"):
+        time.sleep(0.1)
+    zstd = plain_batch(1, compression=CompressionType.ZSTD)
+    return [
+        broker.produce(topic, GOOD, GOOD),
+        broker.produce("no-such-topic", GOOD),
+        broker.produce(topic, GOOD, acks=2),
+        broker.produce(topic, GOOD, acks=-2),
+        broker.produce(topic, zstd, version=6),
+        broker.produce(topic, zstd, version=7),
+        broker.produce(topic, sequenced(0, attributes=TRANSACTIONAL)),
+        broker.produce(topic, unknown_id, transactional_id="nobody-knows"),
+        broker.produce(topic, unknown_id, transactional_id=""),
+        broker.offsets((topic, 0, -1)),
+    ]
+
+
+def sizes(broker):
+    """Reach max.message.bytes, to the byte."""
+    exact = broker.topic(max_message_bytes=str(SIZE))
+    smaller = broker.topic(max_message_bytes=str(SIZE - 1))
+    return [broker.produce(exact, GOOD), broker.produce(smaller, GOOD)]
+
+
+def replicas(broker):
+    """Ask for more in-sync replicas than there are."""
+    topic = broker.topic(min_insync_replicas="2")
+    return [broker.produce(topic, GOOD, acks=acks) for acks in (-1, 1)]
+
+
+def timestamps(broker):
+    """Send timestamps out of range, and such as the broker replaces."""
+    now = int(time.time() * 1000)
+    future = plain_batch([PlainRecord(timestamp=now), PlainRecord(timestamp=now + 2 * HOUR_MS)])
+    past = plain_batch([PlainRecord(timestamp=now), PlainRecord(timestamp=now - 2 * HOUR_MS)])
+    unset = plain_batch([PlainRecord(timestamp=-1)])
+    limits = {
+        "message.timestamp.before.max.ms": str(HOUR_MS),
+        "message.timestamp.after.max.ms": str(HOUR_MS),
+    }
+    limited = broker.topic(**{key.replace(".", "_"): value for key, value in limits.items()})
+    stamped = broker.topic(message_timestamp_type="LogAppendTime")
+    answers = [broker.produce(limited, batch) for batch in (future, past, unset)]
+    for batch in (future, plain_batch(2, attributes=LOG_APPEND_TIME)):
+        ((_, code, offset, log_append_time, *rest),) = broker.produce(stamped, batch)
+        answers.append((code, offset, abs(log_append_time - now) < HOUR_MS, *rest))
+    return answers
+
+
+def compacted(broker):
+    """Send records without a key to a compacted topic."""
+    topic = broker.topic(cleanup_policy="compact")
+    return [
+        broker.produce(topic, plain_batch([PlainRecord(key=b"k"), PlainRecord(), PlainRecord()])),
+        broker.produce(topic, plain_batch([PlainRecord(key=b"k"), PlainRecord(key=b"")])),
+    ]
+
+
+def fetching(broker):
+    """Read with all kinds of limits, offsets, sessions and epochs."""
+    topic = broker.topic(2)
+    for _ in range(4):
+        broker.produce(topic, GOOD)
+    broker.produce(topic, GOOD, GOOD)
+    return {
+        "all": broker.fetch(topic, [0, 0]),
+        "within a batch": broker.fetch(topic, [3, 2]),
+        "partition limit": broker.fetch(topic, [0, 0], partition_max_bytes=2 * SIZE),
+        "answer limit": broker.fetch(topic, [0, 0], max_bytes=3 * SIZE),
+        "one byte": broker.fetch(topic, [0, 0], max_bytes=1),
+        "no bytes": broker.fetch(topic, [0, 0], partition_max_bytes=0),
+        "at the end": broker.fetch(topic, [10, 2]),
+        "too high": broker.fetch(topic, [11, 0], max_wait_ms=200),
+        "too low": broker.fetch(topic, [-1, 0]),
+        "no such partition": broker.fetch(topic, [0, 0, 0]),
+        "no such topic": broker.fetch("no-such-topic", [0], version=12),
+        "no such topic id": broker.fetch("no-such-topic", [0], version=13),
+        "read committed": broker.fetch(topic, [0], isolation_level=1),
+        "unknown session": broker.fetch(topic, [0], session_id=5, session_epoch=3),
+        "no session": broker.fetch(topic, [0], session_id=0, session_epoch=3),
+        "full fetch": broker.fetch(topic, [0], session_id=5, session_epoch=-1),
+        "newer epoch": broker.fetch(topic, [0], current_leader_epoch=9),
+        "same epoch": broker.fetch(topic, [0], current_leader_epoch=0),
+        "diverged": broker.fetch(topic, [12], last_fetched_epoch=0),
+        "not diverged": broker.fetch(topic, [2], last_fetched_epoch=0),
+        "unknown last epoch": broker.fetch(topic, [2], last_fetched_epoch=1),
+        "waits in vain": broker.fetch(topic, [10], max_wait_ms=50, min_bytes=10),
+        "more than there is": broker.fetch(topic, [8], max_wait_ms=50, min_bytes=10**6),
+        **{f"version {v}": broker.fetch(topic, [8], version=v) for v in range(4, FETCH + 1)},
+    }
+
+
+def offsets(broker):
+    """Look offsets up by name and by time."""
+    topic = broker.topic(2)
+    for times in ((10, 30, 20), (15, 40), (40,)):
+        broker.produce(topic, plain_batch([PlainRecord(timestamp=time) for time in times]))
+    return {
+        "by time": [broker.offsets((topic, 0, t)) for t in (0, 10, 11, 31, 41)],
+        "by name": [broker.offsets((topic, 0, t)) for t in (-1, -2, -3, -4, -5, -7)],
+        "empty": [broker.offsets((topic, 1, t)) for t in (0, -1, -2, -3)],
+        "versions": [
+            broker.offsets((topic, 0, -1), (topic, 1, -2), version=v)
+            for v in range(1, LIST_OFFSETS + 1)
+        ],
+        "too early": [
+            broker.offsets((topic, 0, t), version=v) for t, v in ((-3, 6), (-4, 7), (-5, 8))
+        ],
+        "missing": broker.offsets((topic, 2, -1), ("no-such-topic", 0, -1)),
+        "epoch": broker.offsets((topic, 0, -1, 7)),
+        # 3.9 answers as often as it is asked, 4.3 once.
+        "twice": set(broker.offsets((topic, 0, -1), (topic, 0, -2))),
+    }
+
+
+def creation(broker):
+    """Try each way for a topic not to be created."""
+    name = f"creation-{uuid.uuid4().hex}"
+    existing = broker.topic()
+    dotted = f"a.{uuid.uuid4().hex}"
+    broker.create(creatable(dotted))
+
+    def code(*topics, **fields):
+        return [result.error_code for result in broker.create(*topics, **fields)]
+
+    return {
+        "bad name": code(creatable("a b")),
+        "empty name": code(creatable("")),
+        "dots": code(creatable("..")),
+        "long name": code(creatable("x" * 250)),
+        "exists": code(creatable(existing)),
+        "collides": code(creatable(dotted.replace(".", "_"))),
+        "metadata topic": code(creatable("__cluster_metadata")),
+        "no partitions": code(creatable(name, 0)),
+        "negative partitions": code(creatable(name, -2)),
+        "no replicas": code(creatable(name, 1, 0)),
+        "negative replicas": code(creatable(name, 1, -2)),
+        "too many replicas": code(creatable(name, 1, 3)),
+        "bad setting": code(creatable(name, **{"max.message.bytes": "x"})),
+        "null setting": code(creatable(name, **{"max.message.bytes": None})),
+        "unknown setting": code(creatable(name, **{"no.such": "x"})),
+        "bad policy": code(creatable(name, **{"cleanup.policy": "keep"})),
+        "bad timestamp type": code(creatable(name, **{"message.timestamp.type": "x"})),
+        "assignment and partitions": code(creatable(name, 1, -1, [(0, [1])])),
+        "assignment and replicas": code(creatable(name, -1, 1, [(0, [1])])),
+        "assigned twice": code(creatable(name, -1, -1, [(0, [1]), (0, [1])])),
+        "assigned with a gap": code(creatable(name, -1, -1, [(0, [1]), (2, [1])])),
+        "assigned to nobody": code(creatable(name, -1, -1, [(0, [])])),
+        "assigned to a stranger": code(creatable(name, -1, -1, [(0, [77])])),
+        "named twice": code(creatable(name), creatable(f"{name}-2"), creatable(name)),
+        "validated": code(creatable(f"{name}-3"), validate_only=True),
+        "too much at once": code(creatable(f"{name}-4"), creatable(f"{name}-5", 9_999)),
+    }
+
+
+def metadata(broker):
+    """Ask for topics by name and by id, and for such as are not there."""
+    topic = broker.topic(2)
+
+    def errors(*topics, version=METADATA):
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        return sorted(
+            (t.error_code, t.name not in {None, topic} and t.name, len(t.partitions))
+            for t in broker.ask(request, version).topics
+        )
+
+    (known,) = broker.ask(
+        MetadataRequest(
+            topics=(MetadataRequestTopic(name=topic),), include_topic_authorized_operations=True
+        ),
+        METADATA,
+    ).topics
+    return {
+        "by name": errors(MetadataRequestTopic(name=topic)),
+        "by id": errors(MetadataRequestTopic(topic_id=known.topic_id, name=None)),
+        "no such name": errors(MetadataRequestTopic(name="no-such-topic")),
+        "bad name": errors(MetadataRequestTopic(name="a b")),
+        "no such id": errors(MetadataRequestTopic(topic_id=uuid.UUID(int=78), name=None)),
+        "id too early": errors(
+            MetadataRequestTopic(topic_id=uuid.UUID(int=78), name="x"), version=11
+        ),
+        "operations": known.topic_authorized_operations,
+        "partition": [
+            (p.partition_index, p.leader_epoch, len(p.replica_nodes), len(p.isr_nodes))
+            for p in sorted(known.partitions, key=lambda p: p.partition_index)
+        ],
+    }
+
+
+def producer_ids(broker):
+    """Ask for identities as idempotent producers do."""
+    broker.wait_for_coordinators()
+
+    def init(**fields):
+        answer = broker.ask(
+            InitProducerIdRequest(
+                **{"transactional_id": None, "transaction_timeout_ms": 60_000} | fields
+            ),
+            4,
+        )
+        return answer.error_code, answer.producer_id >= 0, answer.producer_epoch
+
+    return {
+        "none": init(),
+        "with identity": init(producer_id=3, producer_epoch=2),
+        "id alone": init(producer_id=3),
+        "epoch alone": init(producer_epoch=2),
+        "empty transactional id": init(transactional_id=""),
+    }
+
+
+def versions(broker):
+    """Ask from the future, and without a name."""
+    named = ApiVersionsRequest(client_software_name="x", client_software_version="1")
+    unnamed = ApiVersionsRequest(client_software_name=" ", client_software_version="1")
+    with RawClient(broker.port) as client:
+        frame = bytearray(client.frame(named, 4))
+        frame[6:8] = (77).to_bytes(2, "big")
+        client.send_bytes(bytes(frame))
+        _, future = client.receive()
+    return {
+        "future": (future.error_code, [key.api_key for key in future.api_keys]),
+        "unnamed": broker.ask(unnamed, 4).error_code,
+        "named": broker.ask(named, 4).error_code,
+        "produce from": [
+            key.min_version for key in broker.ask(named, 4).api_keys if key.api_key == 0
+        ],
+    }
+
+
+def closings(broker):
+    """Send what closes a connection instead of being answered."""
+    topic = broker.topic()
+
+    def header(api_key, version):
+        return struct.pack(">ihhih", 10, api_key, version, 1, -1)
+
+    with RawClient(broker.port) as client:
+        broken = client.frame(produce_request(topic, plain_batch(1, crc=0), acks=0), PRODUCE)
+        metadata = client.frame(MetadataRequest(topics=()), METADATA)
+    with RawClient(broker.port) as client:
+        client.send_bytes(struct.pack(">i", len(metadata) - 4 + 3) + metadata[4:] + b"abc")
+        answered = not client.is_closed()
+    return {
+        "negative size": broker.is_closed_by(b"\xff\xff\xff\xff"),
+        "huge size": broker.is_closed_by(struct.pack(">i", 2**31 - 1)),
+        "no such api": broker.is_closed_by(header(999, 0)),
+        "no such version": broker.is_closed_by(header(3, 99)),
+        "no body": broker.is_closed_by(header(3, 1)),
+        "error with acks 0": broker.is_closed_by(broken),
+        "bytes behind a request": answered,
+    }
+
+
+SCENARIOS = [
+    sequences,
+    sequence_wrap,
+    bad_batches,
+    undecodable_records,
+    produce_refusals,
+    sizes,
+    replicas,
+    timestamps,
+    compacted,
+    fetching,
+    offsets,
+    creation,
+    metadata,
+    producer_ids,
+    versions,
+    closings,
+]
+
+
+def observe(scenario, port):
+    asker = Asker(port)
+    try:
+        return scenario(asker)
+    finally:
+        asker.close()
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_the_embedded_broker_answers_as_kafka_does(kafka, scenario):
+    """Asked the same, Kafka and the embedded broker answer the same."""
+    expected = observe(scenario, int(kafka.bootstrap_servers.rpartition(":")[2]))
+
+    with DevBroker(validate_records=True) as devbroker:
+        actual = observe(scenario, devbroker.port)
+
+    assert expected == actual
