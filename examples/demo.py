@@ -174,8 +174,10 @@ def run(bootstrap_servers: str, suffix: str, rows: int, partitions: int) -> bool
     say("starting Spark ...")
     spark = spark_session()
     try:
-        say("a first small write: starts Spark's Python workers, compiles the encoder ...")
-        seconds, _ = write(orders(spark, 1000), bootstrap_servers, warm_up_topic)
+        say(
+            "a first write: starts Spark's workers, compiles the encoder where that is not done ..."
+        )
+        seconds, _ = write(orders(spark, rows // 4), bootstrap_servers, warm_up_topic)
         say(f"took {seconds:.1f} s")
         say(f"writing {rows:,} rows to topic {topic!r} ...")
         seconds, report = write(orders(spark, rows), bootstrap_servers, topic)
