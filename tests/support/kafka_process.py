@@ -155,7 +155,9 @@ class ProcessNodes:
 
 
 def _format_storage(command: list[str], properties: Path, cluster_id: uuid.UUID) -> None:
-    tool = ["kafka.tools.StorageTool", "format", "-t", _base64(cluster_id), "-c", str(properties)]
+    # An id may begin with a dash: it must not stand alone.
+    identity = f"--cluster-id={_base64(cluster_id)}"
+    tool = ["kafka.tools.StorageTool", "format", identity, f"--config={properties}"]
     done = subprocess.run(  # noqa: S603  # our own command
         [*command, *tool],
         stdin=subprocess.DEVNULL,

@@ -17,6 +17,16 @@ with warnings.catch_warnings():
     # kafka-python reads its schemas in a way that Python 3.11 has deprecated.
     warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
     import kafka
+    from kafka.partitioner.default import murmur2
+
+__all__ = [
+    "READERS",
+    "Record",
+    "confluent_batches",
+    "murmur2",
+    "read_with_confluent",
+    "read_with_kafka_python",
+]
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

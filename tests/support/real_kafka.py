@@ -19,8 +19,8 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, Self
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.support.kafka_docker import DockerNodes
 from tests.support.kafka_process import ProcessNodes
@@ -139,10 +139,12 @@ class KafkaCluster:
         name: str | None = None,
         replication_factor: int | None = None,
         config: dict[str, str] | None = None,
+        wait: bool = True,
     ) -> str:
-        """Create a topic, under a new name if none is given, and wait for its leaders.
+        """Create a topic, under a new name if none is given, and wait until its leaders serve it.
 
-        By default each partition is on up to three brokers.
+        By default each partition is on up to three brokers. Without `wait` a broker may for some
+        moments say that it leads a partition and still refuse to write to it.
         """
         name = name or f"topic-{uuid.uuid4().hex[:12]}"
         topic = NewTopic(
@@ -152,11 +154,12 @@ class KafkaCluster:
             config=config or {},
         )
         self.admin.create_topics([topic], request_timeout=_ADMIN_SECONDS)[name].result()
-        wait_until(
-            lambda: len(self._leaders(name)) == partitions,
-            seconds=_ADMIN_SECONDS,
-            what=f"leaders of {name}",
-        )
+        if wait:
+            wait_until(
+                lambda: self._serves(name, partitions),
+                seconds=_ADMIN_SECONDS,
+                what=f"leaders of {name}",
+            )
         return name
 
     def delete_topics(self, names: Iterable[str]) -> None:
@@ -195,6 +198,18 @@ class KafkaCluster:
             except KafkaException:
                 return set()
         return set.intersection(*known)
+
+    def _serves(self, topic: str, partitions: int) -> bool:
+        # Asked first: it also corrects the client's memory that there is no such topic.
+        if len(self._leaders(topic)) < partitions:
+            return False
+        asked = {TopicPartition(topic, i): OffsetSpec.earliest() for i in range(partitions)}
+        try:
+            for offset in self.admin.list_offsets(asked, request_timeout=5).values():
+                offset.result()
+        except KafkaException:
+            return False
+        return True
 
     def _leaders(self, topic: str) -> dict[int, int]:
         metadata = self.admin.list_topics(topic, timeout=_ADMIN_SECONDS).topics[topic]

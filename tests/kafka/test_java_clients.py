@@ -1,0 +1,60 @@
+"""Java's own clients and the producer agree: on where a key goes, and on what a batch says."""
+
+from __future__ import annotations
+
+import time
+
+from tests.support.java_tools import consume_with_java, produce_with_java
+from tests.support.producing import produce
+from tests.support.readers import read_with_confluent
+from tests.support.rows import Row, batches_of, expected_records
+
+PARTITIONS = 7
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def partitions_by_key(kafka, topic):
+    return {
+        record.key: record.partition
+        for record in read_with_confluent(kafka.bootstrap_servers, topic)
+    }
+
+
+def test_keys_go_where_java_sends_them(kafka, create_topic):
+    """The same keys land in the same partitions, whether Java's producer writes them or ours."""
+    keys = [f"{'schlüssel' * (i % 5)}{i}" for i in range(2000)] + [
+        "ключ",
+        "鍵",
+        "🗝",
+        " ",
+        "x" * 999,
+    ]
+    theirs, ours = create_topic(PARTITIONS), create_topic(PARTITIONS)
+    produce_with_java(kafka.bootstrap_servers, theirs, dict.fromkeys(keys, "value"))
+    rows = [Row(key=key.encode(), value=b"value") for key in keys]
+    produce(kafka, batches_of(rows, 500), topic=ours)
+    expected = partitions_by_key(kafka, theirs)
+    assert len(keys) == len(expected)
+    assert expected == partitions_by_key(kafka, ours)
+
+
+def test_java_reads_every_codec(kafka, create_topic):
+    """Java's console consumer reads keys, values, headers and timestamps of all five codecs."""
+    topic = create_topic(PARTITIONS)
+    now_ms = int(time.time() * 1000)
+    rows = []
+    for codec in CODECS:
+        written = [
+            Row(
+                key=None if i % 3 == 0 else b"key-%d" % i,
+                value=None if i % 7 == 0 else f"{codec} größe {i}".encode(),
+                headers=[("codec", codec.encode()), ("codec", b"again")] if i % 2 else None,
+                timestamp=(now_ms - i) * 1000,
+                partition=i % PARTITIONS if i % 3 == 0 else None,
+            )
+            for i in range(400)
+        ]
+        produce(kafka, batches_of(written, 150), topic=topic, **{"compression.type": codec})
+        rows += written
+    expected = expected_records(rows, topic, PARTITIONS)
+    assert expected == consume_with_java(kafka.bootstrap_servers, topic, len(rows))

@@ -1,0 +1,73 @@
+"""Three brokers, three replicas: leaders move in mid-write."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.disturbance import write_disturbed
+from tests.support.numbered_rows import RowCheck, check_rows, read_numbers
+from tests.support.producing import produce
+from tests.support.text_rows import numbered_batches
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+ROWS = 1_500_000
+UNCOMPRESSED = {"compression.type": "none"}
+
+
+@pytest.fixture(params=["kafka_cluster", "kafka_cluster_3"])
+def cluster(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_rows_go_to_all_leaders(cluster):
+    """Partitions led by three brokers each get their share, once and in order."""
+    topic = cluster.create_topic(6)
+    assert {1, 2, 3} == {cluster.leader(topic, partition).node_id for partition in range(6)}
+    produce(cluster, numbered_batches(300_000), topic=topic)
+    numbers = read_numbers(cluster.bootstrap_servers, topic)
+    assert RowCheck() == check_rows(numbers, 300_000)
+    assert 6 == len(numbers)
+
+
+def test_a_killed_leader_costs_no_row_and_doubles_none(cluster):
+    """When a leader is killed and stays away, the rows go to its successors, once and in order."""
+    topic = cluster.create_topic(6)
+    killed = cluster.leader(topic)
+    checked = write_disturbed(cluster, topic, rows=ROWS, disturbances=[killed.kill], **UNCOMPRESSED)
+    killed.start()
+    cluster.wait_until_ready()
+    cluster.wait_until_in_sync(topic)
+    assert RowCheck() == checked
+
+
+def test_a_leader_killed_and_started_again_costs_no_row_and_doubles_none(cluster):
+    """A leader that is killed and comes back in mid-write leaves every row there once, in order."""
+    topic = cluster.create_topic(6)
+    killed = cluster.leader(topic)
+
+    def kill_and_start():
+        killed.kill()
+        killed.start()
+        cluster.wait_until_ready()
+        cluster.wait_until_in_sync(topic)
+
+    checked = write_disturbed(
+        cluster, topic, rows=ROWS, disturbances=[kill_and_start], **UNCOMPRESSED
+    )
+    assert RowCheck() == checked
+
+
+def test_a_rolling_restart_costs_no_row_and_doubles_none(cluster):
+    """All three brokers restarted one after another, as an upgrade does, disturb no row."""
+    topic = cluster.create_topic(6)
+
+    def restart(broker):
+        broker.stop()
+        broker.start()
+        cluster.wait_until_ready()
+        cluster.wait_until_in_sync(topic)
+
+    disturbances = [lambda broker=broker: restart(broker) for broker in cluster.brokers]
+    checked = write_disturbed(cluster, topic, rows=ROWS, disturbances=disturbances, **UNCOMPRESSED)
+    assert RowCheck() == checked

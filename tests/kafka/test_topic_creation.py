@@ -1,0 +1,44 @@
+"""Topics that are not there yet, or only just."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from spark_kafka_sink.errors import KafkaError
+from tests.support.numbered_rows import RowCheck, check_rows, read_numbers
+from tests.support.producing import append_all, produce, producer_for
+from tests.support.rows import Row, arrow_batch
+from tests.support.text_rows import numbered_batches
+
+
+def test_a_topic_is_created_where_the_broker_allows_it(own_kafka):
+    """Writing to a missing topic creates it under auto.create.topics.enable, as Java's does."""
+    topic = f"created-{uuid.uuid4().hex}"
+    produce(own_kafka, numbered_batches(1000), topic=topic)
+    assert RowCheck() == check_rows(read_numbers(own_kafka.bootstrap_servers, topic), 1000)
+
+
+def test_a_missing_topic_is_an_error_where_none_is_created(kafka):
+    """Where topics are not created, the first write to a missing one says which one is missing."""
+    topic = f"missing-{uuid.uuid4().hex}"
+    with (
+        producer_for(kafka, **{"max.block.ms": 1500}) as producer,
+        pytest.raises(KafkaError, match=topic),
+    ):
+        append_all(producer, [arrow_batch([Row(value=b"v")])], topic=topic)
+
+
+def test_topics_just_created_keep_their_order(own_kafka):
+    """Leaders that do not serve a new topic yet refuse some first batches; none is lost for it."""
+    settings = {
+        "batch.size": 16_384,
+        "request.timeout.ms": 10_000,
+        "delivery.timeout.ms": 15_000,
+    }
+    for _ in range(40):
+        topic = own_kafka.create_topic(3, wait=False)
+        produce(own_kafka, numbered_batches(20_000), topic=topic, **settings)
+        assert RowCheck() == check_rows(read_numbers(own_kafka.bootstrap_servers, topic), 20_000)
+        own_kafka.delete_topics([topic])

@@ -1,0 +1,45 @@
+"""Writes Arrow batches to a cluster through the producer, as a Spark task does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from spark_kafka_sink.record.arrow import record_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+
+    from spark_kafka_sink.model import PartitionAcks, TopicPartition
+    from tests.support.real_kafka import KafkaCluster
+
+
+def producer_for(kafka: KafkaCluster, **settings: object) -> KafkaProducer:
+    """Make a producer for a cluster; settings by Kafka's names."""
+    return KafkaProducer(
+        ProducerConfig.from_mapping({"bootstrap.servers": kafka.bootstrap_servers, **settings})
+    )
+
+
+def append_all(
+    producer: KafkaProducer, batches: Iterable[pa.RecordBatch], *, topic: str | None
+) -> None:
+    """Append batches, numbering their rows through."""
+    first_row = 0
+    for batch in batches:
+        columns = record_columns(batch, topic=topic, first_row=first_row)
+        producer.append(columns, first_row=first_row)
+        first_row += batch.num_rows
+
+
+def produce(
+    kafka: KafkaCluster, batches: Iterable[pa.RecordBatch], *, topic: str | None, **settings: object
+) -> dict[TopicPartition, PartitionAcks]:
+    """Write batches with a producer of their own; give its acknowledgements once all are there."""
+    with producer_for(kafka, **settings) as producer:
+        append_all(producer, batches, topic=topic)
+        producer.flush()
+        return producer.acks()
