@@ -1,15 +1,8 @@
 """The broker's sockets: the one module here that uses asyncio.
 
-- Requests of a connection are handled one after the other and answered in that order, as Kafka
-  does: while one waits (a Fetch for data, a fault that delays), those behind it wait too.
-- Frames are received in place and bounded by socket.request.max.bytes. Bytes that are no request
-  close the connection.
-- Answers are written as they lie in the log, and only as fast as the client takes them; meanwhile
-  nothing more is read from it.
-- A client that has closed its side still gets the answers that are ready; what waits is given up.
-- Faults are decided in one place, `_Connection._decide`, before the broker sees the request.
-
-`Server` lives on an event loop; `DevBroker` runs one on a thread of its own.
+`Server` listens and knows its connections: which wait for which partition, so that what is appended
+wakes them, and only them. It lives on an event loop; `run_until_signal` gives it one for a process,
+`DevBroker` one on a thread of its own.
 """
 
 from __future__ import annotations
@@ -20,26 +13,15 @@ import signal
 import socket
 import threading
 import time
-from collections import deque
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
 from spark_kafka_sink.devbroker.broker import Broker
-from spark_kafka_sink.devbroker.faults import (
-    Action,
-    AnswerError,
-    CloseConnection,
-    Decide,
-    Delay,
-    FaultHook,
-    Faults,
-    NeverAnswer,
-)
-from spark_kafka_sink.devbroker.frame_receiver import FrameReceiver
-from spark_kafka_sink.devbroker.handlers.handler import BrokerSettings, Delayed
-from spark_kafka_sink.devbroker.refusal import CloseConnectionError
+from spark_kafka_sink.devbroker.connection import Connection
+from spark_kafka_sink.devbroker.faults import Action, Decide, FaultHook, Faults
+from spark_kafka_sink.devbroker.handlers.handler import BrokerSettings
 from spark_kafka_sink.devbroker.topic_config import TopicConfig
-from spark_kafka_sink.errors import DecodeError, KafkaError, KafkaTimeoutError
+from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -48,9 +30,6 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.protocol.api_keys import ApiKey
-    from spark_kafka_sink.protocol.headers import RequestHeader
-    from spark_kafka_sink.protocol.primitives import Buffer
-    from spark_kafka_sink.protocol.schema import ApiMessage
 
 logger = logging.getLogger(__name__)
 
@@ -58,232 +37,13 @@ T = TypeVar("T")
 
 LOOPBACK = "127.0.0.1"
 _WILDCARDS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared with, not bound to
-#: Buffers of an answer smaller than this are joined before they are sent.
-_JOIN_BELOW_BYTES = 256 * 1024
-_MAX_PENDING_WRITE_BYTES = 4 * 1024 * 1024
 _THREAD_TIMEOUT_SECONDS = 30.0
 _BACKLOG = 128
 _ACCEPT_RETRY_SECONDS = 1.0
 
 
-class _Waiting:
-    """A request that has not been answered yet."""
-
-    __slots__ = ("arrived", "header", "partitions", "request", "timer")
-
-    def __init__(self, header: RequestHeader, request: ApiMessage, arrived: float) -> None:
-        self.header = header
-        self.request = request
-        self.arrived = arrived
-        self.partitions: frozenset[TopicPartition] = frozenset()
-        self.timer: asyncio.TimerHandle | None = None
-
-
-class _Connection(asyncio.BufferedProtocol):
-    """One client's connection."""
-
-    def __init__(self, server: Server, connection_id: int) -> None:
-        self._server = server
-        self._id = connection_id
-        self._receiver = FrameReceiver(server.broker.settings.socket_request_max_bytes)
-        self._transport: asyncio.Transport | None = None
-        self._waiting: _Waiting | None = None
-        self._outgoing: deque[Buffer] = deque()
-        self._write_paused = False
-        self._read_paused = False
-        self._muted = False
-        self._eof = False
-
-    # What asyncio calls.
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to listen to the client."""
-        if not isinstance(transport, asyncio.Transport):
-            raise TypeError(f"not a stream: {transport!r}")
-        transport.set_write_buffer_limits(high=_MAX_PENDING_WRITE_BYTES)
-        connection = transport.get_extra_info("socket")
-        if connection is not None:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._transport = transport
-        self._server.connected(self)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the client, and what it still waits for."""
-        if exc is not None:
-            logger.debug("connection %d: %s", self._id, exc)
-        self._stop_waiting()
-        self._outgoing.clear()
-        self._transport = None
-        self._server.disconnected(self)
-
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
-        """Say where the next bytes go."""
-        return self._receiver.buffer()
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Handle the requests that are now complete."""
-        self._receiver.received(nbytes)
-        self._advance()
-
-    def eof_received(self) -> bool:
-        """Send what is ready, then close: the client has closed its side."""
-        self._eof = True
-        self._advance()
-        return True
-
-    def pause_writing(self) -> None:
-        """Hold back answers: the client does not take them."""
-        self._write_paused = True
-
-    def resume_writing(self) -> None:
-        """Go on with answers, and then with requests."""
-        self._write_paused = False
-        self._advance()
-
-    # What the server calls.
-
-    def abort(self) -> None:
-        """End the connection now."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def wake(self) -> None:
-        """Look again at the request that waits: a partition has grown, or its time is up."""
-        waiting = self._waiting
-        if waiting is None:
-            return
-        self._stop_waiting()
-        self._guarded(lambda: self._handle(waiting))
-        self._advance()
-
-    # The way of a request.
-
-    def _advance(self) -> None:
-        """Write and handle all that can be, in order."""
-        self._guarded(self._handle_frames)
-        if self._transport is None:
-            return
-        busy = self._waiting is not None or self._write_paused or self._muted
-        # A client that has more to say while it waits is kept waiting with it; one that is silent
-        # is listened to, so that its leaving is seen.
-        pause = busy and self._receiver.is_partial
-        if pause and not self._read_paused:
-            self._transport.pause_reading()
-        elif self._read_paused and not pause and not self._eof:
-            self._transport.resume_reading()
-        self._read_paused = pause
-        if self._eof and not self._write_paused:
-            self._close()
-
-    def _handle_frames(self) -> None:
-        self._flush()
-        while (
-            self._transport is not None
-            and not self._transport.is_closing()
-            and self._waiting is None
-            and not self._write_paused
-            and not self._muted
-        ):
-            frame = self._receiver.next_frame()
-            if frame is None:
-                return
-            now = self._server.clock()
-            header, request = self._server.broker.decode_request(frame)
-            waiting = _Waiting(header, request, now)
-            action = self._decide(waiting)
-            if action is None:
-                self._handle(waiting)
-            else:
-                self._act(waiting, action)
-
-    def _guarded(self, work: Callable[[], None]) -> None:
-        """Do a step of the connection's work; what cannot be answered closes it."""
-        try:
-            work()
-        except (CloseConnectionError, DecodeError) as error:
-            logger.info("closing connection %d: %s", self._id, error)
-            self._close()
-        except Exception:
-            logger.exception("closing connection %d", self._id)
-            self._close()
-
-    def _handle(self, waiting: _Waiting) -> None:
-        """Let the broker answer, or wait with it."""
-        broker = self._server.broker
-        now = self._server.clock()
-        try:
-            outcome = broker.handle(waiting.header, waiting.request, now, arrived=waiting.arrived)
-        finally:
-            self._server.wake_waiting(broker.take_appended())
-        if isinstance(outcome, Delayed):
-            self._wait(waiting, outcome.until - now, outcome.partitions)
-        elif outcome is not None:
-            self._send(waiting.header, outcome)
-
-    def _decide(self, waiting: _Waiting) -> Action | None:
-        """Ask the fault hooks."""
-        return self._server.faults.decide(
-            waiting.request, waiting.header, waiting.arrived, self._id
-        )
-
-    def _act(self, waiting: _Waiting, action: Action) -> None:
-        """Do what a fault says, in the place of the broker."""
-        if isinstance(action, Delay):
-            self._wait(waiting, action.seconds, frozenset())
-            return
-        if action.handled:
-            broker = self._server.broker
-            broker.handle(waiting.header, waiting.request, self._server.clock())
-            self._server.wake_waiting(broker.take_appended())
-        if isinstance(action, AnswerError):
-            self._send(
-                waiting.header,
-                self._server.broker.error_response(
-                    waiting.header, waiting.request, action.error_code, waiting.arrived
-                ),
-            )
-        elif isinstance(action, CloseConnection):
-            raise CloseConnectionError("a fault was asked for")
-        elif isinstance(action, NeverAnswer):
-            self._muted = True
-
-    def _wait(
-        self, waiting: _Waiting, seconds: float, partitions: frozenset[TopicPartition]
-    ) -> None:
-        waiting.partitions = partitions
-        waiting.timer = self._server.loop.call_later(max(0.0, seconds), self.wake)
-        self._waiting = waiting
-        self._server.watch(self, partitions)
-
-    def _stop_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, None
-        if waiting is not None:
-            if waiting.timer is not None:
-                waiting.timer.cancel()
-            self._server.unwatch(self, waiting.partitions)
-
-    # The way of an answer.
-
-    def _send(self, header: RequestHeader, response: ApiMessage) -> None:
-        self._outgoing.extend(self._server.broker.encode_response(header, response))
-        self._flush()
-
-    def _flush(self) -> None:
-        """Write what the client takes: large buffers as they are, small ones joined."""
-        while self._outgoing and self._transport is not None and not self._write_paused:
-            joined: list[Buffer] = []
-            size = 0
-            while self._outgoing and size + len(self._outgoing[0]) <= _JOIN_BELOW_BYTES:
-                size += len(self._outgoing[0])
-                joined.append(self._outgoing.popleft())
-            self._transport.write(b"".join(joined) if joined else self._outgoing.popleft())
-
-    def _close(self) -> None:
-        """Close after what has been written is sent."""
-        self._stop_waiting()
-        self._outgoing.clear()
-        if self._transport is not None:
-            self._transport.close()
+class _Protocol(Connection, asyncio.BufferedProtocol):
+    """A connection that an event loop serves."""
 
 
 class Server:
@@ -300,11 +60,11 @@ class Server:
         self.broker = broker
         self.faults = faults or Faults()
         self.clock = clock
-        self._connections: set[_Connection] = set()
+        self._connections: set[Connection] = set()
         #: Set while there is no connection; belongs to the event loop of `start`.
         self._drained = asyncio.Event()
-        self._watching: dict[TopicPartition, set[_Connection]] = {}
-        self._to_wake: set[_Connection] = set()
+        self._watching: dict[TopicPartition, set[Connection]] = {}
+        self._to_wake: set[Connection] = set()
         self._listener: socket.socket | None = None
         self._accepting: set[asyncio.Task[None]] = set()
         self._next_connection_id = 1
@@ -374,32 +134,33 @@ class Server:
             self.loop.call_later(_ACCEPT_RETRY_SECONDS, self._listen)
             return
         client.setblocking(False)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         task = self.loop.create_task(self._attach(client))
         self._accepting.add(task)
         task.add_done_callback(self._accepting.discard)
 
     async def _attach(self, client: socket.socket) -> None:
-        connection = _Connection(self, self._next_connection_id)
+        connection = _Protocol(self, self._next_connection_id)
         self._next_connection_id += 1
         await self.loop.connect_accepted_socket(lambda: connection, client)
 
-    def connected(self, connection: _Connection) -> None:
+    def connected(self, connection: Connection) -> None:
         """Take note of a client."""
         self._connections.add(connection)
         self._drained.clear()
 
-    def disconnected(self, connection: _Connection) -> None:
+    def disconnected(self, connection: Connection) -> None:
         """Forget a client."""
         self._connections.discard(connection)
         if not self._connections:
             self._drained.set()
 
-    def watch(self, connection: _Connection, partitions: Iterable[TopicPartition]) -> None:
+    def watch(self, connection: Connection, partitions: Iterable[TopicPartition]) -> None:
         """Wake a connection when one of the partitions grows."""
         for partition in partitions:
             self._watching.setdefault(partition, set()).add(connection)
 
-    def unwatch(self, connection: _Connection, partitions: Iterable[TopicPartition]) -> None:
+    def unwatch(self, connection: Connection, partitions: Iterable[TopicPartition]) -> None:
         """Take `watch` back, and what it has led to."""
         self._to_wake.discard(connection)
         for partition in partitions:

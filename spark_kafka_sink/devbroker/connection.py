@@ -1,0 +1,263 @@
+"""One client's connection: what becomes of the bytes that come in, in order.
+
+- Requests are handled one after the other and answered in that order, as Kafka does: while one
+  waits (a Fetch for data, a fault that delays), those behind it wait too.
+- Frames are received in place and bounded by socket.request.max.bytes. Bytes that are no request
+  close the connection.
+- Answers are written as they lie in the log, and only as fast as the client takes them; meanwhile
+  nothing more is read from it.
+- A client that has closed its side still gets the answers that are ready; what waits is given up.
+- Faults are decided in one place, `Connection._decide`, before the broker sees the request.
+
+`server` makes it a protocol of the event loop; here nothing is imported from there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, cast
+
+from spark_kafka_sink.devbroker.faults import (
+    Action,
+    AnswerError,
+    CloseConnection,
+    Delay,
+    NeverAnswer,
+)
+from spark_kafka_sink.devbroker.frame_receiver import FrameReceiver
+from spark_kafka_sink.devbroker.handlers.handler import Delayed
+from spark_kafka_sink.devbroker.refusal import CloseConnectionError
+from spark_kafka_sink.errors import DecodeError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from spark_kafka_sink.devbroker.server import Server
+    from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.protocol.headers import RequestHeader
+    from spark_kafka_sink.protocol.primitives import Buffer
+    from spark_kafka_sink.protocol.schema import ApiMessage
+
+logger = logging.getLogger(__name__)
+
+#: Buffers of an answer smaller than this are joined before they are sent.
+_JOIN_BELOW_BYTES = 256 * 1024
+_MAX_PENDING_WRITE_BYTES = 4 * 1024 * 1024
+
+
+class _Waiting:
+    """A request that has not been answered yet."""
+
+    __slots__ = ("arrived", "header", "partitions", "request", "timer")
+
+    def __init__(self, header: RequestHeader, request: ApiMessage, arrived: float) -> None:
+        self.header = header
+        self.request = request
+        self.arrived = arrived
+        self.partitions: frozenset[TopicPartition] = frozenset()
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Connection:
+    """One client's connection; its methods are those of asyncio's BufferedProtocol."""
+
+    def __init__(self, server: Server, connection_id: int) -> None:
+        self._server = server
+        self._id = connection_id
+        self._receiver = FrameReceiver(server.broker.settings.socket_request_max_bytes)
+        self._transport: asyncio.Transport | None = None
+        self._waiting: _Waiting | None = None
+        self._outgoing: deque[Buffer] = deque()
+        self._write_paused = False
+        self._read_paused = False
+        self._muted = False
+        self._eof = False
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to listen to the client."""
+        # What an accepted socket gives is a stream in both directions.
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=_MAX_PENDING_WRITE_BYTES)
+        self._server.connected(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the client, and what it still waits for."""
+        if exc is not None:
+            logger.debug("connection %d: %s", self._id, exc)
+        self._stop_waiting()
+        self._outgoing.clear()
+        self._transport = None
+        self._server.disconnected(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
+        """Say where the next bytes go."""
+        return self._receiver.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Handle the requests that are now complete."""
+        self._receiver.received(nbytes)
+        self._advance()
+
+    def eof_received(self) -> bool:
+        """Send what is ready, then close: the client has closed its side."""
+        self._eof = True
+        self._advance()
+        return True
+
+    def pause_writing(self) -> None:
+        """Hold back answers: the client does not take them."""
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        """Go on with answers, and then with requests."""
+        self._write_paused = False
+        self._advance()
+
+    # What the server calls.
+
+    def abort(self) -> None:
+        """End the connection now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def wake(self) -> None:
+        """Look again at the request that waits: a partition has grown, or its time is up."""
+        waiting = self._waiting
+        if waiting is None:
+            return
+        self._stop_waiting()
+        self._guarded(lambda: self._handle(waiting))
+        self._advance()
+
+    # The way of a request.
+
+    def _advance(self) -> None:
+        """Write and handle all that can be, in order."""
+        self._guarded(self._handle_frames)
+        if self._transport is None:
+            return
+        busy = self._waiting is not None or self._write_paused or self._muted
+        # A client that has more to say while it waits is kept waiting with it; one that is silent
+        # is listened to, so that its leaving is seen.
+        pause = busy and self._receiver.is_partial
+        if pause and not self._read_paused:
+            self._transport.pause_reading()
+        elif self._read_paused and not pause and not self._eof:
+            self._transport.resume_reading()
+        self._read_paused = pause
+        if self._eof and not self._write_paused:
+            self._close()
+
+    def _handle_frames(self) -> None:
+        self._flush()
+        while (
+            self._transport is not None
+            and not self._transport.is_closing()
+            and self._waiting is None
+            and not self._write_paused
+            and not self._muted
+        ):
+            frame = self._receiver.next_frame()
+            if frame is None:
+                return
+            now = self._server.clock()
+            header, request = self._server.broker.decode_request(frame)
+            waiting = _Waiting(header, request, now)
+            action = self._decide(waiting)
+            if action is None:
+                self._handle(waiting)
+            else:
+                self._act(waiting, action)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Do a step of the connection's work; what cannot be answered closes it."""
+        try:
+            work()
+        except (CloseConnectionError, DecodeError) as error:
+            logger.info("closing connection %d: %s", self._id, error)
+            self._close()
+        except Exception:
+            logger.exception("closing connection %d", self._id)
+            self._close()
+
+    def _handle(self, waiting: _Waiting) -> None:
+        """Let the broker answer, or wait with it."""
+        broker = self._server.broker
+        now = self._server.clock()
+        try:
+            outcome = broker.handle(waiting.header, waiting.request, now, arrived=waiting.arrived)
+        finally:
+            self._server.wake_waiting(broker.take_appended())
+        if isinstance(outcome, Delayed):
+            self._wait(waiting, outcome.until - now, outcome.partitions)
+        elif outcome is not None:
+            self._send(waiting.header, outcome)
+
+    def _decide(self, waiting: _Waiting) -> Action | None:
+        """Ask the fault hooks."""
+        return self._server.faults.decide(
+            waiting.request, waiting.header, waiting.arrived, self._id
+        )
+
+    def _act(self, waiting: _Waiting, action: Action) -> None:
+        """Do what a fault says, in the place of the broker."""
+        if isinstance(action, Delay):
+            self._wait(waiting, action.seconds, frozenset())
+            return
+        if action.handled:
+            broker = self._server.broker
+            broker.handle(waiting.header, waiting.request, self._server.clock())
+            self._server.wake_waiting(broker.take_appended())
+        if isinstance(action, AnswerError):
+            self._send(
+                waiting.header,
+                self._server.broker.error_response(
+                    waiting.header, waiting.request, action.error_code, waiting.arrived
+                ),
+            )
+        elif isinstance(action, CloseConnection):
+            raise CloseConnectionError("a fault was asked for")
+        elif isinstance(action, NeverAnswer):
+            self._muted = True
+
+    def _wait(
+        self, waiting: _Waiting, seconds: float, partitions: frozenset[TopicPartition]
+    ) -> None:
+        waiting.partitions = partitions
+        waiting.timer = self._server.loop.call_later(max(0.0, seconds), self.wake)
+        self._waiting = waiting
+        self._server.watch(self, partitions)
+
+    def _stop_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            if waiting.timer is not None:
+                waiting.timer.cancel()
+            self._server.unwatch(self, waiting.partitions)
+
+    # The way of an answer.
+
+    def _send(self, header: RequestHeader, response: ApiMessage) -> None:
+        self._outgoing.extend(self._server.broker.encode_response(header, response))
+        self._flush()
+
+    def _flush(self) -> None:
+        """Write what the client takes: large buffers as they are, small ones joined."""
+        while self._outgoing and self._transport is not None and not self._write_paused:
+            joined: list[Buffer] = []
+            size = 0
+            while self._outgoing and size + len(self._outgoing[0]) <= _JOIN_BELOW_BYTES:
+                size += len(self._outgoing[0])
+                joined.append(self._outgoing.popleft())
+            self._transport.write(b"".join(joined) if joined else self._outgoing.popleft())
+
+    def _close(self) -> None:
+        """Close after what has been written is sent."""
+        self._stop_waiting()
+        self._outgoing.clear()
+        if self._transport is not None:
+            self._transport.close()
