@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.producer.producer_batch import ProducerBatch
 
+#: Batches of each producer that a broker keeps in mind for a partition (ProducerStateEntry).
+REMEMBERED_BATCHES = 5
+
 
 class TransactionManager:
     """Keeps the order of each partition whole across retries."""
@@ -36,16 +39,22 @@ class TransactionManager:
 
         While a batch is retried, it is the only one of its partition that is sent. Those behind it
         would be refused as out of order (RecordAccumulator.shouldStopDrainBatchesForPartition). New
-        ones would be taken where the broker has the retried batch already; but a broker remembers
-        no more than its last five batches, and a retry that comes after more than that is not
-        recognized as the duplicate that it is. So new ones wait as well, which they do not in Java.
+        ones would be taken where the broker has the retried batch already; but a retry that comes
+        after more batches than a broker remembers is not recognized as the duplicate that it is. So
+        new ones wait as well, which they do not in Java, and never more than a broker remembers are
+        on their way. (Counted here and not by the connection: an answer that has arrived may not
+        have been looked at yet.)
         """
         if not self.has_producer_id:
             return False
         in_flight = self._partitions.entry(first.topic_partition).in_flight
         if not in_flight or in_flight[0] is first:
             return True
-        return not first.has_sequence and in_flight[0].attempts == 0
+        return (
+            not first.has_sequence
+            and in_flight[0].attempts == 0
+            and len(in_flight) < REMEMBERED_BATCHES
+        )
 
     def assign_sequence(self, batch: ProducerBatch) -> None:
         """Give a batch that is drained for the first time the next sequence numbers."""

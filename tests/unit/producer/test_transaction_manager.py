@@ -83,6 +83,17 @@ def test_no_new_batch_goes_while_one_is_retried(manager):
     assert manager.may_drain(new)
 
 
+def test_no_more_batches_are_on_their_way_than_a_broker_remembers(manager):
+    """The sixth batch of a partition waits until the first of five has been acknowledged."""
+    batches = [batch() for _ in range(5)]
+    for each in batches:
+        assert manager.may_drain(each)
+        manager.assign_sequence(each)
+    assert not manager.may_drain(batch())
+    manager.complete(batches[0])
+    assert manager.may_drain(batch())
+
+
 def test_retried_batches_are_sorted_by_their_sequence_numbers(manager):
     """Whatever order the answers came in, retries go in the order of the numbers."""
     batches = [batch() for _ in range(5)]
