@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.record.columns import RecordColumns
+    from spark_kafka_sink.record.kernel import AppendResult
 
 GROWTH = 4
 FIRST_BLOCK_BYTES = 16_384
@@ -139,7 +140,7 @@ class BatchBuilder:
                             batch_size=self._batch_size_of(topic),
                         )
                     case AppendStatus.RECORD_TOO_LARGE:
-                        raise self._too_large(result.record_bytes, columns, row, first_row)
+                        raise self._too_large(result, columns, first_row)
         finally:
             self._open.sticky[indexes] = sticky
 
@@ -173,15 +174,17 @@ class BatchBuilder:
                 )
 
     def _too_large(
-        self, record_bytes: int, columns: RecordColumns, row: int, first_row: int
+        self, result: AppendResult, columns: RecordColumns, first_row: int
     ) -> RecordTooLargeError:
-        partition = int(columns.partition[row])
+        row = result.next_row
+        # A row without a key that finds no sticky partition yet has no place either.
+        place = None if result.slot == NO_SLOT else self._open.topic_partition(result.slot)
         return RecordTooLargeError(
-            f"the record takes {record_bytes} bytes, and at most {self._max_record_bytes} fit into "
-            "max.request.size and buffer.memory",
+            f"the record takes {result.record_bytes} bytes, and at most {self._max_record_bytes} "
+            "fit into max.request.size and buffer.memory",
             row=first_row + row,
             topic=columns.topics[int(columns.topic_index[row])],
-            partition=partition if partition >= 0 else None,
+            partition=None if place is None else place.partition,
             advice="Raise max.request.size (and max.message.bytes of the topic), or write less",
         )
 

@@ -90,27 +90,29 @@ def record_columns(
     column, InvalidPartitionError for a partition that no topic can have, RecordError for a header
     or a timestamp that Kafka cannot take. A null topic is found later, by `assign_slots`.
     """
-    rows = _Rows(batch, first_row)
-    topics, topic_index = _topics(rows) if topic is None else ((topic,), constant_topic(rows.count))
+    rows = _Rows(batch, first_row, topic)
     return RecordColumns(
         num_rows=rows.count,
         key=_key(rows),
         value=_value(rows),
-        topics=topics,
-        topic_index=topic_index,
-        partition=_partitions(rows, topics, topic_index),
+        topics=rows.topics,
+        topic_index=rows.topic_index,
+        partition=_partitions(rows),
         timestamp=_timestamps(rows),
         headers=_headers(rows) if include_headers else None,
     )
 
 
 class _Rows:
-    """A batch, and the number of its first row for errors."""
+    """A batch, its topics, and the number of its first row for errors."""
 
-    def __init__(self, batch: pa.RecordBatch, first_row: int) -> None:
+    def __init__(self, batch: pa.RecordBatch, first_row: int, topic: str | None) -> None:
         self._batch = batch
         self._first_row = first_row
         self.count = batch.num_rows
+        self.topics, self.topic_index = (
+            _topics(self) if topic is None else ((topic,), constant_topic(self.count))
+        )
 
     def column(self, name: str) -> Array | None:
         """Find a column; None if there is none, or if it has the type null."""
@@ -126,16 +128,22 @@ class _Rows:
         return name in self._batch.schema.names
 
     def refuse(self, row: int, cause: str, advice: str) -> NoReturn:
-        raise RecordError(cause, row=self._first_row + row, advice=advice)
+        raise RecordError(
+            cause, row=self._first_row + row, topic=self._topic_of(row), advice=advice
+        )
 
-    def refuse_partition(self, row: int, partition: int, topic: str | None) -> NoReturn:
+    def refuse_partition(self, row: int, partition: int) -> NoReturn:
         raise InvalidPartitionError(
             "no topic has such a partition",
             row=self._first_row + row,
-            topic=topic,
+            topic=self._topic_of(row),
             partition=partition,
             advice="Give a partition from 0 up, or null to let the producer choose",
         )
+
+    def _topic_of(self, row: int) -> str | None:
+        index = int(self.topic_index[row])
+        return None if index == NULL_TOPIC_INDEX else self.topics[index]
 
 
 def _key(rows: _Rows) -> BytesColumn:
@@ -179,7 +187,7 @@ def _is_constant(column: BytesColumn) -> bool:
     )
 
 
-def _partitions(rows: _Rows, topics: tuple[str, ...], topic_index: Int32Array) -> Int32Array:
+def _partitions(rows: _Rows) -> Int32Array:
     array = rows.column("partition")
     if array is None:
         return null_partitions(rows.count)
@@ -192,8 +200,7 @@ def _partitions(rows: _Rows, topics: tuple[str, ...], topic_index: Int32Array) -
         wrong &= valid
     if wrong.any():
         row = int(wrong.argmax())
-        topic = int(topic_index[row])
-        rows.refuse_partition(row, int(partitions[row]), topics[topic] if topic >= 0 else None)
+        rows.refuse_partition(row, int(partitions[row]))
     partitions = partitions.astype(np.int32, copy=False)
     return partitions if valid is None else np.where(valid, partitions, np.int32(NULL_PARTITION))
 

@@ -301,6 +301,8 @@ def test_a_bad_row_is_named(broker):
         producer.append(columns([b"a"], partitions=[-1]))
     with pytest.raises(RecordTooLargeError, match=r"row 101, topic 't', partition 2: .*2000\d\d\d"):
         producer.append(columns([b"a", bytes(2_000_000)], partitions=[1, 2]), first_row=100)
+    with pytest.raises(RecordTooLargeError, match=r"row 0, topic 't', partition \d: .*2000\d\d\d"):
+        producer.append(columns([bytes(2_000_000)], keys=[b"k"]))
     producer.close(0)
 
 

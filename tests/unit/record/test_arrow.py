@@ -361,14 +361,14 @@ def test_a_moment_is_the_same_in_every_zone():
 def test_timestamps_before_1970_are_refused(unit, value):
     """Kafka would take them, and consumers would choke; the error names the row."""
     array = pa.array([0, None, value, value], pa.timestamp(unit))
-    with pytest.raises(RecordError, match="row 12: the timestamp lies before 1970"):
+    with pytest.raises(RecordError, match="row 12, topic 't': the timestamp lies before"):
         record_columns(batch_of(timestamp=array), topic="t", first_row=10)
 
 
 def test_timestamps_that_do_not_fit_are_refused():
     """Seconds go further than 64 bits of milliseconds."""
     array = pa.array([0, (2**63 - 1) // 1000 + 1], pa.timestamp("s"))
-    with pytest.raises(RecordError, match="row 1: the timestamp does not fit"):
+    with pytest.raises(RecordError, match="row 1, topic 't': the timestamp does not fit"):
         record_columns(batch_of(timestamp=array), topic="t")
 
 
@@ -476,7 +476,7 @@ def test_null_headers_and_keys_are_refused(make, wrong, complaint):
     """The error names the row, whichever slice it is found in."""
     rows = [[wrong], [GOOD], None, [], [GOOD, GOOD], [GOOD, wrong], [wrong]]
     array = pa.array(rows, make(HEADER))
-    with pytest.raises(RecordError, match=f"row 1004: {complaint}") as caught:
+    with pytest.raises(RecordError, match=f"row 1004, topic 't': {complaint}") as caught:
         record_columns(batch_of(headers=array).slice(1), topic="t", first_row=1000)
     assert 1004 == caught.value.row
     good = batch_of(headers=array).slice(1, 4)

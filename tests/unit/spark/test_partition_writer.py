@@ -180,7 +180,7 @@ def test_a_bad_row_is_numbered_within_the_task():
     good = pa.array([[], None], pa.list_(header))
     bad = pa.array([[], [None]], pa.list_(header))
     producer = _FakeProducer()
-    with pytest.raises(RecordError, match=r"^row 3: a header is null"):
+    with pytest.raises(RecordError, match=r"^row 3, topic '.*': a header is null"):
         write([batch("a", "b", headers=good), batch("c", "d", headers=bad)], producer)
     assert ("close", 0) == producer.calls[-1]
 
