@@ -25,7 +25,14 @@ if TYPE_CHECKING:
 
 #: Markers by the fixtures that make a test need them.
 _MARKERS = {
-    "kafka": {"kafka", "kafka_4", "own_kafka", "kafka_cluster", "kafka_cluster_3"},
+    "kafka": {
+        "kafka",
+        "kafka_4",
+        "own_kafka",
+        "kafka_with_acls",
+        "kafka_cluster",
+        "kafka_cluster_3",
+    },
     "spark": {"spark"},
 }
 _VERSIONS = [GIVEN] if os.environ.get("KAFKA_BOOTSTRAP_SERVERS") else [KAFKA_4, KAFKA_3]
@@ -103,7 +110,15 @@ def _or_no_kafka(started: KafkaCluster | KafkaUnavailableError) -> KafkaCluster:
 @pytest.fixture(scope="module", params=[KAFKA_4, KAFKA_3])
 def own_kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     """Give a module a broker of its own: to kill, to start again, to let create topics."""
-    yield from _own_cluster(request.param, auto_create=True)
+    yield from _own_cluster(request.param, {"auto.create.topics.enable": "true"})
+
+
+@pytest.fixture(scope="module", params=[KAFKA_4, KAFKA_3])
+def kafka_with_acls(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
+    """Give a module a broker that heeds ACLs; what has none is everyone's."""
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    overrides = {"authorizer.class.name": authorizer, "allow.everyone.if.no.acl.found": "true"}
+    yield from _own_cluster(request.param, overrides)
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +134,8 @@ def kafka_cluster_3() -> Iterator[KafkaCluster]:
 
 
 def _own_cluster(
-    version: str, *, nodes: int = 1, auto_create: bool = False
+    version: str, overrides: dict[str, str] | None = None, *, nodes: int = 1
 ) -> Iterator[KafkaCluster]:
-    overrides = {"auto.create.topics.enable": str(auto_create).lower()}
     try:
         cluster = start_kafka(version, nodes=nodes, overrides=overrides)
     except KafkaUnavailableError as error:

@@ -1,0 +1,87 @@
+"""What a client may not do is told before a job runs, or with the records that it concerns."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from spark_kafka_sink.admin.cluster_check import TopicDescription, describe_topics
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.errors import BrokerError, DeliveryError
+from spark_kafka_sink.spark.data_source import KafkaSink
+from tests.support.producing import append_all, producer_for
+from tests.support.rows import Row, arrow_batch
+
+ANYBODY = "User:ANONYMOUS"
+SECONDS = 20
+
+
+def _restricted_topic(kafka, *allowed: AclOperation) -> str:
+    """Create a topic on which nobody but its owner may do more than `allowed`."""
+    topic = kafka.create_topic(2)
+    rules = [("User:owner", AclOperation.ALL), *((ANYBODY, operation) for operation in allowed)]
+    bindings = [
+        AclBinding(
+            ResourceType.TOPIC,
+            topic,
+            ResourcePatternType.LITERAL,
+            user,
+            "*",
+            operation,
+            AclPermissionType.ALLOW,
+        )
+        for user, operation in rules
+    ]
+    for future in kafka.admin.create_acls(bindings).values():
+        future.result(SECONDS)
+    return topic
+
+
+def _describe(kafka, topic: str) -> TopicDescription:
+    config = ProducerConfig.from_mapping({"bootstrap.servers": kafka.bootstrap_servers})
+    return describe_topics(config, [topic])[topic]
+
+
+def test_the_right_to_write_is_known_before_a_job_runs(kafka_with_acls):
+    """A topic that may be written to says so."""
+    topic = _restricted_topic(kafka_with_acls, AclOperation.DESCRIBE, AclOperation.WRITE)
+    assert TopicDescription(topic, 2, can_write=True) == _describe(kafka_with_acls, topic)
+
+
+def test_a_missing_right_to_write_is_known_before_a_job_runs(kafka_with_acls):
+    """A topic that may be seen and not written to says so."""
+    topic = _restricted_topic(kafka_with_acls, AclOperation.DESCRIBE)
+    assert TopicDescription(topic, 2, can_write=False) == _describe(kafka_with_acls, topic)
+
+
+def test_a_topic_that_may_not_be_seen_is_refused_at_once(kafka_with_acls):
+    """The broker's refusal to describe a topic is told with its name, without waiting."""
+    topic = _restricted_topic(kafka_with_acls)
+    with pytest.raises(BrokerError, match=rf"{topic}.*TOPIC_AUTHORIZATION_FAILED"):
+        _describe(kafka_with_acls, topic)
+
+
+def test_a_check_names_the_missing_right(kafka_with_acls, spark):
+    """`KafkaSink.check` says which right is missing on which topic, and runs no job."""
+    topic = _restricted_topic(kafka_with_acls, AclOperation.DESCRIBE)
+    options = {"kafka.bootstrap.servers": kafka_with_acls.bootstrap_servers, "topic": topic}
+    with pytest.raises(BrokerError, match=rf"{topic}.*no right to write.*WRITE"):
+        KafkaSink.check(spark.range(1).selectExpr("string(id) value"), options)
+
+
+def test_a_refused_batch_names_its_rows_and_the_missing_right(kafka_with_acls):
+    """A right that is missing only when records arrive fails the write with what to do."""
+    topic = _restricted_topic(kafka_with_acls, AclOperation.DESCRIBE)
+    producer = producer_for(kafka_with_acls)
+    append_all(producer, [arrow_batch([Row(value=b"v")] * 3)], topic=topic)
+    with pytest.raises(
+        DeliveryError, match=rf"3 records for {topic}-.*rows 0 to 2.*Grant this user WRITE"
+    ):
+        producer.flush()
+    producer.close(0)
