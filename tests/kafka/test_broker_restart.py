@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from tests.support.disturbance import write_disturbed
-from tests.support.numbered_rows import RowCheck
+from tests.support.numbered_rows import RowCheck, check_rows, read_numbers
+from tests.support.real_kafka import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -46,3 +49,32 @@ def test_a_broker_restarted_in_order_costs_no_row_and_doubles_none(own_kafka):
         own_kafka, topic, rows=ROWS, disturbances=[restart], **{"compression.type": "lz4"}
     )
     assert RowCheck() == checked
+
+
+def test_a_killed_broker_costs_a_spark_job_no_row_and_doubles_none(own_kafka, spark):
+    """A Spark write goes on after SIGKILL and restart of the broker, without a task's retry."""
+    (broker,) = own_kafka.brokers
+    topic = own_kafka.create_topic(3)
+    tasks = 4
+    df = spark.range(0, ROWS, 1, tasks).selectExpr(
+        "concat(lpad(cast(id as string), 10, '0'), repeat('some text ', 7)) as value"
+    )
+    options = {
+        "kafka.bootstrap.servers": own_kafka.bootstrap_servers,
+        "kafka.compression.type": "none",
+        "topic": topic,
+    }
+    with ThreadPoolExecutor(1) as executor:
+        written = executor.submit(df.write.format("pykafka").mode("append").options(**options).save)
+        wait_until(
+            lambda: written.done() or sum(own_kafka.end_offsets(topic).values()) > ROWS // 20,
+            seconds=60,
+            what="the first rows",
+        )
+        broker.kill()
+        assert not written.done(), written.result()
+        broker.start()
+        own_kafka.wait_until_ready()
+        written.result(300)
+    numbers = read_numbers(own_kafka.bootstrap_servers, topic)
+    assert RowCheck() == check_rows(numbers, ROWS, rows_per_writer=ROWS // tasks)

@@ -174,6 +174,13 @@ class KafkaCluster:
         """Give the number of partitions of a topic, 0 where it does not exist."""
         return len(self.admin.list_topics(topic, timeout=_ADMIN_SECONDS).topics[topic].partitions)
 
+    def end_offsets(self, topic: str) -> dict[int, int]:
+        """Give each partition's high watermark."""
+        count = self.partition_count(topic)
+        asked = {TopicPartition(topic, i): OffsetSpec.latest() for i in range(count)}
+        answers = self.admin.list_offsets(asked, request_timeout=_ADMIN_SECONDS)
+        return {place.partition: answer.result().offset for place, answer in answers.items()}
+
     def leader(self, topic: str, partition: int = 0) -> Broker:
         """Give the broker that leads a partition now."""
         return self.broker(self._leaders(topic)[partition])
