@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
+
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-
-from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.broker_requests import ask, broker_with
 
 
@@ -100,8 +100,8 @@ def test_validate_only_finds_what_is_wrong():
     [
         (topic("a b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
         (topic(""), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (topic("ex.ists"), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (topic("ex_ists"), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (topic("is.there"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (topic("is_there"), ErrorCode.TOPIC_ALREADY_EXISTS),
         (topic("__cluster_metadata"), ErrorCode.INVALID_REQUEST),
         (topic(partitions=0), ErrorCode.INVALID_PARTITIONS),
         (topic(partitions=-2), ErrorCode.INVALID_PARTITIONS),
@@ -128,7 +128,7 @@ def test_validate_only_finds_what_is_wrong():
 )
 def test_what_cannot_be_created_is_refused(asked, expected):
     """Each refusal has Kafka's error code and a message, and creates nothing."""
-    assert expected == error_of(broker_with({"ex_ists": 1}), asked)
+    assert expected == error_of(broker_with({"is_there": 1}), asked)
 
 
 def test_partitions_can_be_placed_by_hand():

@@ -336,6 +336,41 @@ def test_a_restart_keeps_port_topics_and_records(client, broker):
         assert [b"kept"] == values(again.ask(fetch(0), 12))
 
 
+@pytest.mark.slow
+def test_a_client_that_cannot_be_accepted_is_accepted_later(broker, caplog):
+    """A process that has run out of sockets tries again, and does not spin meanwhile."""
+
+    class Exhausted:
+        """A listening socket that fails once."""
+
+        def __init__(self, listener):
+            self.listener = listener
+            self.failures = 1
+
+        def accept(self):
+            """Fail, then accept."""
+            if self.failures:
+                self.failures -= 1
+                raise OSError(24, "Too many open files")
+            return self.listener.accept()
+
+        def fileno(self):
+            """Stand for the socket."""
+            return self.listener.fileno()
+
+        def close(self):
+            """Close the socket."""
+            self.listener.close()
+
+    def exhaust(_):
+        broker._server._listener = Exhausted(broker._server._listener)
+
+    broker.call(exhaust)
+    with RawClient(broker.port) as client:
+        assert ErrorCode.NONE == client.ask(API_VERSIONS, 3).error_code
+    assert "Too many open files" in caplog.text
+
+
 def test_stopping_twice_is_stopping_once(broker):
     """A broker that does not run need not be stopped."""
     broker.stop()

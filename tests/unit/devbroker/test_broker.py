@@ -1,0 +1,138 @@
+"""The broker as a whole: answers that all of a request failed, and what nobody foresaw."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from spark_kafka_sink.devbroker.cluster_state import ClusterState
+from spark_kafka_sink.devbroker.refusal import CloseConnectionError
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.headers import RequestHeader
+from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
+from spark_kafka_sink.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from spark_kafka_sink.protocol.messages.fetch import FetchRequest
+from spark_kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest
+from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest
+from spark_kafka_sink.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from spark_kafka_sink.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from tests.support.broker_requests import NOW, ask, broker_with
+
+ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def produce(acks=1):
+    return ProduceRequest(
+        acks=acks,
+        timeout_ms=1,
+        topic_data=(
+            TopicProduceData(
+                name="t",
+                partition_data=(
+                    PartitionProduceData(index=0, records=b""),
+                    PartitionProduceData(index=1, records=b""),
+                ),
+            ),
+        ),
+    )
+
+
+LIST_OFFSETS = ListOffsetsRequest(
+    replica_id=-1,
+    topics=(
+        ListOffsetsTopic(
+            name="t", partitions=(ListOffsetsPartition(partition_index=4, timestamp=-1),)
+        ),
+    ),
+)
+
+#: A request of each API, and where the error codes of its answer are.
+WHERE_ERRORS_ARE = [
+    (produce(), lambda a: [p.error_code for p in a.responses[0].partition_responses]),
+    (FetchRequest(max_wait_ms=0, min_bytes=0, topics=()), lambda a: [a.error_code]),
+    (LIST_OFFSETS, lambda a: [p.error_code for p in a.topics[0].partitions]),
+    (
+        MetadataRequest(topics=(MetadataRequestTopic(name="t"),)),
+        lambda a: [a.error_code, a.topics[0].error_code],
+    ),
+    (
+        FindCoordinatorRequest(coordinator_keys=("a", "b")),
+        lambda a: [c.error_code for c in a.coordinators],
+    ),
+    (ApiVersionsRequest(), lambda a: [a.error_code]),
+    (
+        CreateTopicsRequest(
+            topics=(CreatableTopic(name="n", num_partitions=1, replication_factor=1),),
+            timeout_ms=1,
+        ),
+        lambda a: [t.error_code for t in a.topics],
+    ),
+    (
+        InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1),
+        lambda a: [a.error_code],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("request_", "codes_of"), WHERE_ERRORS_ARE, ids=[r.api_key.name for r, _ in WHERE_ERRORS_ARE]
+)
+def test_every_api_can_answer_that_all_failed(request_, codes_of):
+    """Whatever is asked, the error is said in each place that the answer has for one."""
+    broker = broker_with({"t": 2})
+    header = RequestHeader(
+        request_api_key=request_.api_key,
+        request_api_version=broker.supported_versions[request_.api_key].max,
+        correlation_id=1,
+    )
+
+    answer = broker.error_response(header, request_, ERROR, NOW)
+    broker.encode_response(header, answer)
+
+    codes = codes_of(answer)
+    assert codes
+    assert {ERROR} == set(codes)
+
+
+def test_an_error_that_has_no_answer_closes_the_connection():
+    """With acks=0 an error cannot be said."""
+    header = RequestHeader(request_api_key=ApiKey.PRODUCE, request_api_version=9, correlation_id=1)
+
+    with pytest.raises(CloseConnectionError):
+        broker_with().error_response(header, produce(acks=0), ERROR, NOW)
+
+
+def test_a_version_that_is_not_there_has_its_own_error_answer():
+    """An ApiVersions from the future is answered in version 0, also by a fault."""
+    header = RequestHeader(
+        request_api_key=ApiKey.API_VERSIONS, request_api_version=99, correlation_id=1
+    )
+
+    answer = broker_with().error_response(header, ApiVersionsRequest(), ERROR, NOW)
+
+    assert ErrorCode.UNSUPPORTED_VERSION == answer.error_code
+
+
+def test_what_nobody_foresaw_is_answered_and_logged(monkeypatch, caplog):
+    """A defect of the broker is UNKNOWN_SERVER_ERROR to the client and a traceback in the log."""
+
+    def fail(self):
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(ClusterState, "next_producer_id", fail)
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
+
+    with caplog.at_level(logging.ERROR):
+        assert ERROR == ask(broker_with(), request).error_code
+    assert "a defect" in caplog.text
