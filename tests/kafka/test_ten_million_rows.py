@@ -1,0 +1,36 @@
+"""Ten million rows, counted one by one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.numbered_rows import RowCheck, check_rows, read_numbers
+from tests.support.producing import produce
+from tests.support.text_rows import numbered_batches
+
+pytestmark = pytest.mark.slow
+
+ROWS = 10_000_000
+PARTITIONS = 6
+TASKS = 4
+
+
+def test_the_producer_loses_none_doubles_none_and_keeps_their_order(kafka, create_topic):
+    """Ten million rows from one producer are there once each, in order in every partition."""
+    topic = create_topic(PARTITIONS)
+    acknowledged = produce(kafka, numbered_batches(ROWS), topic=topic)
+    assert ROWS == sum(partition.records for partition in acknowledged.values())
+    assert RowCheck() == check_rows(read_numbers(kafka.bootstrap_servers, topic), ROWS)
+
+
+def test_spark_loses_none_doubles_none_and_keeps_each_tasks_order(kafka, create_topic, spark):
+    """Ten million rows from four tasks are there once each, each task's in order."""
+    topic = create_topic(PARTITIONS)
+    df = spark.range(0, ROWS, 1, TASKS).selectExpr(
+        "cast(id as string) as key",
+        "concat(lpad(cast(id as string), 10, '0'), repeat('some text ', 7)) as value",
+    )
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
+    df.write.format("pykafka").mode("append").options(**options).save()
+    numbers = read_numbers(kafka.bootstrap_servers, topic)
+    assert RowCheck() == check_rows(numbers, ROWS, rows_per_writer=ROWS // TASKS)
