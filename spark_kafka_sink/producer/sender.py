@@ -303,7 +303,11 @@ class Sender:
         if code in {ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER}:
             # A duplicate of a batch older than the broker's memory: it is in, where is forgotten.
             offset = answer.base_offset if code == ErrorCode.NONE else UNKNOWN_OFFSET
-            log_append_time = answer.log_append_time_ms != LOG_APPEND_TIME_NOT_USED
+            # Of a duplicate the broker tells the latest timestamp, whoever has set it.
+            log_append_time = answer.log_append_time_ms not in {
+                LOG_APPEND_TIME_NOT_USED,
+                batch.max_timestamp,
+            }
             self._complete(batch, offset, log_append_time=log_append_time)
             return
         if is_invalid_metadata(code):

@@ -266,6 +266,16 @@ def test_the_acks_tell_when_the_topic_replaces_timestamps():
         assert producer.acks()[TopicPartition("t", 0)].log_append_time
 
 
+def test_a_retry_does_not_pass_for_replaced_timestamps(broker):
+    """A broker answers a duplicate with a time as well, which is the batch's own."""
+    hook = broker.on(ApiKey.PRODUCE, CloseConnection(handled=True), times=1)
+    with _producer(broker) as producer:
+        producer.append(columns([b"v"], partitions=[0]))
+        producer.flush()
+        assert not producer.acks()[TopicPartition("t", 0)].log_append_time
+    assert 1 == hook.fired
+
+
 def test_rows_without_a_key_fill_one_partition_before_the_next(broker):
     """Keyless rows stick to a partition for about a batch, and get to all of them in the end."""
     with _producer(broker, **SMALL_BATCHES) as producer:
