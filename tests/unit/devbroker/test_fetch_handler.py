@@ -5,16 +5,16 @@ from __future__ import annotations
 import uuid
 
 import pytest
+
+from spark_kafka_sink.devbroker.handlers.handler import Delayed
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchTopic,
     ReplicaState,
 )
-
-from spark_kafka_sink.devbroker.handlers.handler import Delayed
-from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.decode import decode_records
 from spark_kafka_sink.record.record_batch import decode_header
 from tests.support.broker_requests import NOW, ask, broker_with
