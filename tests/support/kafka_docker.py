@@ -56,6 +56,8 @@ class KafkaContainer:
         """Take a container that is configured and not started."""
         self.node_id = node_id
         self.address = address
+        #: Its process is the Docker daemon's affair, not a child of ours.
+        self.process_id = None
         self._container = container
         self._created = False
 

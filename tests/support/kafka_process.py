@@ -52,6 +52,11 @@ class KafkaProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
+    def process_id(self) -> int | None:
+        """The running process, for whoever wants to measure it."""
+        return self._process.pid if self._process is not None else None
+
+    @property
     def is_running(self) -> bool:
         """Whether the process has been started and has not ended."""
         return self._process is not None and self._process.poll() is None

@@ -45,6 +45,10 @@ class Broker(Protocol):
     address: str
 
     @property
+    def process_id(self) -> int | None:
+        """Its process, where that is a child of ours and runs."""
+
+    @property
     def is_running(self) -> bool:
         """Whether its process runs."""
 

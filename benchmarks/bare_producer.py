@@ -1,0 +1,188 @@
+"""Our producer from an Arrow table, beside other clients: lz4, acks=all, idempotent, no keys.
+
+All write the same documents. The others are tuned (linger 50 ms, batches of 1 MB) and get their
+values as ready-made objects, so that only their own work is measured. Java's figure is that of
+its own ProducerPerformance, which leaves out the start of the JVM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import tempfile
+import warnings
+from itertools import cycle, islice
+from typing import TYPE_CHECKING
+
+import aiokafka
+import confluent_kafka
+
+from benchmarks.measuring import Trial, contest, heading, table, trial, verdict
+from benchmarks.payloads import BATCH_ROWS, RECORD_BYTES, documents, record_batch
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from spark_kafka_sink.record.arrow import record_columns
+from tests.support.java_tools import run_java_tool
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import kafka as kafka_python
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.setting import Setting
+
+PARTITIONS = 6
+OURS = "ours, from Arrow"
+CONFLUENT = "confluent-kafka"
+JAVA = "Java ProducerPerformance"
+KAFKA_PYTHON = "kafka-python"
+AIOKAFKA = "aiokafka"
+TARGETS = {CONFLUENT: 5.0, JAVA: 4.0}
+#: How many rows a client writes for each that ours writes: the slow ones would take minutes.
+SHARES = {OURS: 1.0, CONFLUENT: 0.5, JAVA: 1.0, KAFKA_PYTHON: 0.05, AIOKAFKA: 0.05}
+
+_BATCH_BYTES = 1_000_000
+_LINGER_MS = 50
+_JAVA_RESULT = re.compile(r"records sent, ([\d.]+) records/sec")
+
+
+def run(setting: Setting) -> None:
+    """Measure all clients."""
+    # Made here and kept, so that no client's time pays for them.
+    record_batch(key=False)
+    documents(BATCH_ROWS, RECORD_BYTES)
+    clients = {
+        OURS: _ours,
+        CONFLUENT: _confluent,
+        JAVA: _java,
+        KAFKA_PYTHON: _kafka_python,
+        AIOKAFKA: _aiokafka,
+    }
+    contestants = {name: _contestant(setting, name, client) for name, client in clients.items()}
+    best = contest(contestants, rounds=setting.rounds)
+    heading(
+        f"Bare producers, records of {RECORD_BYTES} bytes, lz4, acks=all, idempotent, "
+        f"best of {setting.rounds} rounds"
+    )
+    results = []
+    for name, result in best.items():
+        ratio = best[OURS].rate / result.rate
+        target = verdict(ratio, at_least=TARGETS[name]) if name in TARGETS else ""
+        cpu = f"{result.cpu_per_million:.2f}"
+        results.append([name, f"{result.rate:.2f}", cpu, f"{ratio:.1f}x", target])
+    table(["client", "million rows/s", "CPU s per million rows", "ours over it", "target"], results)
+
+
+def _contestant(
+    setting: Setting, name: str, client: Callable[[str, str, Trial], None]
+) -> Callable[[], Trial]:
+    rows = max(BATCH_ROWS, int(setting.rows * SHARES[name]) // BATCH_ROWS * BATCH_ROWS)
+
+    def write() -> Trial:
+        topic = setting.kafka.create_topic(PARTITIONS)
+        reported = Trial(rows)
+        with trial(rows, exclude=setting.broker_processes) as result:
+            client(setting.kafka.bootstrap_servers, topic, reported)
+        result.seconds = reported.seconds or result.seconds
+        setting.check_count(topic, rows)
+        setting.kafka.delete_topics([topic])
+        return result
+
+    return write
+
+
+def _values(rows: int) -> islice[bytes]:
+    return islice(cycle(documents(BATCH_ROWS, RECORD_BYTES)), rows)
+
+
+def _ours(bootstrap_servers: str, topic: str, reported: Trial) -> None:
+    batch = record_batch(key=False)
+    config = ProducerConfig.from_mapping(
+        {"bootstrap.servers": bootstrap_servers, "compression.type": "lz4"}
+    )
+    with KafkaProducer(config) as producer:
+        for first_row in range(0, reported.rows, BATCH_ROWS):
+            producer.append(record_columns(batch, topic=topic), first_row=first_row)
+
+
+def _confluent(bootstrap_servers: str, topic: str, reported: Trial) -> None:
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "compression.type": "lz4",
+            "enable.idempotence": True,
+            "linger.ms": _LINGER_MS,
+            "batch.size": _BATCH_BYTES,
+            "batch.num.messages": 100_000,
+            "queue.buffering.max.messages": 1_000_000,
+            "queue.buffering.max.kbytes": 1 << 20,
+        }
+    )
+    produce, poll = producer.produce, producer.poll
+    for value in _values(reported.rows):
+        while True:
+            try:
+                produce(topic, value)
+            except BufferError:
+                poll(0.01)
+            else:
+                break
+    producer.flush()
+
+
+def _java(bootstrap_servers: str, topic: str, reported: Trial) -> None:
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        file.write(b"\n".join(documents(BATCH_ROWS, RECORD_BYTES)))
+        file.flush()
+        output = run_java_tool(
+            "org.apache.kafka.tools.ProducerPerformance",
+            *("--topic", topic, "--num-records", str(reported.rows), "--throughput", "-1"),
+            *("--payload-file", file.name, "--producer-props"),
+            f"bootstrap.servers={bootstrap_servers}",
+            "compression.type=lz4",
+            "acks=all",
+            "enable.idempotence=true",
+            f"linger.ms={_LINGER_MS}",
+            f"batch.size={_BATCH_BYTES}",
+            "buffer.memory=67108864",
+        )
+    rate = float(_JAVA_RESULT.findall(output)[-1])
+    reported.seconds = reported.rows / rate
+
+
+def _kafka_python(bootstrap_servers: str, topic: str, reported: Trial) -> None:
+    producer = kafka_python.KafkaProducer(
+        bootstrap_servers=bootstrap_servers,
+        compression_type="lz4",
+        acks="all",
+        enable_idempotence=True,
+        linger_ms=_LINGER_MS,
+        batch_size=_BATCH_BYTES,
+    )
+    for value in _values(reported.rows):
+        producer.send(topic, value)
+    producer.flush()
+    producer.close()
+
+
+def _aiokafka(bootstrap_servers: str, topic: str, reported: Trial) -> None:
+    async def write() -> None:
+        producer = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=bootstrap_servers,
+            compression_type="lz4",
+            acks="all",
+            enable_idempotence=True,
+            linger_ms=_LINGER_MS,
+            max_batch_size=_BATCH_BYTES,
+        )
+        await producer.start()
+        try:
+            for value in _values(reported.rows):
+                await producer.send(topic, value)
+            await producer.flush()
+        finally:
+            await producer.stop()
+
+    asyncio.run(write())

@@ -1,0 +1,80 @@
+"""Measure the sink and the producer: `make bench`, or `python -m benchmarks.bench --help`.
+
+Needs nothing but the development environment; a broker is started as the tests start theirs, or
+KAFKA_BOOTSTRAP_SERVERS names one. Spark's own JVM sink takes part where its jars are given:
+spark-sql-kafka-0-10_2.13 of PySpark's version with the spark-token-provider-kafka-0-10_2.13,
+kafka-clients and commons-pool2 that it depends on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+
+from benchmarks import bare_producer, kernel, spark_write, worker_memory
+from benchmarks.setting import Setting
+
+SECTIONS = {
+    "kernel": kernel.run,
+    "producer": bare_producer.run,
+    "write": spark_write.run,
+    "one-row": spark_write.run_one_row,
+    "memory": worker_memory.run,
+}
+
+
+def main() -> None:
+    """Run the sections that were asked for."""
+    arguments = _arguments()
+    started = time.monotonic()
+    print(
+        f"Python {platform.python_version()}, {os.cpu_count()} cores shared by clients, Spark and "
+        "broker; compare ratios, not figures."
+    )
+    with Setting(
+        rows=arguments.rows,
+        rounds=arguments.rounds,
+        long=arguments.long,
+        jvm_sink_jars=arguments.jvm_sink_jars,
+    ) as setting:
+        for name in arguments.only or SECTIONS:
+            SECTIONS[name](setting)
+    print(f"\n{time.monotonic() - started:.0f} seconds.")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.bench",
+        description=__doc__.partition("\n\n")[2],
+    )
+    parser.add_argument(
+        "--only", action="append", choices=SECTIONS, metavar="SECTION", help=", ".join(SECTIONS)
+    )
+    parser.add_argument(
+        "--rows", type=int, default=4_000_000, help="rows of one write (%(default)s)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=4, help="rounds after the first (%(default)s)"
+    )
+    parser.add_argument(
+        "--long", action="store_true", help="also write 50 million rows to see a worker's memory"
+    )
+    parser.add_argument(
+        "--jvm-sink-jars", type=_directory, metavar="DIR", help="let Spark's JVM sink take part"
+    )
+    return parser.parse_args()
+
+
+def _directory(text: str) -> Path:
+    path = Path(text)
+    if not any(path.glob("*.jar")):
+        raise argparse.ArgumentTypeError(f"there are no jars in {text}")
+    return path
+
+
+if __name__ == "__main__":
+    sys.exit(main())

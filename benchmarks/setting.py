@@ -1,0 +1,96 @@
+"""What the sections share: the options, the broker and the Spark session, made when first used."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from benchmarks.counting_sink import CountingSink
+from benchmarks.measuring import progress
+from tests.support.kafka_files import KAFKA_4
+from tests.support.real_kafka import given_kafka, start_kafka
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.support.real_kafka import KafkaCluster
+
+ROOT = Path(__file__).parent.parent
+
+
+@dataclass
+class Setting:
+    """The options of one run, and what is started for it; a context manager ends that."""
+
+    rows: int
+    rounds: int
+    long: bool
+    jvm_sink_jars: Path | None
+
+    def __enter__(self) -> Self:
+        """Start nothing yet."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """End what was started."""
+        started = vars(self)
+        if "spark" in started:
+            started["spark"].stop()
+        if "kafka" in started:
+            started["kafka"].close()
+
+    @property
+    def has_jvm_sink(self) -> bool:
+        """Whether Spark's own Kafka sink can take part."""
+        return self.jvm_sink_jars is not None
+
+    @cached_property
+    def kafka(self) -> KafkaCluster:
+        """The broker: KAFKA_BOOTSTRAP_SERVERS, or one of our own with Kafka's usual heap."""
+        progress("starting Kafka")
+        return given_kafka() or start_kafka(KAFKA_4, java_options=["-Xms1g", "-Xmx1g"])
+
+    @property
+    def broker_processes(self) -> list[int]:
+        """The broker's processes, where they are children of ours."""
+        return [b.process_id for b in self.kafka.brokers if b.process_id is not None]
+
+    def check_count(self, topic: str, rows: int) -> None:
+        """Make sure that what was measured has happened."""
+        written = sum(self.kafka.end_offsets(topic).values())
+        if written != rows:
+            raise RuntimeError(f"{written} of {rows} rows are in {topic}")
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """A local session that uses all cores."""
+        progress("starting Spark")
+        return start_spark(self.jvm_sink_jars)
+
+
+def start_spark(jars: Path | None = None) -> SparkSession:
+    """Start a local session with the counting sink registered, and the jars of a directory."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # The workers import the counting sink.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # reads the environment
+
+    builder = (
+        SparkSession.builder.master("local[*]")
+        .appName("bench")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "3g")
+        .config("spark.showConsoleProgress", "false")
+    )
+    if jars is not None:
+        builder = builder.config("spark.jars", ",".join(map(str, sorted(jars.glob("*.jar")))))
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    session.dataSource.register(CountingSink)
+    return session
