@@ -12,6 +12,7 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING, NoReturn
 
+import hypothesis
 import pytest
 
 from tests.support.kafka_files import KAFKA_3, KAFKA_4
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
+
+# How long an example takes says more about the machine than about the code.
+hypothesis.settings.register_profile("tests", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("tests")
 
 #: Markers by the fixtures that make a test need them.
 _MARKERS = {
