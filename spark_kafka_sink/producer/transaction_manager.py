@@ -37,21 +37,27 @@ class TransactionManager:
     def may_drain(self, first: ProducerBatch) -> bool:
         """Whether a partition's first queued batch may be sent now.
 
-        While a batch is retried, it is the only one of its partition that is sent. Those behind it
-        would be refused as out of order (RecordAccumulator.shouldStopDrainBatchesForPartition). New
-        ones would be taken where the broker has the retried batch already; but a retry that comes
-        after more batches than a broker remembers is not recognized as the duplicate that it is. So
-        new ones wait as well, which they do not in Java, and never more than a broker remembers are
-        on their way. (Counted here and not by the connection: an answer that has arrived may not
-        have been looked at yet.)
+        A retried batch goes when it is the oldest one on its way: the broker would refuse any other
+        as out of order (RecordAccumulator.shouldStopDrainBatchesForPartition). A batch that was
+        never sent has to wait in three cases in which Java sends it, since the retry of an older
+        one might then be refused for ever:
+
+        - Nothing of the partition has been acknowledged yet. A broker that does not know a producer
+          takes its first batch with any sequence number; if it refused the first for a moment, as
+          the leader of a new topic does, the second would pass for the first.
+        - An older one is being retried, or
+        - five are on their way. A broker recognizes duplicates among the last five batches only.
+          (They are counted here: a connection also counts answers that nobody has looked at yet.)
         """
         if not self.has_producer_id:
             return False
-        in_flight = self._partitions.entry(first.topic_partition).in_flight
+        entry = self._partitions.entry(first.topic_partition)
+        in_flight = entry.in_flight
         if not in_flight or in_flight[0] is first:
             return True
         return (
             not first.has_sequence
+            and entry.last_acked_sequence != NO_SEQUENCE
             and in_flight[0].attempts == 0
             and len(in_flight) < REMEMBERED_BATCHES
         )

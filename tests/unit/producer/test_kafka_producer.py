@@ -329,7 +329,7 @@ def test_a_record_of_the_largest_size_arrives(broker):
 def test_an_unknown_topic_is_waited_for_and_then_told():
     """A topic that does not exist and is not created fails after max.block.ms, with its name."""
     with DevBroker(auto_create_topics=False) as broker:
-        producer = _producer(broker, **{"max.block.ms": 300})
+        producer = _producer(broker, **{"max.block.ms": 500})
         with pytest.raises(KafkaTimeoutError, match=r"'absent'.*UNKNOWN_TOPIC_OR_PARTITION"):
             producer.append(columns([b"v"], topic="absent"))
         producer.close(0)

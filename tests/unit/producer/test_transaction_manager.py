@@ -18,6 +18,12 @@ def manager() -> TransactionManager:
     return manager
 
 
+def _acknowledge_first(manager: TransactionManager) -> None:
+    first = batch()
+    manager.assign_sequence(first)
+    manager.complete(first)
+
+
 def test_nothing_may_be_sent_before_there_is_a_producer_id():
     """Without a producer id no batch may be drained."""
     assert not TransactionManager().may_drain(batch())
@@ -57,8 +63,20 @@ def test_a_sequence_number_is_never_negative(sequence, increment):
 
 def test_several_new_batches_of_a_partition_may_be_in_flight(manager):
     """A batch that was never sent need not wait for those before it."""
+    _acknowledge_first(manager)
     first, second = batch(), batch()
     manager.assign_sequence(first)
+    assert manager.may_drain(second)
+
+
+def test_nothing_follows_the_first_batch_before_it_is_acknowledged(manager):
+    """A broker takes an unknown producer's first batch with any number, so it must be the first."""
+    first, second, other = batch(0), batch(0), batch(1)
+    assert manager.may_drain(first)
+    manager.assign_sequence(first)
+    assert not manager.may_drain(second)
+    assert manager.may_drain(other)
+    manager.complete(first)
     assert manager.may_drain(second)
 
 
@@ -85,6 +103,7 @@ def test_no_new_batch_goes_while_one_is_retried(manager):
 
 def test_no_more_batches_are_on_their_way_than_a_broker_remembers(manager):
     """The sixth batch of a partition waits until the first of five has been acknowledged."""
+    _acknowledge_first(manager)
     batches = [batch() for _ in range(5)]
     for each in batches:
         assert manager.may_drain(each)
