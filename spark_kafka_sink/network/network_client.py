@@ -262,7 +262,9 @@ class NetworkClient:
             try:
                 await self.update_metadata(deadline)
             except (NetworkError, DecodeError):
-                if self._loop.time() >= deadline:
+                # What a broker did say of the topic tells more than that none answered just now.
+                answered = missing[0] in self.metadata.snapshot.topics
+                if self._loop.time() >= deadline and not answered:
                     raise
 
     def _is_known(self, topic: str) -> bool:
