@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import sys
 from functools import cache
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 
 from tests.support.kafka_files import KAFKA_3, KAFKA_4
-from tests.support.kafka_unavailable import KafkaUnavailableError
+from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
 from tests.support.real_kafka import GIVEN, KafkaCluster, given_kafka, start_kafka
 
 if TYPE_CHECKING:
@@ -50,13 +50,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, fixtures in _MARKERS.items():
             if fixtures & set(getattr(item, "fixturenames", ())):
                 item.add_marker(marker)
-
-
-def no_kafka(reason: KafkaUnavailableError) -> NoReturn:
-    """Skip, or fail where a real Kafka is promised."""
-    if os.environ.get("CI", "false") not in {"", "0", "false"}:
-        pytest.fail(f"CI needs a real Kafka: {reason}", pytrace=False)
-    pytest.skip(str(reason))
 
 
 class SingleNodes:
@@ -108,7 +101,7 @@ def kafka_4(single_nodes: SingleNodes) -> KafkaCluster:
 
 def _or_no_kafka(started: KafkaCluster | KafkaUnavailableError) -> KafkaCluster:
     if isinstance(started, KafkaUnavailableError):
-        no_kafka(started)
+        skip_or_fail(started, os.environ)
     return started
 
 
@@ -144,7 +137,7 @@ def _own_cluster(
     try:
         cluster = start_kafka(version, nodes=nodes, overrides=overrides)
     except KafkaUnavailableError as error:
-        no_kafka(error)
+        skip_or_fail(error, os.environ)
     with cluster:
         yield cluster
 

@@ -7,7 +7,12 @@ import select
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[3]
 
@@ -25,8 +30,12 @@ sys.stdin.read()
 """
 
 
-def killed_test_run(directory: Path, action: str) -> int:
-    """Kill such a run without warning; give its child's id once the helper has done its work."""
+@contextmanager
+def killed_test_run(directory: Path, action: str) -> Iterator[tuple[int, int]]:
+    """Kill such a run without warning; give handles of its child and of the helper.
+
+    A handle of a process becomes readable when the process ends.
+    """
     run = subprocess.Popen(  # noqa: S603  # our own command
         [sys.executable, "-c", TEST_RUN, str(directory), action],
         cwd=ROOT,
@@ -36,42 +45,35 @@ def killed_test_run(directory: Path, action: str) -> int:
     )
     with run:
         assert run.stdout is not None
-        child, helper = map(int, run.stdout.readline().split())
-        # The helper is not our child: a handle of its own tells when it has ended.
-        helper_handle = os.pidfd_open(helper)
+        handles = [os.pidfd_open(int(process)) for process in run.stdout.readline().split()]
         run.send_signal(signal.SIGKILL)
         run.wait()
     try:
-        assert [helper_handle] == wait_readable(helper_handle)
+        yield tuple(handles)
     finally:
-        os.close(helper_handle)
-    return child
+        for handle in handles:
+            os.close(handle)
 
 
-def wait_readable(handle: int) -> list[int]:
-    return select.select([handle], [], [], 30)[0]
-
-
-def is_alive(process: int) -> bool:
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
+def ended(handle: int, *, within: float) -> bool:
+    return bool(select.select([handle], [], [], within)[0])
 
 
 def test_a_killed_test_run_takes_its_children_along(tmp_path):
     """SIGKILL on the test run ends the processes it holds and removes their directories."""
     directory = tmp_path / "with a space"
     directory.mkdir()
-    assert not is_alive(killed_test_run(directory, "keep"))
+    with killed_test_run(directory, "keep") as (child, helper):
+        assert ended(child, within=30)
+        assert ended(helper, within=30)
     assert not directory.exists()
 
 
 def test_a_released_process_is_left_alone(tmp_path):
     """A process that was released is not killed, since its number may be another's by then."""
-    child = killed_test_run(tmp_path / "nothing", "release")
-    try:
-        assert is_alive(child)
-    finally:
-        os.kill(child, signal.SIGKILL)
+    with killed_test_run(tmp_path / "nothing", "release") as (child, helper):
+        try:
+            assert ended(helper, within=30)
+            assert not ended(child, within=0)
+        finally:
+            signal.pidfd_send_signal(child, signal.SIGKILL)
