@@ -236,8 +236,12 @@ def test_a_record_too_large_names_row_topic_and_partition(failed, topics):
 
 def test_a_negative_timestamp_names_the_row(failed, topics):
     """A timestamp before 1970 fails its task, which says which row it was and what to do."""
-    message = failed("timestamp_millis(if(id = 12345, -1, id)) timestamp", topic=topics.create())
-    assert "RecordError: row 12345: the timestamp lies before 1970. Give a later one" in message
+    topic = topics.create()
+    message = failed("timestamp_millis(if(id = 12345, -1, id)) timestamp", topic=topic)
+    assert (
+        f"RecordError: row 12345, topic {topic!r}: the timestamp lies before 1970. Give a later one"
+        in message
+    )
 
 
 @pytest.mark.parametrize(
@@ -251,8 +255,12 @@ def test_a_null_header_names_the_row(failed, topics, element, what):
     """A header that is null, or has no name, fails its task, which says which row it was."""
     good = "struct('h' as key, x'00' as value)"
     column = f"array({good}, if(id = 12345, {element}, {good})) headers"
-    message = failed(column, topic=topics.create())
-    assert f"RecordError: row 12345: {what}. Remove the header, or give it a key" in message
+    topic = topics.create()
+    message = failed(column, topic=topic)
+    assert (
+        f"RecordError: row 12345, topic {topic!r}: {what}. Remove the header, or give it a key"
+        in message
+    )
 
 
 def test_a_topic_of_a_column_that_does_not_exist_fails_the_task(failed):
