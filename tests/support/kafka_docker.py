@@ -44,7 +44,7 @@ def _ping() -> str | None:
     try:
         with closing(docker.from_env(timeout=_DAEMON_SECONDS)) as client:
             client.ping()
-    except DockerException as error:
+    except (DockerException, OSError) as error:
         return f"no Docker daemon answers: {error}"
     return None
 
@@ -74,9 +74,12 @@ class KafkaContainer:
         """Start the container, creating it the first time; it answers somewhat later."""
         if self._created:
             self._container.get_wrapped_container().start()
-        else:
+            return
+        try:
             self._container.start()
-            self._created = True
+        except Exception as error:  # whatever it fails with: there is another way to get a Kafka
+            raise KafkaUnavailableError(f"Docker cannot start a broker: {error}") from error
+        self._created = True
 
     def stop(self) -> None:
         """Shut down in an orderly way: leadership is handed over, logs are flushed."""
@@ -91,9 +94,8 @@ class KafkaContainer:
         return self._container.get_wrapped_container().logs(tail=40).decode(errors="replace")
 
     def remove(self) -> None:
-        """Remove the container with its disk."""
-        if self._created:
-            self._container.stop()
+        """Remove the container, if it was created, with its disk."""
+        self._container.stop()
 
 
 class DockerNodes:
@@ -110,11 +112,11 @@ class DockerNodes:
         if reason is not None:
             raise KafkaUnavailableError(reason)
         image = f"apache/kafka:{version}"
-        client = DockerClient()
         try:
+            client = DockerClient()
             client.client.images.pull("apache/kafka", tag=version)
             self._network = Network().create()
-        except DockerException as error:
+        except (DockerException, OSError) as error:
             raise KafkaUnavailableError(f"Docker cannot provide {image}: {error}") from error
         host = client.host()
         voters = {i: f"kafka-{i}:{_CONTROLLER_PORT}" for i in range(1, count + 1)}
