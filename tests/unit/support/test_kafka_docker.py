@@ -1,0 +1,130 @@
+"""Brokers in Docker, as far as that can be seen without a daemon."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from docker.errors import APIError
+
+from tests.support import kafka_docker
+from tests.support.kafka_unavailable import KafkaUnavailableError
+
+
+class FakeContainer:
+    """Stands in for testcontainers' DockerContainer; writes down what is asked of it."""
+
+    def __init__(self, docker, image):
+        self.docker = docker
+        self.image = image
+        docker.containers.append(self)
+
+    def with_envs(self, **variables):
+        self.environment = variables
+        return self
+
+    def with_bind_ports(self, container, host):
+        self.ports = (container, host)
+        return self
+
+    def with_network(self, network):
+        self.network = network
+        return self
+
+    def with_network_aliases(self, name):
+        self.alias = name
+        return self
+
+    def start(self):
+        self.docker.did.append(f"start {self.alias}")
+        if self.docker.start_error is not None:
+            raise self.docker.start_error
+
+    def stop(self):
+        self.docker.did.append(f"remove {self.alias}")
+
+    def get_wrapped_container(self):
+        return SimpleNamespace(start=lambda: self.docker.did.append(f"start again {self.alias}"))
+
+
+class FakeDocker:
+    """Stands in for a daemon."""
+
+    def __init__(self):
+        self.containers = []
+        self.did = []
+        self.start_error = None
+        self.pull_error = None
+
+    def pull(self, repository, *, tag):
+        self.did.append(f"pull {repository}:{tag}")
+        if self.pull_error is not None:
+            raise self.pull_error
+
+
+@pytest.fixture
+def docker(monkeypatch):
+    fake = FakeDocker()
+    client = SimpleNamespace(
+        client=SimpleNamespace(images=SimpleNamespace(pull=fake.pull)), host=lambda: "localhost"
+    )
+    network = SimpleNamespace(remove=lambda: fake.did.append("remove network"))
+    monkeypatch.setattr(kafka_docker, "check_docker", lambda: None)
+    monkeypatch.setattr(kafka_docker, "DockerClient", lambda: client)
+    monkeypatch.setattr(kafka_docker, "Network", lambda: SimpleNamespace(create=lambda: network))
+    monkeypatch.setattr(kafka_docker, "DockerContainer", lambda image: FakeContainer(fake, image))
+    return fake
+
+
+def docker_nodes(count=3):
+    return kafka_docker.DockerNodes("4.3.1", count, overrides={}, java_options=["-Xmx512m"])
+
+
+def test_each_broker_advertises_the_port_that_is_bound_on_the_host(docker):
+    """Clients on the host find every broker by the address it advertises."""
+    nodes = docker_nodes()
+    assert ["apache/kafka:4.3.1"] * 3 == [container.image for container in docker.containers]
+    for node, container in zip(nodes.nodes, docker.containers, strict=True):
+        inside, outside = container.ports
+        assert 9092 == inside
+        assert f"localhost:{outside}" == node.address
+        advertised = container.environment["KAFKA_ADVERTISED_LISTENERS"]
+        assert f"CLIENTS://{node.address},BROKERS://{container.alias}:19092" == advertised
+
+
+def test_brokers_find_each_other_by_their_names_in_the_network(docker):
+    """The controllers' addresses are the containers' names in their common network."""
+    docker_nodes()
+    assert ["kafka-1", "kafka-2", "kafka-3"] == [c.alias for c in docker.containers]
+    expected = {"1@kafka-1:9093,2@kafka-2:9093,3@kafka-3:9093"}
+    assert expected == {c.environment["KAFKA_CONTROLLER_QUORUM_VOTERS"] for c in docker.containers}
+
+
+def test_a_broker_is_created_once_and_then_started_again(docker):
+    """Starting a killed broker uses the same container, and with it the same disk."""
+    (node,) = docker_nodes(1).nodes
+    node.start()
+    node.start()
+    assert ["start kafka-1", "start again kafka-1"] == docker.did[1:]
+
+
+def test_an_image_that_cannot_be_had_is_a_reason(docker):
+    """A failed pull hands on to the next way to get a Kafka, with the reason."""
+    docker.pull_error = APIError("no such image")
+    with pytest.raises(KafkaUnavailableError, match="no such image"):
+        docker_nodes()
+
+
+def test_a_broker_that_cannot_be_started_is_a_reason(docker):
+    """Whatever the start fails with hands on to the next way, with the reason."""
+    docker.start_error = RuntimeError("port taken")
+    (node,) = docker_nodes(1).nodes
+    with pytest.raises(KafkaUnavailableError, match="port taken"):
+        node.start()
+
+
+def test_closing_removes_the_containers_before_their_network(docker):
+    """Nothing is left behind, and the network goes last, when nothing is in it any more."""
+    docker_nodes().close()
+    expected = ["remove kafka-1", "remove kafka-2", "remove kafka-3", "remove network"]
+    assert expected == docker.did[1:]
