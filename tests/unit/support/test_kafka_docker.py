@@ -20,30 +20,37 @@ class FakeContainer:
         docker.containers.append(self)
 
     def with_envs(self, **variables):
+        """Set the environment."""
         self.environment = variables
         return self
 
     def with_bind_ports(self, container, host):
+        """Bind a port of the host."""
         self.ports = (container, host)
         return self
 
     def with_network(self, network):
+        """Join a network."""
         self.network = network
         return self
 
     def with_network_aliases(self, name):
+        """Take a name in the network."""
         self.alias = name
         return self
 
     def start(self):
+        """Create and start, or fail as told."""
         self.docker.did.append(f"start {self.alias}")
         if self.docker.start_error is not None:
             raise self.docker.start_error
 
     def stop(self):
+        """Remove."""
         self.docker.did.append(f"remove {self.alias}")
 
     def get_wrapped_container(self):
+        """Give what can be started again."""
         return SimpleNamespace(start=lambda: self.docker.did.append(f"start again {self.alias}"))
 
 
@@ -57,6 +64,7 @@ class FakeDocker:
         self.pull_error = None
 
     def pull(self, repository, *, tag):
+        """Fetch an image, or fail as told."""
         self.did.append(f"pull {repository}:{tag}")
         if self.pull_error is not None:
             raise self.pull_error
