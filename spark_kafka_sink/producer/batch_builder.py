@@ -213,10 +213,12 @@ class BatchBuilder:
         target = self._target_bytes(slot)
         start = int(self._open.last_bytes[slot]) or FIRST_BLOCK_BYTES
         needed = RECORD_BATCH_OVERHEAD + record_bytes
-        size = block_bytes(max(min(start, target), needed))
+        # The largest record takes all the memory there is; rounded up it would never get it.
+        size = min(block_bytes(max(min(start, target), needed)), self._pool.total_bytes)
         block = self._allocate(size, slot, row)
         self._open_bytes += block.nbytes
-        self._open.open(slot, block, max(min(size, target), needed), row)
+        # `record_bytes` was measured behind other records, where it takes some bytes more.
+        self._open.open(slot, block, min(max(target, needed), size), row)
 
     def _grow(self, slot: int, needed: int) -> bool:
         target = self._target_bytes(slot)

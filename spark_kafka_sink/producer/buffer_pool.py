@@ -49,7 +49,7 @@ class BufferPool:
         return self.total_bytes - self._used_bytes
 
     def try_allocate(self, size: int) -> NDArray[np.uint8] | None:
-        """Give a block of exactly `size` bytes (a value of `block_bytes`), or None for now."""
+        """Give a block of exactly `size` bytes (best a value of `block_bytes`), or None for now."""
         with self._changed:
             if self._closed_by is not None:
                 raise self._closed_by

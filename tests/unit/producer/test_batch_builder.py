@@ -1,0 +1,64 @@
+"""How open batches are filled and closed, and what a closed one takes of buffer.memory."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.producer.batch_builder import BatchBuilder
+from spark_kafka_sink.producer.buffer_pool import BufferPool
+from spark_kafka_sink.producer.producer_batch import ProducerBatch
+from spark_kafka_sink.record.compression import CompressionType, Compressor
+from tests.support.record_columns import columns
+
+
+class _Built:
+    """A builder, the batches that it closed, and the pool that they draw on."""
+
+    def __init__(self, **settings: object) -> None:
+        config = ProducerConfig.from_mapping(
+            {"bootstrap.servers": "127.0.0.1:9", "compression.type": "none", **settings}
+        )
+        self.batches: list[ProducerBatch] = []
+        self.pool = BufferPool(config.buffer_memory)
+        self.builder = BatchBuilder(
+            config,
+            pool=self.pool,
+            compressor=Compressor(CompressionType.from_name(config.compression_type)),
+            batch_size_of=lambda topic: config.batch_size,
+            enqueue=self.batches.append,
+            clock=lambda: 0.0,
+            rng=random.Random(1),
+        )
+
+    def append(self, *args, partition_count: int = 3, available=None, first_row=0, **given) -> None:
+        """Append rows whose topics all have as many partitions, all of them led."""
+        rows = columns(*args, **given)
+        self.builder.append(
+            rows,
+            lambda topic: range(partition_count) if available is None else available,
+            partition_counts=[partition_count] * len(rows.topics),
+            first_row=first_row,
+            now_ms=0,
+        )
+
+    def sizes(self) -> dict[str, int]:
+        """Close all, and count the records of each partition."""
+        self.builder.close_all(0)
+        counts: dict[str, int] = {}
+        for batch in self.batches:
+            place = str(batch.topic_partition)
+            counts[place] = counts.get(place, 0) + batch.record_count
+        return counts
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_a_record_that_only_just_fits_into_the_memory_gets_all_of_it(codec):
+    """No size of block is rounded up beyond buffer.memory."""
+    built = _Built(
+        **{"buffer.memory": 100_000, "max.request.size": 100_000, "compression.type": codec}
+    )
+    built.append([bytes(99_900)])
+    assert 1 == sum(built.sizes().values())
