@@ -192,8 +192,10 @@ class BatchBuilder:
         self, sticky: np.void, topic: TopicSlots, *, available: Sequence[int], batch_size: int
     ) -> None:
         current = None if sticky["slot"] == NO_SLOT else int(sticky["slot"]) - topic.first_slot
+        # Partitions that the topic has been given since these rows were counted have no slots yet.
+        slotted = [partition for partition in available if partition < topic.partition_count]
         partition = self._partitioner.next_partition(
-            available or range(topic.partition_count), current
+            slotted or range(topic.partition_count), current
         )
         sticky["slot"] = topic.first_slot + partition
         sticky["bytes"] = 0

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
 import pytest
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.producer.batch_builder import BatchBuilder
 from spark_kafka_sink.producer.buffer_pool import BufferPool
-from spark_kafka_sink.producer.producer_batch import ProducerBatch
 from spark_kafka_sink.record.compression import CompressionType, Compressor
 from tests.support.record_columns import columns
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.producer.producer_batch import ProducerBatch
 
 
 class _Built:
@@ -62,3 +65,15 @@ def test_a_record_that_only_just_fits_into_the_memory_gets_all_of_it(codec):
     )
     built.append([bytes(99_900)])
     assert 1 == sum(built.sizes().values())
+
+
+def test_a_partition_that_is_newer_than_the_rows_is_left_for_the_next_append():
+    """Metadata may grow a topic in mid-append: the slots behind its own are another topic's."""
+    built = _Built(**{"batch.size": 100})
+    built.append([b"a", b"b"], topics=["t", "u"], available=[0])
+    built.append([b"v"] * 50, available=[0, 3])
+    assert {"t-0": 51, "u-0": 1} == built.sizes()
+    built.append([b"v"] * 50, available=[3], partition_count=4)
+    sizes = built.sizes()
+    assert (101, 1) == (sizes["t-0"] + sizes["t-3"], sizes["u-0"])
+    assert sizes["t-3"] > 0
