@@ -73,7 +73,7 @@ class BatchBuilder:
         self._enqueue = enqueue
         self._clock = clock
         self._partitioner = BuiltInPartitioner(rng)
-        self._batch_size_of = batch_size_of
+        self._asked_batch_size_of = batch_size_of
         self._ignore_keys = config.partitioner_ignore_keys
         self._max_block = config.max_block_ms / 1000
         self._max_record_bytes = (
@@ -84,6 +84,10 @@ class BatchBuilder:
         self._ratios = CompressionRatioEstimator()
         self._open = OpenBatches()
         self._open_bytes = 0
+
+    def _batch_size_of(self, topic: str) -> int:
+        # batch.size=0 switches batching off; any record exceeds 1 as well, and 1 can be divided by.
+        return max(self._asked_batch_size_of(topic), 1)
 
     # --- appending
 

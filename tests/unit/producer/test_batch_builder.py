@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from typing import TYPE_CHECKING
 
@@ -77,3 +78,12 @@ def test_a_partition_that_is_newer_than_the_rows_is_left_for_the_next_append():
     sizes = built.sizes()
     assert (101, 1) == (sizes["t-0"] + sizes["t-3"], sizes["u-0"])
     assert sizes["t-3"] > 0
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_with_a_batch_size_of_zero_each_record_is_a_batch(codec):
+    """batch.size=0 switches batching off, as in Java."""
+    built = _Built(**{"batch.size": 0, "compression.type": codec})
+    built.append([os.urandom(1_000)] * 6)
+    built.builder.close_all(5)
+    assert [1] * 6 == [batch.record_count for batch in built.batches]
