@@ -15,10 +15,16 @@ import os
 import random
 import threading
 import time
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, wait
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, ProducerClosedError
+from spark_kafka_sink.errors import (
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerClosedError,
+    RecordError,
+)
 from spark_kafka_sink.network.network_client import NetworkClient
 from spark_kafka_sink.producer.batch_builder import BatchBuilder
 from spark_kafka_sink.producer.buffer_pool import BufferPool
@@ -28,7 +34,7 @@ from spark_kafka_sink.producer.transaction_manager import TransactionManager
 from spark_kafka_sink.record.compression import CompressionType, Compressor
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
     from types import TracebackType
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
@@ -133,7 +139,12 @@ class KafkaProducer:
         # One wake-up serves all batches enqueued before the loop comes to it.
         if not self._wakeup_pending:
             self._wakeup_pending = True
-            self._loop.call_soon_threadsafe(self._wakeup)
+            self._call_soon(self._wakeup)
+
+    def _call_soon(self, callback: Callable[[], None]) -> None:
+        # A loop that has just closed needs no telling; the accumulator knows what it ended of.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback)
 
     def _lower_batch_size(self, topic: str, refused_bytes: int) -> None:
         self._size_limits[topic] = min(self._batch_size_of(topic), refused_bytes // 2)
@@ -141,13 +152,21 @@ class KafkaProducer:
     def _batch_size_of(self, topic: str) -> int:
         return self._size_limits.get(topic, self._config.batch_size)
 
-    def _on_network_thread(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def _on_network_thread(self, coroutine: Coroutine[Any, Any, None], timeout: float) -> None:
+        """Run what ends by itself within `timeout` seconds, and wait for it."""
         try:
-            asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
-        except CancelledError:
-            # The network thread ended meanwhile; the accumulator knows of what.
-            self._accumulator.await_all_done(timeout=0)
-            raise ProducerClosedError("the producer was closed by another thread") from None
+            answer = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:
+            coroutine.close()
+        else:
+            # A loop that ends at this moment may never begin it, and so never answer.
+            wait([answer], timeout + JOIN_TIMEOUT)
+            with suppress(CancelledError):
+                if answer.done():
+                    return answer.result()
+        # The network thread has ended; the accumulator knows of what.
+        self._accumulator.raise_if_failed()
+        raise ProducerClosedError("the producer was closed by another thread")
 
     # --- the caller's thread
 
@@ -161,11 +180,28 @@ class KafkaProducer:
         if self._closed:
             raise ProducerClosedError("the producer is closed")
 
+    @contextmanager
+    def _filling_batches(self) -> Iterator[None]:
+        """Have the open batches to oneself; end the producer if they may have lost rows."""
+        with self._append_lock:
+            self._accumulator.raise_if_failed()
+            try:
+                yield
+            except (RecordError, KafkaTimeoutError):
+                # Raised before the row was touched: those before it are where they should be.
+                raise
+            except BaseException as error:
+                # An interrupt, say, may strike between a batch's closing and its queue. Going on
+                # would acknowledge everything but that batch.
+                self._accumulator.refuse(_broken_off(error))
+                raise
+
     def _partition_count(self, topic: str) -> int:
         count = self._client.metadata.snapshot.partition_count(topic)
         if not count:
-            deadline = time.monotonic() + self._config.max_block_ms / 1000
-            self._on_network_thread(self._client.wait_for_topics([topic], deadline))
+            max_block = self._config.max_block_ms / 1000
+            waiting = self._client.wait_for_topics([topic], time.monotonic() + max_block)
+            self._on_network_thread(waiting, max_block)
             count = self._client.metadata.snapshot.partition_count(topic)
         return count
 
@@ -185,10 +221,11 @@ class KafkaProducer:
         when a topic is refused, DeliveryError when an earlier batch could not be delivered.
         """
         self._check_usable()
+        self._accumulator.raise_if_failed()
         if not columns.num_rows:
             return
         counts = [self._partition_count(topic) for topic in columns.topics]
-        with self._append_lock:
+        with self._filling_batches():
             self._last_row = max(self._last_row, first_row + columns.num_rows - 1)
             self._builder.append(
                 columns,
@@ -205,7 +242,7 @@ class KafkaProducer:
         too short (delivery.timeout.ms bounds the wait in any case).
         """
         self._check_usable()
-        with self._append_lock:
+        with self._filling_batches():
             self._builder.close_all(self._last_row)
         if not self._accumulator.await_all_done(timeout):
             raise KafkaTimeoutError(f"not everything was acknowledged within {timeout} s")
@@ -229,7 +266,7 @@ class KafkaProducer:
         finally:
             self._closed = True
             if self._thread.is_alive():
-                self._loop.call_soon_threadsafe(self._sender.initiate_close)
+                self._call_soon(self._sender.initiate_close)
                 self._thread.join(JOIN_TIMEOUT)
 
     def __enter__(self) -> Self:
@@ -244,6 +281,14 @@ class KafkaProducer:
     ) -> None:
         """Close; at once when the block failed, so that its error is not hidden by ours."""
         self.close(timeout=None if exc_type is None else 0)
+
+
+def _broken_off(error: BaseException) -> KafkaError:
+    broken_off = KafkaError(
+        f"the producer was broken off in the middle of a batch, whose rows may be lost: {error!r}"
+    )
+    broken_off.__cause__ = error
+    return broken_off
 
 
 def _fatal(error: BaseException) -> Exception:

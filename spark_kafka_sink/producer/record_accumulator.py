@@ -68,8 +68,7 @@ class RecordAccumulator:
     def enqueue(self, batch: ProducerBatch) -> None:
         """Queue a batch just closed; raises the error that ended the producer, if one did."""
         with self._lock:
-            if self._failed_by is not None:
-                raise self._failed_by
+            self._raise_if_failed()
             self._queues.setdefault(batch.topic_partition, deque()).append(batch)
             self._incomplete[batch] = None
 
@@ -79,9 +78,27 @@ class RecordAccumulator:
             done = self._all_done.wait_for(
                 lambda: self._failed_by is not None or not self._incomplete, timeout
             )
-            if self._failed_by is not None:
-                raise self._failed_by
+            self._raise_if_failed()
             return done
+
+    def raise_if_failed(self) -> None:
+        """Raise the error that ended the producer, if one did."""
+        with self._lock:
+            self._raise_if_failed()
+
+    def _raise_if_failed(self) -> None:
+        if self._failed_by is not None:
+            raise self._failed_by
+
+    def refuse(self, error: Exception) -> None:
+        """Have every later call of the writing thread raise `error`, unless there was one before.
+
+        What is queued already is still sent.
+        """
+        with self._all_done:
+            if self._failed_by is None:
+                self._failed_by = error
+            self._all_done.notify_all()
 
     # --- from the network thread
 

@@ -25,6 +25,7 @@ from spark_kafka_sink.errors import (
     DeliveryTimeoutError,
     InvalidPartitionError,
     InvalidTopicError,
+    KafkaError,
     KafkaTimeoutError,
     NetworkError,
     ProducerClosedError,
@@ -513,3 +514,59 @@ def test_an_unexpected_failure_of_the_network_thread_reaches_the_writer(broker):
         producer.flush()
     producer.close(0)
     assert not producer._thread.is_alive()
+
+
+def test_a_new_topic_after_the_network_thread_has_ended_raises_what_ended_it(broker):
+    """Who needs metadata from a thread that is gone hears of its error, and does not wait."""
+    producer = _producer(broker)
+    producer.append(columns([b"v"]))
+    producer._sender.run_once = lambda now: 1 / 0
+    with pytest.raises(KafkaError, match="ZeroDivisionError"):
+        producer.flush()
+    producer._thread.join()
+    with pytest.raises(KafkaError, match="ZeroDivisionError"):
+        producer.append(columns([b"v"], topic="another"))
+    with pytest.raises(KafkaError, match="ZeroDivisionError"):
+        producer._on_network_thread(producer._client.wait_for_topics(["another"], 0.0), 0.0)
+    producer.close(0)
+
+
+def test_rows_for_an_open_batch_are_refused_after_a_failure_too(broker):
+    """The first append after a failure raises it, though the row would still find room."""
+    hook = broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    producer = _producer(broker, **SMALL_BATCHES)
+    producer.append(columns([b"v", *_rows(500)], partitions=[2] + [1] * 500))
+    with pytest.raises(DeliveryError):
+        producer._accumulator.await_all_done(10)
+    assert hook.fired > 0
+    with pytest.raises(DeliveryError, match="t-1"):
+        producer.append(columns([b"v"], partitions=[2]))
+    producer.close(0)
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, MemoryError])
+def test_a_batch_that_was_broken_off_is_never_passed_over(broker, monkeypatch, interrupt):
+    """An interrupt while a batch is closed ends the producer: a later flush must not succeed."""
+
+    def compress(payload: object) -> bytes:
+        raise interrupt
+
+    producer = _producer(broker)
+    producer.append(columns(_rows(10)))
+    with monkeypatch.context() as broken:
+        broken.setattr(producer._compressor, "compress", compress)
+        with pytest.raises(interrupt):
+            producer.flush()
+    for use in (producer.flush, lambda: producer.append(columns([b"v"])), producer.close):
+        with pytest.raises(KafkaError, match=f"in the middle of a batch.*{interrupt.__name__}"):
+            use()
+    assert not producer._thread.is_alive()
+
+
+def test_a_row_that_is_refused_costs_no_other_row(broker):
+    """After a RecordError the rows before it, and those of later appends, are written."""
+    with _producer(broker) as producer:
+        with pytest.raises(RecordTooLargeError):
+            producer.append(columns([b"a", bytes(2_000_000), b"b"], partitions=[0] * 3))
+        producer.append(columns([b"c"], partitions=[0]))
+    assert [b"a", b"c"] == _values(broker)[0]
