@@ -186,7 +186,12 @@ class RecordAccumulator:
             self._transaction_manager.split(batch, parts)
         self._pool.reserve(sum(part.size_bytes for part in parts))
         with self._lock:
-            self._incomplete.update(dict.fromkeys(parts))
+            # The parts have the batch's time of closing, and so its place in the order of expiry.
+            self._incomplete = {
+                each: None
+                for known in self._incomplete
+                for each in ((known, *parts) if known is batch else (known,))
+            }
             self._forget(batch)
         self.reenqueue(list(reversed(parts)))
 

@@ -213,3 +213,17 @@ def test_the_parts_of_a_refused_batch_take_its_place(accumulator):
     assert [1, 3, 5] == [b.base_sequence for b in drained]
     assert not accumulator.has_incomplete
     assert 10_000_000 == accumulator._pool.available_bytes
+
+
+def test_the_parts_of_a_refused_batch_expire_when_it_would_have(accumulator):
+    """A split buys no time: the parts come before batches that were closed later."""
+    [refused, later] = _enqueue(
+        accumulator, batch(records=4, closed_at=0.0), batch(1, closed_at=100.0)
+    )
+    accumulator.drain(ONE_NODE, NODES[0], MAX, now=0.0)
+    refused.is_in_flight = False
+    parts = [batch(records=2, closed_at=0.0) for _ in range(2)]
+    accumulator.replace(refused, parts)
+    assert 120.0 == accumulator.next_expiry_at()
+    assert parts == accumulator.expired_batches(120.0)
+    assert [*parts, later] == accumulator.expired_batches(220.0)
