@@ -154,7 +154,9 @@ class Metadata:
 
 
 def _merge_topic(old: TopicMetadata | None, new: MetadataResponseTopic) -> TopicMetadata:
-    recreated = old is not None and old.topic_id != new.topic_id
+    # An error, or a broker older than topic ids, names none: that makes it no other topic.
+    topic_id = old.topic_id if old is not None and not new.topic_id.int else new.topic_id
+    recreated = old is not None and old.topic_id != topic_id
     known = () if old is None or recreated else old.partitions
     answered = {partition.partition_index: partition for partition in new.partitions}
     if answered.keys() != set(range(len(new.partitions))):
@@ -168,7 +170,7 @@ def _merge_topic(old: TopicMetadata | None, new: MetadataResponseTopic) -> Topic
         partitions = old.partitions
     return TopicMetadata(
         name=str(new.name),
-        topic_id=new.topic_id,
+        topic_id=topic_id,
         error_code=new.error_code,
         partitions=partitions,
         authorized_operations=new.topic_authorized_operations,

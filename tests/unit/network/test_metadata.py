@@ -177,3 +177,31 @@ def test_a_new_topic_is_asked_for(metadata):
     metadata.add_topic("u")
     assert ("t", "u") == metadata.topics
     assert metadata.next_update_at() < 11.0
+
+
+def test_an_answer_without_a_topic_id_does_not_make_the_topic_another_one(metadata):
+    """A passing error names no id; the leader epochs that were known before it still count."""
+    metadata.update(_response((0, 7)), now=0.0)
+    metadata.update(_response(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic_id=0), now=0.0)
+    metadata.update(_response((1, 6)), now=0.0)
+    assert PartitionMetadata(0, 7) == metadata.snapshot.topics["t"].partitions[0]
+    metadata.update(_response((2, 0), topic_id=2), now=0.0)
+    assert PartitionMetadata(2, 0) == metadata.snapshot.topics["t"].partitions[0]
+
+
+def test_a_leader_that_is_unknown_for_a_while_is_asked_for_until_it_is_there(metadata):
+    """A partition without a leader keeps its topic's place, and the questions go on."""
+    metadata.update(_response((0, 1), (1, 1)), now=0.0)
+    metadata.update(_response((0, 1), (-1, 2)), now=10.0)
+    assert metadata.snapshot.leader_of(TopicPartition("t", 1)) is None
+    assert 2 == metadata.snapshot.partition_count("t")
+    assert 10.1 == pytest.approx(metadata.next_update_at())
+    metadata.update(_response((0, 1), (2, 3)), now=10.1)
+    assert 2 == metadata.snapshot.leader_of(TopicPartition("t", 1)).node_id
+    assert 310.1 == pytest.approx(metadata.next_update_at())
+
+
+def test_a_leader_outside_the_list_of_brokers_is_no_leader(metadata):
+    """A broker that went down a moment ago may still be named as leader; it has no address."""
+    metadata.update(_response((9, 1)), now=0.0)
+    assert metadata.snapshot.leader_of(TopicPartition("t", 0)) is None
