@@ -48,7 +48,12 @@ class PlaintextTransport:
         addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         errors: list[OSError] = []
         for family, kind, protocol, _, address in addresses:
-            sock = socket.socket(family, kind, protocol)
+            try:
+                # The name service may list a family that this machine has switched off.
+                sock = socket.socket(family, kind, protocol)
+            except OSError as error:
+                errors.append(error)
+                continue
             try:
                 sock.setblocking(False)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
