@@ -43,12 +43,22 @@ def process_leash() -> ProcessLeash:
 class KafkaProcess:
     """One node: its directory, its address, and the Java process while it runs."""
 
-    def __init__(self, *, node_id: int, address: str, directory: Path, command: list[str]) -> None:
-        """Prepare a node whose directory holds formatted storage; it is not started."""
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        address: str,
+        directory: Path,
+        cluster_id: uuid.UUID,
+        command: list[str],
+    ) -> None:
+        """Prepare a node; its directory holds server.properties, `command` runs Kafka's classes."""
         self.node_id = node_id
         self.address = address
         self._directory = directory
+        self._cluster_id = cluster_id
         self._command = command
+        self._is_formatted = False
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -62,10 +72,14 @@ class KafkaProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start the process; it answers somewhat later."""
+        """Format the storage the first time, and start the process; it answers somewhat later."""
+        properties = self._directory / "server.properties"
+        if not self._is_formatted:
+            _format_storage(self._command, properties, self._cluster_id)
+            self._is_formatted = True
         with (self._directory / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603  # our own command
-                self._command,
+                [*self._command, "kafka.Kafka", str(properties)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -107,12 +121,12 @@ class ProcessNodes:
     def __init__(
         self, version: str, count: int, *, overrides: dict[str, str], java_options: list[str]
     ) -> None:
-        """Choose ports, write the configuration and format the storage of `count` nodes."""
+        """Choose ports and write the configuration of `count` nodes; none is started."""
         jars = kafka_jars(version)
         java = java_command()
-        self._directory = Path(tempfile.mkdtemp(prefix="kafka-"))
         cluster_id = uuid.uuid4()
         ports = free_ports(2 * count)
+        self._directory = Path(tempfile.mkdtemp(prefix="kafka-"))
         voters = {i + 1: f"127.0.0.1:{ports[count + i]}" for i in range(count)}
         self.nodes = []
         for node_id, controller in voters.items():
@@ -129,8 +143,7 @@ class ProcessNodes:
             ]
             address = f"127.0.0.1:{ports[node_id - 1]}"
             listener = Listener("CLIENTS", address, address)
-            properties = directory / "server.properties"
-            properties.write_text(
+            (directory / "server.properties").write_text(
                 to_text(
                     node_properties(
                         node_id=node_id,
@@ -142,13 +155,13 @@ class ProcessNodes:
                     )
                 )
             )
-            _format_storage(command, properties, cluster_id)
             self.nodes.append(
                 KafkaProcess(
                     node_id=node_id,
                     address=address,
                     directory=directory,
-                    command=[*command, "kafka.Kafka", str(properties)],
+                    cluster_id=cluster_id,
+                    command=command,
                 )
             )
 
