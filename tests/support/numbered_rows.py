@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tests.support.readers import confluent_batches
 
 DIGITS = 10
-_POWERS = 10 ** np.arange(DIGITS - 1, -1, -1, dtype=np.int64)
+POWERS = 10 ** np.arange(DIGITS - 1, -1, -1, dtype=np.int64)
 
 RowNumbers = npt.NDArray[np.int64]
 
@@ -34,7 +34,7 @@ class RowCheck(NamedTuple):
 def parse_numbers(values: bytes) -> RowNumbers:
     """Read the numbers from joined ten-digit texts."""
     digits = np.frombuffer(values, dtype=np.uint8).reshape(-1, DIGITS).astype(np.int64)
-    return (digits - ord("0")) @ _POWERS
+    return (digits - ord("0")) @ POWERS
 
 
 def read_numbers(bootstrap_servers: str, topic: str) -> dict[int, RowNumbers]:

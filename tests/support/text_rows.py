@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tests.support.numbered_rows import DIGITS
+from tests.support.numbered_rows import DIGITS, POWERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +29,7 @@ def numbered_batches(
 def numbered_values(start: int, stop: int) -> pa.Array:
     """Lay out the values of the rows `start` to `stop` - 1 without a Python object for each."""
     numbers = np.arange(start, stop, dtype=np.int64)
-    powers = 10 ** np.arange(DIGITS - 1, -1, -1, dtype=np.int64)
-    digits = (numbers[:, None] // powers % 10 + ord("0")).astype(np.uint8)
+    digits = (numbers[:, None] // POWERS % 10 + ord("0")).astype(np.uint8)
     width = DIGITS + len(_PADDING)
     data = np.empty((len(numbers), width), np.uint8)
     data[:, :DIGITS] = digits
