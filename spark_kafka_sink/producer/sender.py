@@ -357,12 +357,17 @@ class Sender:
 
     def _fail_expired(self, now: float) -> None:
         for batch in self._accumulator.expired_batches(now)[:1]:
-            cause = batch.last_error or self._client.last_error or "no broker answered"
+            cause = batch.last_error or self._client.last_error or self._cause_without_error(batch)
             timeout = DeliveryTimeoutError(
                 f"not acknowledged within {self._config.delivery_timeout_ms} ms "
                 f"(delivery.timeout.ms) after {batch.attempts} failed attempts; last cause: {cause}"
             )
             self.fail(delivery_error(batch, timeout))
+
+    def _cause_without_error(self, batch: ProducerBatch) -> str:
+        if self._client.metadata.snapshot.leader_of(batch.topic_partition) is None:
+            return "the partition has no leader"
+        return "no broker answered"
 
 
 def _as_exception(error: BaseException) -> Exception:

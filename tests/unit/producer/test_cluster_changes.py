@@ -1,0 +1,241 @@
+"""The producer while the cluster changes under it: leaders, partitions, brokers, their versions."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.devbroker.faults import AnswerError, CloseConnection
+from spark_kafka_sink.devbroker.server import DevBroker
+from spark_kafka_sink.errors import DeliveryError, UnsupportedVersionError
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.network.broker_connection import NodeApiVersions
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.metadata import MetadataResponseBroker
+from spark_kafka_sink.record.decode import decode_records
+from tests.support.record_columns import columns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsResponse
+    from spark_kafka_sink.protocol.messages.metadata import (
+        MetadataResponse,
+        MetadataResponsePartition,
+    )
+
+FAST_RETRIES = {"retry.backoff.ms": 1, "retry.backoff.max.ms": 5, "reconnect.backoff.ms": 1}
+SMALL_BATCHES = {"batch.size": 2_000, "compression.type": "none"}
+
+
+def _producer(servers: str, **settings: object) -> KafkaProducer:
+    given = {"bootstrap.servers": servers, **FAST_RETRIES, **SMALL_BATCHES, **settings}
+    return KafkaProducer(ProducerConfig.from_mapping(given))
+
+
+def _rows(count: int, start: int = 0) -> list[bytes]:
+    return [b"%08d" % row for row in range(start, start + count)]
+
+
+def _values(broker: DevBroker, partition: int = 0) -> list[bytes | None]:
+    place = TopicPartition("t", partition)
+    batches = broker.call(lambda b: [bytes(x) for x in b.cluster.partition(place).log.batches()])
+    return [record.value for batch in batches for record in decode_records(batch)]
+
+
+def _await(condition: Callable[[], bool]) -> None:
+    """Wait for what another thread does soon, or fail."""
+    pause = threading.Event()
+    assert any(condition() or pause.wait(0.01) for _ in range(1_000))
+
+
+def _rewrite_partitions(
+    producer: KafkaProducer,
+    rewrite: Callable[[tuple[MetadataResponsePartition, ...]], tuple[object, ...]],
+    brokers: tuple[MetadataResponseBroker, ...] = (),
+) -> None:
+    """Have the producer's metadata tell something else of partitions and, if given, of brokers."""
+    metadata = producer._client.metadata
+    update = metadata.update
+
+    def rewritten(response: MetadataResponse, now: float) -> None:
+        topics = tuple(
+            replace(topic, partitions=rewrite(topic.partitions)) for topic in response.topics
+        )
+        update(replace(response, topics=topics, brokers=brokers or response.brokers), now)
+
+    metadata.update = rewritten
+
+
+def test_batches_follow_a_leader_that_moves():
+    """What the old leader refuses goes to the new one, each row once and in order."""
+    with DevBroker(topics={"t": 1}) as old, DevBroker(topics={"t": 1}) as new:
+        leader = 0
+        refusal = AnswerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        old.on(ApiKey.PRODUCE, lambda request, context: refusal if leader else None)
+        brokers = tuple(
+            MetadataResponseBroker(node_id=node_id, host="127.0.0.1", port=broker.port)
+            for node_id, broker in enumerate((old, new))
+        )
+        with _producer(old.bootstrap_servers) as producer:
+            _rewrite_partitions(
+                producer,
+                lambda known: tuple(
+                    replace(p, leader_id=leader, leader_epoch=p.leader_epoch + leader)
+                    for p in known
+                ),
+                brokers,
+            )
+            producer.append(columns(_rows(5_000)))
+            producer.flush()
+            producer.append(columns(_rows(5_000, 5_000)), first_row=5_000)
+            leader = 1
+            producer.append(columns(_rows(5_000, 10_000)), first_row=10_000)
+            producer.flush()
+        written = _values(old) + _values(new)
+        assert _rows(15_000) == written
+        assert _values(new)
+
+
+def test_rows_are_written_to_partitions_that_are_added_in_mid_write():
+    """Batches that are open when a topic grows are not lost, and the new partitions get rows."""
+    with DevBroker(topics={"t": 6}) as broker:
+        count = 3
+        with _producer(broker.bootstrap_servers, **{"batch.size": 100_000}) as producer:
+            _rewrite_partitions(producer, lambda known: known[:count])
+            producer.append(columns(_rows(300), partitions=[row % 3 for row in range(300)]))
+            count = 6
+            producer._loop.call_soon_threadsafe(producer._client.metadata.request_update)
+            producer._loop.call_soon_threadsafe(producer._sender.wakeup)
+            _await(lambda: producer._client.metadata.snapshot.partition_count("t") == count)
+            producer.append(
+                columns(_rows(600, 300), partitions=[row % 6 for row in range(600)]),
+                first_row=300,
+            )
+            producer.flush()
+        first, second = _rows(300), _rows(600, 300)
+        expected = [(first[p::3] if p < 3 else []) + second[p::6] for p in range(6)]
+        assert expected == [_values(broker, p) for p in range(6)]
+
+
+def test_a_leader_that_is_unknown_for_a_while_is_waited_for():
+    """Batches of a partition between two leaders wait, and go when there is one."""
+    with DevBroker(topics={"t": 2}) as broker:
+        answers = itertools.count()
+        with _producer(broker.bootstrap_servers) as producer:
+            _rewrite_partitions(
+                producer,
+                lambda known: (
+                    known[0],
+                    known[1] if next(answers) > 5 else replace(known[1], leader_id=-1),
+                ),
+            )
+            producer.append(columns(_rows(1_000), partitions=[0, 1] * 500))
+            producer.flush()
+        assert [_rows(1_000)[p::2] for p in range(2)] == [_values(broker, p) for p in range(2)]
+        assert next(answers) > 6
+
+
+def test_a_leader_that_stays_unknown_is_told_after_the_delivery_timeout():
+    """The error names the partition rather than wait for ever."""
+    settings = {"delivery.timeout.ms": 300, "request.timeout.ms": 200, "linger.ms": 0}
+    with DevBroker(topics={"t": 1}) as broker:
+        producer = _producer(broker.bootstrap_servers, **settings)
+        _rewrite_partitions(producer, lambda known: tuple(replace(p, leader_id=-1) for p in known))
+        producer.append(columns([b"v"]))
+        with pytest.raises(DeliveryError, match=r"t-0.*delivery\.timeout\.ms.*no leader"):
+            producer.flush()
+        producer.close(0)
+
+
+def test_the_bootstrap_addresses_are_asked_again_when_all_known_brokers_are_gone():
+    """A cluster that has moved to other addresses is found through bootstrap.servers (KIP-899)."""
+    with DevBroker(topics={"t": 1}) as first, DevBroker(topics={"t": 1}) as second:
+        second.stop()
+        servers = f"{first.bootstrap_servers},127.0.0.1:{second.port}"
+        with _producer(servers) as producer:
+            producer.append(columns(_rows(100)))
+            producer.flush()
+            first.stop()
+            second.start()
+            producer.append(columns(_rows(100, 100)), first_row=100)
+            producer.flush()
+        first.start()
+        assert (_rows(100), _rows(100, 100)) == (_values(first), _values(second))
+
+
+@pytest.mark.parametrize(
+    ("highest", "idempotent", "cause"),
+    [
+        ({ApiKey.PRODUCE: None}, False, "does not know the PRODUCE API"),
+        ({ApiKey.PRODUCE: 2}, False, "PRODUCE: the broker has versions 0 to 2"),
+        ({ApiKey.INIT_PRODUCER_ID: None}, True, "does not know the INIT_PRODUCER_ID API"),
+        ({ApiKey.METADATA: None}, True, "does not know the METADATA API"),
+    ],
+    ids=["no Produce", "old Produce", "no InitProducerId", "no Metadata"],
+)
+def test_a_broker_that_is_too_old_is_told_as_such(monkeypatch, highest, idempotent, cause):
+    """An API that the broker lacks ends the write at once, with its name."""
+    of = NodeApiVersions.of
+
+    def older(response: ApiVersionsResponse) -> NodeApiVersions:
+        known = of(response).versions
+        lowered = {key: (0, version) for key, version in highest.items() if version is not None}
+        kept = {key: span for key, span in known.items() if key not in highest}
+        return NodeApiVersions({**kept, **lowered}, {})
+
+    monkeypatch.setattr(NodeApiVersions, "of", older)
+    with DevBroker(topics={"t": 1}) as broker:
+        producer = _producer(broker.bootstrap_servers, **{"enable.idempotence": idempotent})
+        with pytest.raises(UnsupportedVersionError, match=cause):
+            _append_and_flush(producer)
+        producer.close(0)
+
+
+def _append_and_flush(producer: KafkaProducer) -> None:
+    producer.append(columns([b"v"]))
+    producer.flush()
+
+
+@pytest.mark.parametrize("in_flight", [1, 3])
+@pytest.mark.parametrize(
+    "fault", [AnswerError(ErrorCode.NOT_LEADER_OR_FOLLOWER), CloseConnection()]
+)
+def test_without_idempotence_nothing_is_lost(fault, in_flight):
+    """Retries deliver every row; with one request in flight they keep the order as well."""
+    settings = {
+        "enable.idempotence": "false",
+        "max.in.flight.requests.per.connection": in_flight,
+    }
+    with DevBroker(topics={"t": 1}) as broker:
+        hook = broker.on(
+            ApiKey.PRODUCE, lambda request, context: fault if context.number % 4 == 0 else None
+        )
+        with _producer(broker.bootstrap_servers, **settings) as producer:
+            producer.append(columns(_rows(5_000)))
+            producer.flush()
+            assert producer._builder._pool.total_bytes == producer._builder._pool.available_bytes
+        written = _values(broker)
+        assert hook.fired > 5
+    assert _rows(5_000) == (written if in_flight == 1 else sorted(set(written)))
+
+
+def test_without_acks_a_connection_that_was_lost_is_made_anew():
+    """acks=0 cannot know what the lost connection took with it; later rows arrive."""
+    with DevBroker(topics={"t": 1}) as broker:
+        broker.on(ApiKey.PRODUCE, CloseConnection(), times=1)
+        with _producer(broker.bootstrap_servers, acks=0) as producer:
+            producer.append(columns(_rows(100)))
+            producer.flush()
+            _await(lambda: producer._client.last_error is not None)
+            producer.append(columns(_rows(100, 100)), first_row=100)
+            producer.flush()
+            _await(lambda: len(_values(broker)) >= 100)
+        assert _rows(100, 100) == _values(broker)[-100:]
