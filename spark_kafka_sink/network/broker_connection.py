@@ -190,7 +190,9 @@ class BrokerConnection:
         connection: BrokerConnection | None = None
         try:
             async with asyncio.timeout(setup_timeout):
-                transport = await PlaintextTransport.connect(node.host, node.port)
+                transport = await PlaintextTransport.connect(
+                    node.host, node.port, timeout=setup_timeout
+                )
                 connection = cls(
                     node, transport, client_id=client_id, request_timeout=request_timeout
                 )

@@ -42,8 +42,12 @@ class PlaintextTransport:
         self._loop = asyncio.get_running_loop()
 
     @classmethod
-    async def connect(cls, host: str, port: int) -> PlaintextTransport:
-        """Connect to the first of the host's addresses that answers; OSError when none does."""
+    async def connect(cls, host: str, port: int, timeout: float) -> PlaintextTransport:  # noqa: ASYNC109  shared out among addresses
+        """Connect to the first of the host's addresses that answers; OSError when none does.
+
+        Each address has an equal share of `timeout` seconds, so that one behind a dead route does
+        not keep the others from being tried.
+        """
         loop = asyncio.get_running_loop()
         addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         errors: list[OSError] = []
@@ -58,7 +62,8 @@ class PlaintextTransport:
                 sock.setblocking(False)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                await loop.sock_connect(sock, address)
+                async with asyncio.timeout(timeout / len(addresses)):
+                    await loop.sock_connect(sock, address)
             except OSError as error:
                 sock.close()
                 errors.append(error)

@@ -19,7 +19,7 @@ def _connect(addresses: list[tuple], monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def connect() -> None:
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
-        transport = await PlaintextTransport.connect("host", 9092)
+        transport = await PlaintextTransport.connect("host", 9092, timeout=0.1)
         transport.close()
 
     asyncio.run(connect())
@@ -70,3 +70,19 @@ def test_a_host_without_an_address_is_an_error(monkeypatch):
     """An empty answer of the name service is told as such."""
     with pytest.raises(OSError, match="host has no address"):
         _connect([], monkeypatch)
+
+
+def test_an_address_that_never_answers_leaves_time_for_the_next(monkeypatch):
+    """A route that swallows packets costs its share of the time, not all of it, at every try."""
+    silent = ("192.0.2.1", 9092)
+    sock_connect = asyncio.SelectorEventLoop.sock_connect
+
+    async def connect(loop: asyncio.SelectorEventLoop, sock: socket.socket, address: tuple) -> None:
+        await (asyncio.Event().wait() if address == silent else sock_connect(loop, sock, address))
+
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_connect", connect)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ipv4 = _address(socket.AF_INET, *server.getsockname())
+        _connect([_address(socket.AF_INET, *silent), ipv4], monkeypatch)
+    with pytest.raises(TimeoutError):
+        _connect([_address(socket.AF_INET, *silent)], monkeypatch)
