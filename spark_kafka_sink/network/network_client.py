@@ -111,7 +111,7 @@ class NetworkClient:
         setup_timeout = self._states.connecting(node.node_id)
         task = self._loop.create_task(self._open(node, setup_timeout))
         # Nobody may be waiting for this attempt; its error is kept in `last_error`.
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        task.add_done_callback(_retrieve_exception)
         self._connecting[node.node_id] = task
         return task
 
@@ -215,12 +215,14 @@ class NetworkClient:
         """
         if self._metadata_update is None:
             self._metadata_update = self._loop.create_task(self._update_metadata(deadline))
-        try:
-            # The question itself may have been begun by somebody with more time.
-            async with asyncio.timeout_at(deadline):
-                await asyncio.shield(self._metadata_update)
-        except TimeoutError:
-            raise self._unreachable() from None
+            # Nobody may be waiting for it any more; its error is kept in `last_error`.
+            self._metadata_update.add_done_callback(_retrieve_exception)
+        # Ours is not the only wait for it: it goes on when ours ends.
+        question = self._metadata_update
+        await asyncio.wait({question}, timeout=max(deadline - self._loop.time(), 0))
+        if not question.done():
+            raise self._unreachable()
+        question.result()
 
     async def _update_metadata(self, deadline: float) -> None:
         try:
@@ -300,3 +302,9 @@ class NetworkClient:
             connection.close()
         for connection in connections:
             await connection.wait_closed()
+
+
+def _retrieve_exception(task: asyncio.Task[Any]) -> None:
+    """Have the loop not take the task's error for one that nobody has seen."""
+    if not task.cancelled():
+        task.exception()
