@@ -12,6 +12,8 @@ INSTALLED := .venv/.installed
 # Spark's workers must be the interpreter that has the package, not the python3 of the PATH.
 export PYSPARK_PYTHON := $(PYTHON)
 export PYSPARK_DRIVER_PYTHON := $(PYTHON)
+# All Spark here is local; a machine that cannot resolve its own name would not start it otherwise.
+export SPARK_LOCAL_IP ?= 127.0.0.1
 # Output shows up as it is made, also where it goes into a pipe.
 export PYTHONUNBUFFERED := 1
 

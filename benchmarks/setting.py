@@ -75,6 +75,7 @@ class Setting:
 def start_spark(jars: Path | None = None) -> SparkSession:
     """Start a local session with the counting sink registered, and the jars of a directory."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # The workers import the counting sink.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     from pyspark.sql import SparkSession  # noqa: PLC0415  # reads the environment
