@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from spark_kafka_sink.errors import DecodeError, UnsupportedVersionError
 from spark_kafka_sink.protocol.field_types import (
     Array,
+    BytesType,
     DeclaredField,
     FieldType,
     RecordsType,
@@ -72,6 +73,8 @@ def _type_codec(type_: FieldType, version: int, *, flexible: bool, nullable: boo
         case String(compact):
             form = _COMPACT_LENGTH if flexible and compact else _INT16_LENGTH
             return _sized_codec(form, nullable, _write_text, Reader.read_text)
+        case BytesType():
+            return _sized_codec(long_form, nullable, _write_bytes, _read_bytes)
         case RecordsType():
             return _sized_codec(long_form, nullable, _write_records, Reader.read_view)
         case Array(element_type):
@@ -116,6 +119,15 @@ def _write_text(writer: Writer, text: str, write_length: Callable[[Writer, int],
         raise ValueError(f"a string of {len(encoded)} bytes; Kafka's limit is {MAX_STRING_BYTES}")
     write_length(writer, len(encoded))
     writer.write_bytes(encoded)
+
+
+def _write_bytes(writer: Writer, data: bytes, write_length: Callable[[Writer, int], None]) -> None:
+    write_length(writer, len(data))
+    writer.write_bytes(data)
+
+
+def _read_bytes(reader: Reader, length: int) -> bytes:
+    return bytes(reader.read_view(length))
 
 
 def _write_records(

@@ -61,6 +61,11 @@ class String:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class BytesType:
+    """Opaque bytes, copied in both directions."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class RecordsType:
     """Record batches: bytes that are copied in neither direction."""
 
@@ -79,7 +84,7 @@ class Array:
     element: FieldType
 
 
-FieldType: TypeAlias = Scalar | String | RecordsType | Struct | Array
+FieldType: TypeAlias = Scalar | String | BytesType | RecordsType | Struct | Array
 
 BOOL = Scalar(Writer.write_bool, Reader.read_bool, 1)
 INT8 = Scalar(Writer.write_int8, Reader.read_int8, 1)
@@ -91,6 +96,7 @@ UUID = Scalar(Writer.write_uuid, Reader.read_uuid, 16)
 STRING = String()
 #: A string that keeps its two-byte length even in flexible versions: the header's client id.
 LEGACY_STRING = String(compact=False)
+BYTES = BytesType()
 RECORDS = RecordsType()
 
 

@@ -23,6 +23,7 @@ from spark_kafka_sink.errors import DecodeError, UnsupportedVersionError
 from spark_kafka_sink.protocol.codec import Codec, struct_codec
 from spark_kafka_sink.protocol.field_types import (
     BOOL,
+    BYTES,
     FLOAT64,
     INT8,
     INT16,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BOOL",
+    "BYTES",
     "FLOAT64",
     "INT8",
     "INT16",
@@ -92,6 +94,11 @@ class ApiMessage(Message):
     def __init_subclass__(cls) -> None:
         """Take the first flexible version from the API."""
         cls.flexible_from = cls.api_key.flexible_from
+
+    @property
+    def highest_version(self) -> int:
+        """The highest version that can say what this message says, whatever the peer has."""
+        return self.versions.max
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))

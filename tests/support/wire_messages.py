@@ -15,6 +15,7 @@ from spark_kafka_sink.protocol.field_types import (
     INT64,
     UUID,
     Array,
+    BytesType,
     FieldType,
     RecordsType,
     String,
@@ -58,7 +59,7 @@ _SCALARS = {
     UUID: st.uuids(),
 }
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=6)
-_RECORDS = st.binary(max_size=8)
+_BYTES = st.binary(max_size=8)
 
 
 def messages(
@@ -88,6 +89,6 @@ def _values(field_type: FieldType, version: int, special: Special) -> st.SearchS
             return st.lists(elements, max_size=2).map(tuple)
         case String():
             return _TEXT
-        case RecordsType():
-            return _RECORDS
+        case RecordsType() | BytesType():
+            return _BYTES
     return _SCALARS[field_type]

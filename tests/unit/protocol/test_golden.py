@@ -13,6 +13,7 @@ from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.field_types import (
     UUID,
     Array,
+    BytesType,
     FieldType,
     RecordsType,
     Struct,
@@ -53,7 +54,7 @@ def ours(field_type: FieldType, value):
             return built(message_class, value)
         case Array(element):
             return tuple(ours(element, it) for it in value)
-        case RecordsType():
+        case RecordsType() | BytesType():
             return bytes.fromhex(value)
         case _ if field_type == UUID:
             return uuid.UUID(value)

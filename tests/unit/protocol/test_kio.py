@@ -33,6 +33,7 @@ LAST_SECOND = 253_402_300_799  # of the year 9999
 KIO_TYPES = {
     "error_code": KioErrorCode,
     "timedelta_i32": lambda value: dt.timedelta(milliseconds=value),
+    "timedelta_i64": lambda value: dt.timedelta(milliseconds=value),
     "datetime_i64": lambda value: None if value == -1 else EPOCH + dt.timedelta(milliseconds=value),
     "uuid": lambda value: None if value == ZERO_UUID else value,
 }
@@ -47,11 +48,16 @@ def kio_module(message_class: type, version: int) -> ModuleType:
 
 def what_kio_can_hold(field_name: str) -> st.SearchStrategy | None:
     """Limit the fields for which kio's types are narrower than the wire."""
-    if field_name == "error_code":
+    if field_name.endswith("error_code"):
         return st.sampled_from([code.value for code in KioErrorCode])
+    if field_name in {"retention_time_ms", "session_lifetime_ms"}:
+        return st.integers(0, LAST_SECOND)
+    # kio reads a time through a float, which is exact for whole seconds only.
+    whole_seconds = st.integers(0, LAST_SECOND).map(lambda seconds: seconds * 1000)
     if field_name == "log_append_time_ms":
-        # kio reads a time through a float, which is exact for whole seconds only.
-        return st.just(-1) | st.integers(0, LAST_SECOND).map(lambda seconds: seconds * 1000)
+        return st.just(-1) | whole_seconds
+    if field_name == "transaction_start_time_ms":
+        return whole_seconds
     return None
 
 

@@ -26,6 +26,7 @@ from spark_kafka_sink.protocol.messages.init_producer_id import (
     InitProducerIdResponse,
 )
 from spark_kafka_sink.protocol.messages.produce import ProduceRequest
+from spark_kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from spark_kafka_sink.protocol.registry import (
     MESSAGES,
     decode_request,
@@ -183,15 +184,15 @@ def test_the_header_of_a_version_that_we_lack_is_read():
 
 def test_a_request_of_an_api_that_we_lack_is_refused():
     """An API of Kafka's without messages here is UnsupportedVersionError, in every direction."""
-    frame = bytes.fromhex("000b 0000 00000007 ffff")  # JoinGroup
-    with pytest.raises(UnsupportedVersionError, match="the JOIN_GROUP API is not supported"):
+    frame = bytes.fromhex("001e 0000 00000007 ffff")  # CreateAcls
+    with pytest.raises(UnsupportedVersionError, match="the CREATE_ACLS API is not supported"):
         decode_request(frame)
-    with pytest.raises(UnsupportedVersionError, match="the JOIN_GROUP API is not supported"):
-        decode_response(ApiKey.JOIN_GROUP, 0, bytes(8))
-    with pytest.raises(UnsupportedVersionError, match="the JOIN_GROUP API is not supported"):
-        request_class(ApiKey.JOIN_GROUP)
-    with pytest.raises(UnsupportedVersionError, match="the JOIN_GROUP API is not supported"):
-        response_class(ApiKey.JOIN_GROUP)
+    with pytest.raises(UnsupportedVersionError, match="the CREATE_ACLS API is not supported"):
+        decode_response(ApiKey.CREATE_ACLS, 0, bytes(8))
+    with pytest.raises(UnsupportedVersionError, match="the CREATE_ACLS API is not supported"):
+        request_class(ApiKey.CREATE_ACLS)
+    with pytest.raises(UnsupportedVersionError, match="the CREATE_ACLS API is not supported"):
+        response_class(ApiKey.CREATE_ACLS)
 
 
 @pytest.mark.parametrize("number", [-1, 93, 0x4745])
@@ -205,7 +206,7 @@ def test_a_request_with_an_unknown_key_is_refused(number):
 def test_a_request_in_a_version_that_we_lack_is_not_written():
     """A client cannot send a version that the message does not have."""
     request = ProduceRequest(acks=1, timeout_ms=1, topic_data=())
-    with pytest.raises(UnsupportedVersionError, match="ProduceRequest is known in versions 3-12"):
+    with pytest.raises(UnsupportedVersionError, match="ProduceRequest is known in versions 3-13"):
         encode_request(header_of(ApiKey.PRODUCE, 2), request)
 
 
@@ -250,3 +251,9 @@ def test_requests_and_responses_belong_together():
         assert request.api_key.flexible_from == request.flexible_from == response.flexible_from
         assert request is request_class(request.api_key)
         assert response is response_class(request.api_key)
+
+
+def test_the_repr_of_a_request_to_authenticate_shows_no_secret():
+    """What a client authenticates with may be a password: only its length is shown."""
+    request = SaslAuthenticateRequest(auth_bytes=b"\0alice\0planted-secret")
+    assert "SaslAuthenticateRequest(auth_bytes=[21 bytes hidden])" == repr(request)

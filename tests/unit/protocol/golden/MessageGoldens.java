@@ -45,7 +45,15 @@ public class MessageGoldens {
         ApiKeys[] apis = {
             ApiKeys.PRODUCE, ApiKeys.FETCH, ApiKeys.LIST_OFFSETS, ApiKeys.METADATA,
             ApiKeys.FIND_COORDINATOR, ApiKeys.API_VERSIONS, ApiKeys.CREATE_TOPICS,
-            ApiKeys.INIT_PRODUCER_ID,
+            ApiKeys.INIT_PRODUCER_ID, ApiKeys.ADD_PARTITIONS_TO_TXN, ApiKeys.ADD_OFFSETS_TO_TXN,
+            ApiKeys.END_TXN, ApiKeys.TXN_OFFSET_COMMIT,
+            ApiKeys.OFFSET_COMMIT, ApiKeys.OFFSET_FETCH, ApiKeys.JOIN_GROUP, ApiKeys.HEARTBEAT,
+            ApiKeys.LEAVE_GROUP, ApiKeys.SYNC_GROUP, ApiKeys.DESCRIBE_GROUPS,
+            ApiKeys.LIST_GROUPS, ApiKeys.DELETE_TOPICS, ApiKeys.DELETE_RECORDS,
+            ApiKeys.OFFSET_FOR_LEADER_EPOCH, ApiKeys.DESCRIBE_CONFIGS,
+            ApiKeys.CREATE_PARTITIONS, ApiKeys.DELETE_GROUPS, ApiKeys.INCREMENTAL_ALTER_CONFIGS,
+            ApiKeys.DESCRIBE_CLUSTER, ApiKeys.DESCRIBE_PRODUCERS, ApiKeys.DESCRIBE_TRANSACTIONS,
+            ApiKeys.LIST_TRANSACTIONS, ApiKeys.SASL_HANDSHAKE, ApiKeys.SASL_AUTHENTICATE,
         };
         for (ApiKeys api : apis) {
             ApiMessageType type = api.messageType;
@@ -125,6 +133,10 @@ public class MessageGoldens {
             case "UUID":
                 Uuid uuid = new Uuid(counter * 0x0101010101010101L, counter);
                 return new Filled(uuid, new java.util.UUID(uuid.getMostSignificantBits(), uuid.getLeastSignificantBits()).toString());
+        }
+        if (typeName.endsWith("BYTES")) {
+            byte[] bytes = {(byte) 0xba, (byte) counter};
+            return new Filled(ByteBuffer.wrap(bytes), HexFormat.of().formatHex(bytes));
         }
         if (typeName.endsWith("STRING")) {
             return same(name + "-\u00e9-" + counter);

@@ -1,0 +1,43 @@
+"""AddOffsetsToTxn: a consumer group whose offsets a transaction is going to commit.
+
+2 adds PRODUCER_FENCED, 3 is flexible, 4 adds TRANSACTION_ABORTABLE. From transaction.version 2 on
+nobody asks this any more: TxnOffsetCommit adds the group by itself (KIP-890).
+"""
+
+from __future__ import annotations
+
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.schema import (
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    ApiMessage,
+    VersionRange,
+    field,
+    message,
+)
+
+
+@message
+class AddOffsetsToTxnRequest(ApiMessage):
+    """Asks the coordinator of the transactional id."""
+
+    api_key = ApiKey.ADD_OFFSETS_TO_TXN
+    versions = VersionRange(0, 4)
+
+    transactional_id: str = field(STRING)
+    producer_id: int = field(INT64)
+    producer_epoch: int = field(INT16)
+    group_id: str = field(STRING)
+
+
+@message
+class AddOffsetsToTxnResponse(ApiMessage):
+    """Says whether the group was added."""
+
+    api_key = ApiKey.ADD_OFFSETS_TO_TXN
+    versions = VersionRange(0, 4)
+
+    throttle_time_ms: int = field(INT32, default=0)
+    error_code: int = field(INT16, default=0)

@@ -1,0 +1,110 @@
+"""AddPartitionsToTxn: partitions that a transaction is going to write to.
+
+2 adds PRODUCER_FENCED, 3 is flexible. Clients use versions up to 3, which speak of one transaction;
+4 and 5 are for brokers, which ask about many at once (KIP-890), and 5 adds TRANSACTION_ABORTABLE.
+"""
+
+from __future__ import annotations
+
+from spark_kafka_sink.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.schema import (
+    BOOL,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    ApiMessage,
+    VersionRange,
+    array,
+    field,
+    message,
+)
+
+#: The highest version that a client may send; those above it are between brokers.
+LAST_CLIENT_VERSION = 3
+
+
+@message
+class AddPartitionsToTxnTopic:
+    """Partitions of one topic."""
+
+    name: str = field(STRING)
+    partitions: tuple[int, ...] = field(array(INT32))
+
+
+@message
+class AddPartitionsToTxnTransaction:
+    """Partitions of one transaction."""
+
+    transactional_id: str = field(STRING, versions="4+")
+    producer_id: int = field(INT64, versions="4+")
+    producer_epoch: int = field(INT16, versions="4+")
+    #: Only tell whether the partitions are in the transaction already.
+    verify_only: bool = field(BOOL, versions="4+", default=False)
+    topics: tuple[AddPartitionsToTxnTopic, ...] = field(
+        array(AddPartitionsToTxnTopic), versions="4+"
+    )
+
+
+@message
+class AddPartitionsToTxnRequest(ApiMessage):
+    """Asks the coordinator of the transactional id."""
+
+    api_key = ApiKey.ADD_PARTITIONS_TO_TXN
+    versions = VersionRange(0, 5)
+
+    transactions: tuple[AddPartitionsToTxnTransaction, ...] = field(
+        array(AddPartitionsToTxnTransaction), versions="4+", default=()
+    )
+    v3_and_below_transactional_id: str = field(STRING, versions="0-3", default="")
+    v3_and_below_producer_id: int = field(INT64, versions="0-3", default=NO_PRODUCER_ID)
+    v3_and_below_producer_epoch: int = field(INT16, versions="0-3", default=NO_PRODUCER_EPOCH)
+    v3_and_below_topics: tuple[AddPartitionsToTxnTopic, ...] = field(
+        array(AddPartitionsToTxnTopic), versions="0-3", default=()
+    )
+
+
+@message
+class AddPartitionsToTxnPartitionResult:
+    """What became of one partition."""
+
+    partition_index: int = field(INT32)
+    partition_error_code: int = field(INT16, default=0)
+
+
+@message
+class AddPartitionsToTxnTopicResult:
+    """A topic's partitions."""
+
+    name: str = field(STRING)
+    results_by_partition: tuple[AddPartitionsToTxnPartitionResult, ...] = field(
+        array(AddPartitionsToTxnPartitionResult)
+    )
+
+
+@message
+class AddPartitionsToTxnResult:
+    """A transaction's partitions."""
+
+    transactional_id: str = field(STRING, versions="4+")
+    topic_results: tuple[AddPartitionsToTxnTopicResult, ...] = field(
+        array(AddPartitionsToTxnTopicResult), versions="4+"
+    )
+
+
+@message
+class AddPartitionsToTxnResponse(ApiMessage):
+    """One answer per partition; either all were added or none."""
+
+    api_key = ApiKey.ADD_PARTITIONS_TO_TXN
+    versions = VersionRange(0, 5)
+
+    throttle_time_ms: int = field(INT32, default=0)
+    error_code: int = field(INT16, versions="4+", ignorable=True, default=0)
+    results_by_transaction: tuple[AddPartitionsToTxnResult, ...] = field(
+        array(AddPartitionsToTxnResult), versions="4+", default=()
+    )
+    results_by_topic_v3_and_below: tuple[AddPartitionsToTxnTopicResult, ...] = field(
+        array(AddPartitionsToTxnTopicResult), versions="0-3", default=()
+    )

@@ -1,0 +1,47 @@
+"""DeleteGroups: forgets consumer groups that have no members, with their offsets.
+
+2 is flexible.
+"""
+
+from __future__ import annotations
+
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.schema import (
+    INT16,
+    INT32,
+    STRING,
+    ApiMessage,
+    VersionRange,
+    array,
+    field,
+    message,
+)
+
+
+@message
+class DeleteGroupsRequest(ApiMessage):
+    """Asks the coordinator of the groups."""
+
+    api_key = ApiKey.DELETE_GROUPS
+    versions = VersionRange(0, 2)
+
+    groups_names: tuple[str, ...] = field(array(STRING))
+
+
+@message
+class DeletableGroupResult:
+    """What became of one group."""
+
+    group_id: str = field(STRING)
+    error_code: int = field(INT16, default=0)
+
+
+@message
+class DeleteGroupsResponse(ApiMessage):
+    """One answer per group."""
+
+    api_key = ApiKey.DELETE_GROUPS
+    versions = VersionRange(0, 2)
+
+    throttle_time_ms: int = field(INT32, default=0)
+    results: tuple[DeletableGroupResult, ...] = field(array(DeletableGroupResult))

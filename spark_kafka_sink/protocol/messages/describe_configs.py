@@ -1,0 +1,93 @@
+"""DescribeConfigs: the settings of topics and brokers (KIP-133).
+
+1 tells where a value comes from, 3 types and documentation (KIP-569), 4 is flexible.
+"""
+
+from __future__ import annotations
+
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.schema import (
+    BOOL,
+    INT8,
+    INT16,
+    INT32,
+    STRING,
+    ApiMessage,
+    VersionRange,
+    array,
+    field,
+    message,
+)
+
+
+@message
+class DescribeConfigsResource:
+    """A topic or broker."""
+
+    #: 2 topic, 4 broker, 8 broker logger (ConfigResource.Type).
+    resource_type: int = field(INT8)
+    resource_name: str = field(STRING)
+    #: None: all.
+    configuration_keys: tuple[str, ...] | None = field(array(STRING), nullable="0+")
+
+
+@message
+class DescribeConfigsRequest(ApiMessage):
+    """Asks any broker; about a broker, that one."""
+
+    api_key = ApiKey.DESCRIBE_CONFIGS
+    versions = VersionRange(1, 4)
+
+    resources: tuple[DescribeConfigsResource, ...] = field(array(DescribeConfigsResource))
+    include_synonyms: bool = field(BOOL, versions="1+", default=False)
+    include_documentation: bool = field(BOOL, versions="3+", default=False)
+
+
+@message
+class DescribeConfigsSynonym:
+    """A setting that was looked at for the value, in this order."""
+
+    name: str = field(STRING, versions="1+")
+    value: str | None = field(STRING, versions="1+", nullable="0+")
+    source: int = field(INT8, versions="1+")
+
+
+@message
+class DescribeConfigsResourceResult:
+    """One setting."""
+
+    name: str = field(STRING)
+    value: str | None = field(STRING, nullable="0+")
+    read_only: bool = field(BOOL)
+    #: 1 topic, 4 static broker configuration, 5 default (ConfigSource).
+    config_source: int = field(INT8, versions="1+", ignorable=True, default=-1)
+    is_sensitive: bool = field(BOOL)
+    synonyms: tuple[DescribeConfigsSynonym, ...] = field(
+        array(DescribeConfigsSynonym), versions="1+", ignorable=True
+    )
+    config_type: int = field(INT8, versions="3+", ignorable=True, default=0)
+    documentation: str | None = field(
+        STRING, versions="3+", nullable="0+", ignorable=True, default=""
+    )
+
+
+@message
+class DescribeConfigsResult:
+    """The settings of one resource."""
+
+    error_code: int = field(INT16, default=0)
+    error_message: str | None = field(STRING, nullable="0+")
+    resource_type: int = field(INT8)
+    resource_name: str = field(STRING)
+    configs: tuple[DescribeConfigsResourceResult, ...] = field(array(DescribeConfigsResourceResult))
+
+
+@message
+class DescribeConfigsResponse(ApiMessage):
+    """One answer per resource."""
+
+    api_key = ApiKey.DESCRIBE_CONFIGS
+    versions = VersionRange(1, 4)
+
+    throttle_time_ms: int = field(INT32, default=0)
+    results: tuple[DescribeConfigsResult, ...] = field(array(DescribeConfigsResult))

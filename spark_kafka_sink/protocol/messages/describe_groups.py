@@ -1,0 +1,72 @@
+"""DescribeGroups: who is in a consumer group, and what each member reads.
+
+3 can tell what the client may do, 4 names static members (KIP-345), 5 is flexible, 6 says so when a
+group does not exist (KIP-1043).
+"""
+
+from __future__ import annotations
+
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.schema import (
+    BOOL,
+    BYTES,
+    INT16,
+    INT32,
+    STRING,
+    ApiMessage,
+    VersionRange,
+    array,
+    field,
+    message,
+)
+
+
+@message
+class DescribeGroupsRequest(ApiMessage):
+    """Asks the coordinator of the groups."""
+
+    api_key = ApiKey.DESCRIBE_GROUPS
+    versions = VersionRange(0, 6)
+
+    groups: tuple[str, ...] = field(array(STRING))
+    include_authorized_operations: bool = field(BOOL, versions="3+", default=False)
+
+
+@message
+class DescribedGroupMember:
+    """One member."""
+
+    member_id: str = field(STRING)
+    group_instance_id: str | None = field(
+        STRING, versions="4+", nullable="4+", ignorable=True, default=None
+    )
+    client_id: str = field(STRING)
+    client_host: str = field(STRING)
+    member_metadata: bytes = field(BYTES)
+    member_assignment: bytes = field(BYTES)
+
+
+@message
+class DescribedGroup:
+    """One group."""
+
+    error_code: int = field(INT16, default=0)
+    error_message: str | None = field(STRING, versions="6+", nullable="6+", default=None)
+    group_id: str = field(STRING)
+    group_state: str = field(STRING)
+    protocol_type: str = field(STRING)
+    protocol_data: str = field(STRING)
+    members: tuple[DescribedGroupMember, ...] = field(array(DescribedGroupMember))
+    #: A bit per AclOperation; the least number when it was not asked for.
+    authorized_operations: int = field(INT32, versions="3+", default=-2147483648)
+
+
+@message
+class DescribeGroupsResponse(ApiMessage):
+    """Describes each group."""
+
+    api_key = ApiKey.DESCRIBE_GROUPS
+    versions = VersionRange(0, 6)
+
+    throttle_time_ms: int = field(INT32, versions="1+", ignorable=True, default=0)
+    groups: tuple[DescribedGroup, ...] = field(array(DescribedGroup))

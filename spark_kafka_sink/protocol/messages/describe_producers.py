@@ -1,0 +1,77 @@
+"""DescribeProducers: the idempotent and transactional producers of partitions (KIP-664)."""
+
+from __future__ import annotations
+
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.schema import (
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    ApiMessage,
+    VersionRange,
+    array,
+    field,
+    message,
+)
+
+
+@message
+class TopicRequest:
+    """A topic's partitions."""
+
+    name: str = field(STRING)
+    partition_indexes: tuple[int, ...] = field(array(INT32))
+
+
+@message
+class DescribeProducersRequest(ApiMessage):
+    """Asks the leader of the partitions."""
+
+    api_key = ApiKey.DESCRIBE_PRODUCERS
+    versions = VersionRange(0, 0)
+
+    topics: tuple[TopicRequest, ...] = field(array(TopicRequest))
+
+
+@message
+class ProducerState:
+    """One producer in one partition."""
+
+    producer_id: int = field(INT64)
+    producer_epoch: int = field(INT32)
+    last_sequence: int = field(INT32, default=-1)
+    #: Of its last batch or marker, in milliseconds since 1970.
+    last_timestamp: int = field(INT64, default=-1)
+    coordinator_epoch: int = field(INT32)
+    #: Where its open transaction began, -1 if there is none.
+    current_txn_start_offset: int = field(INT64, default=-1)
+
+
+@message
+class PartitionResponse:
+    """The producers of one partition."""
+
+    partition_index: int = field(INT32)
+    error_code: int = field(INT16, default=0)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+    active_producers: tuple[ProducerState, ...] = field(array(ProducerState))
+
+
+@message
+class TopicResponse:
+    """A topic's partitions."""
+
+    name: str = field(STRING)
+    partitions: tuple[PartitionResponse, ...] = field(array(PartitionResponse))
+
+
+@message
+class DescribeProducersResponse(ApiMessage):
+    """One answer per partition."""
+
+    api_key = ApiKey.DESCRIBE_PRODUCERS
+    versions = VersionRange(0, 0)
+
+    throttle_time_ms: int = field(INT32, default=0)
+    topics: tuple[TopicResponse, ...] = field(array(TopicResponse))

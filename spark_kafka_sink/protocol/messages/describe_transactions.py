@@ -1,0 +1,60 @@
+"""DescribeTransactions: state, producer and partitions of transactional ids (KIP-664)."""
+
+from __future__ import annotations
+
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.schema import (
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    ApiMessage,
+    VersionRange,
+    array,
+    field,
+    message,
+)
+
+
+@message
+class DescribeTransactionsRequest(ApiMessage):
+    """Asks the coordinator of the transactional ids."""
+
+    api_key = ApiKey.DESCRIBE_TRANSACTIONS
+    versions = VersionRange(0, 0)
+
+    transactional_ids: tuple[str, ...] = field(array(STRING))
+
+
+@message
+class TopicData:
+    """A topic's partitions that are in the transaction."""
+
+    topic: str = field(STRING)
+    partitions: tuple[int, ...] = field(array(INT32))
+
+
+@message
+class TransactionState:
+    """One transactional id."""
+
+    error_code: int = field(INT16, default=0)
+    transactional_id: str = field(STRING)
+    transaction_state: str = field(STRING)
+    transaction_timeout_ms: int = field(INT32)
+    #: Milliseconds since 1970; -1: there is no transaction.
+    transaction_start_time_ms: int = field(INT64)
+    producer_id: int = field(INT64)
+    producer_epoch: int = field(INT16)
+    topics: tuple[TopicData, ...] = field(array(TopicData))
+
+
+@message
+class DescribeTransactionsResponse(ApiMessage):
+    """One answer per transactional id."""
+
+    api_key = ApiKey.DESCRIBE_TRANSACTIONS
+    versions = VersionRange(0, 0)
+
+    throttle_time_ms: int = field(INT32, default=0)
+    transaction_states: tuple[TransactionState, ...] = field(array(TransactionState))

@@ -1,0 +1,60 @@
+"""LeaveGroup: members leave a consumer group of their own accord.
+
+3 takes several at once, static ones too (KIP-345); 4 is flexible; 5 takes a reason (KIP-800).
+"""
+
+from __future__ import annotations
+
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.schema import (
+    INT16,
+    INT32,
+    STRING,
+    ApiMessage,
+    VersionRange,
+    array,
+    field,
+    message,
+)
+
+
+@message
+class MemberIdentity:
+    """A member that leaves."""
+
+    member_id: str = field(STRING, versions="3+")
+    group_instance_id: str | None = field(STRING, versions="3+", nullable="3+", default=None)
+    reason: str | None = field(STRING, versions="5+", nullable="5+", ignorable=True, default=None)
+
+
+@message
+class LeaveGroupRequest(ApiMessage):
+    """Asks the coordinator of the group."""
+
+    api_key = ApiKey.LEAVE_GROUP
+    versions = VersionRange(0, 5)
+
+    group_id: str = field(STRING)
+    member_id: str = field(STRING, versions="0-2", default="")
+    members: tuple[MemberIdentity, ...] = field(array(MemberIdentity), versions="3+", default=())
+
+
+@message
+class MemberResponse:
+    """Whether a member was there."""
+
+    member_id: str = field(STRING, versions="3+")
+    group_instance_id: str | None = field(STRING, versions="3+", nullable="3+")
+    error_code: int = field(INT16, versions="3+", default=0)
+
+
+@message
+class LeaveGroupResponse(ApiMessage):
+    """One answer per member, from version 3 on."""
+
+    api_key = ApiKey.LEAVE_GROUP
+    versions = VersionRange(0, 5)
+
+    throttle_time_ms: int = field(INT32, versions="1+", ignorable=True, default=0)
+    error_code: int = field(INT16, default=0)
+    members: tuple[MemberResponse, ...] = field(array(MemberResponse), versions="3+", default=())

@@ -1,0 +1,53 @@
+"""ListGroups: the groups that a broker coordinates.
+
+3 is flexible, 4 filters by state (KIP-518), 5 by type (KIP-848).
+"""
+
+from __future__ import annotations
+
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.schema import (
+    INT16,
+    INT32,
+    STRING,
+    ApiMessage,
+    VersionRange,
+    array,
+    field,
+    message,
+)
+
+
+@message
+class ListGroupsRequest(ApiMessage):
+    """Asks one broker."""
+
+    api_key = ApiKey.LIST_GROUPS
+    versions = VersionRange(0, 5)
+
+    #: Empty: in whatever state.
+    states_filter: tuple[str, ...] = field(array(STRING), versions="4+", default=())
+    #: Empty: of whatever type.
+    types_filter: tuple[str, ...] = field(array(STRING), versions="5+", default=())
+
+
+@message
+class ListedGroup:
+    """One group."""
+
+    group_id: str = field(STRING)
+    protocol_type: str = field(STRING)
+    group_state: str = field(STRING, versions="4+", ignorable=True, default="")
+    group_type: str = field(STRING, versions="5+", ignorable=True, default="")
+
+
+@message
+class ListGroupsResponse(ApiMessage):
+    """Lists groups."""
+
+    api_key = ApiKey.LIST_GROUPS
+    versions = VersionRange(0, 5)
+
+    throttle_time_ms: int = field(INT32, versions="1+", ignorable=True, default=0)
+    error_code: int = field(INT16, default=0)
+    groups: tuple[ListedGroup, ...] = field(array(ListedGroup))

@@ -1,0 +1,95 @@
+"""OffsetCommit: a consumer group remembers how far it has read.
+
+5 has no retention time any more (KIP-211), 6 adds leader epochs (KIP-320), 7 static members
+(KIP-345), 8 is flexible, 9 serves the new consumer protocol too (KIP-848), 10 names topics by their
+ids alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.primitives import ZERO_UUID
+from spark_kafka_sink.protocol.schema import (
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    UUID,
+    ApiMessage,
+    VersionRange,
+    array,
+    field,
+    message,
+)
+
+if TYPE_CHECKING:
+    import uuid
+
+
+@message
+class OffsetCommitRequestPartition:
+    """The next offset to read of one partition."""
+
+    partition_index: int = field(INT32)
+    committed_offset: int = field(INT64)
+    committed_leader_epoch: int = field(INT32, versions="6+", ignorable=True, default=-1)
+    committed_metadata: str | None = field(STRING, nullable="0+")
+
+
+@message
+class OffsetCommitRequestTopic:
+    """A topic's partitions."""
+
+    name: str = field(STRING, versions="0-9", ignorable=True, default="")
+    topic_id: uuid.UUID = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
+    partitions: tuple[OffsetCommitRequestPartition, ...] = field(
+        array(OffsetCommitRequestPartition)
+    )
+
+
+@message
+class OffsetCommitRequest(ApiMessage):
+    """Asks the coordinator of the group."""
+
+    api_key = ApiKey.OFFSET_COMMIT
+    versions = VersionRange(2, 10)
+
+    group_id: str = field(STRING)
+    #: -1 from one who is no member.
+    generation_id_or_member_epoch: int = field(INT32, versions="1+", ignorable=True, default=-1)
+    member_id: str = field(STRING, versions="1+", ignorable=True)
+    group_instance_id: str | None = field(STRING, versions="7+", nullable="7+", default=None)
+    retention_time_ms: int = field(INT64, versions="2-4", ignorable=True, default=-1)
+    topics: tuple[OffsetCommitRequestTopic, ...] = field(array(OffsetCommitRequestTopic))
+
+
+@message
+class OffsetCommitResponsePartition:
+    """Whether one partition's offset was taken."""
+
+    partition_index: int = field(INT32)
+    error_code: int = field(INT16, default=0)
+
+
+@message
+class OffsetCommitResponseTopic:
+    """A topic's partitions."""
+
+    name: str = field(STRING, versions="0-9", ignorable=True, default="")
+    topic_id: uuid.UUID = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
+    partitions: tuple[OffsetCommitResponsePartition, ...] = field(
+        array(OffsetCommitResponsePartition)
+    )
+
+
+@message
+class OffsetCommitResponse(ApiMessage):
+    """One answer per partition."""
+
+    api_key = ApiKey.OFFSET_COMMIT
+    versions = VersionRange(2, 10)
+
+    throttle_time_ms: int = field(INT32, versions="3+", ignorable=True, default=0)
+    topics: tuple[OffsetCommitResponseTopic, ...] = field(array(OffsetCommitResponseTopic))

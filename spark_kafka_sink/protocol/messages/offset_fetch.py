@@ -1,0 +1,151 @@
+"""OffsetFetch: how far consumer groups have read.
+
+2 can ask for all partitions (null), 5 adds leader epochs (KIP-320), 6 is flexible, 7 refuses
+offsets that a transaction may still change (KIP-447), 8 asks for several groups (KIP-709), 9 serves
+the new consumer protocol too (KIP-848), 10 names topics by their ids alone. Up to version 7 the one
+group and its answer are fields of the message itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.primitives import ZERO_UUID
+from spark_kafka_sink.protocol.schema import (
+    BOOL,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    UUID,
+    ApiMessage,
+    VersionRange,
+    array,
+    field,
+    message,
+)
+
+if TYPE_CHECKING:
+    import uuid
+
+
+@message
+class OffsetFetchRequestTopic:
+    """Partitions of one topic."""
+
+    name: str = field(STRING, versions="0-7")
+    partition_indexes: tuple[int, ...] = field(array(INT32), versions="0-7")
+
+
+@message
+class OffsetFetchRequestTopics:
+    """Partitions of one topic."""
+
+    name: str = field(STRING, versions="8-9", ignorable=True, default="")
+    topic_id: uuid.UUID = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
+    partition_indexes: tuple[int, ...] = field(array(INT32), versions="8+")
+
+
+@message
+class OffsetFetchRequestGroup:
+    """A group, and the partitions that are of interest."""
+
+    group_id: str = field(STRING, versions="8+")
+    member_id: str | None = field(
+        STRING, versions="9+", nullable="9+", ignorable=True, default=None
+    )
+    member_epoch: int = field(INT32, versions="9+", ignorable=True, default=-1)
+    #: None: all of which the group has an offset.
+    topics: tuple[OffsetFetchRequestTopics, ...] | None = field(
+        array(OffsetFetchRequestTopics), versions="8+", nullable="8+"
+    )
+
+
+@message
+class OffsetFetchRequest(ApiMessage):
+    """Asks the coordinator of the groups."""
+
+    api_key = ApiKey.OFFSET_FETCH
+    versions = VersionRange(1, 10)
+
+    group_id: str = field(STRING, versions="0-7", default="")
+    #: None: all of which the group has an offset.
+    topics: tuple[OffsetFetchRequestTopic, ...] | None = field(
+        array(OffsetFetchRequestTopic), versions="0-7", nullable="2-7", default=()
+    )
+    groups: tuple[OffsetFetchRequestGroup, ...] = field(
+        array(OffsetFetchRequestGroup), versions="8+", default=()
+    )
+    require_stable: bool = field(BOOL, versions="7+", default=False)
+
+
+@message
+class OffsetFetchResponsePartition:
+    """The next offset to read of one partition, -1 if there is none."""
+
+    partition_index: int = field(INT32, versions="0-7")
+    committed_offset: int = field(INT64, versions="0-7")
+    committed_leader_epoch: int = field(INT32, versions="5-7", ignorable=True, default=-1)
+    metadata: str | None = field(STRING, versions="0-7", nullable="0-7")
+    error_code: int = field(INT16, versions="0-7", default=0)
+
+
+@message
+class OffsetFetchResponseTopic:
+    """A topic's partitions."""
+
+    name: str = field(STRING, versions="0-7")
+    partitions: tuple[OffsetFetchResponsePartition, ...] = field(
+        array(OffsetFetchResponsePartition), versions="0-7"
+    )
+
+
+@message
+class OffsetFetchResponsePartitions:
+    """The next offset to read of one partition, -1 if there is none."""
+
+    partition_index: int = field(INT32, versions="8+")
+    committed_offset: int = field(INT64, versions="8+")
+    committed_leader_epoch: int = field(INT32, versions="8+", ignorable=True, default=-1)
+    metadata: str | None = field(STRING, versions="8+", nullable="8+")
+    error_code: int = field(INT16, versions="8+", default=0)
+
+
+@message
+class OffsetFetchResponseTopics:
+    """A topic's partitions."""
+
+    name: str = field(STRING, versions="8-9", ignorable=True, default="")
+    topic_id: uuid.UUID = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
+    partitions: tuple[OffsetFetchResponsePartitions, ...] = field(
+        array(OffsetFetchResponsePartitions), versions="8+"
+    )
+
+
+@message
+class OffsetFetchResponseGroup:
+    """A group's partitions."""
+
+    group_id: str = field(STRING, versions="8+")
+    topics: tuple[OffsetFetchResponseTopics, ...] = field(
+        array(OffsetFetchResponseTopics), versions="8+"
+    )
+    error_code: int = field(INT16, versions="8+", default=0)
+
+
+@message
+class OffsetFetchResponse(ApiMessage):
+    """Gives the offsets."""
+
+    api_key = ApiKey.OFFSET_FETCH
+    versions = VersionRange(1, 10)
+
+    throttle_time_ms: int = field(INT32, versions="3+", ignorable=True, default=0)
+    topics: tuple[OffsetFetchResponseTopic, ...] = field(
+        array(OffsetFetchResponseTopic), versions="0-7", default=()
+    )
+    error_code: int = field(INT16, versions="2-7", ignorable=True, default=0)
+    groups: tuple[OffsetFetchResponseGroup, ...] = field(
+        array(OffsetFetchResponseGroup), versions="8+", default=()
+    )

@@ -1,0 +1,78 @@
+"""OffsetForLeaderEpoch: where the records of a leader epoch end (KIP-101, KIP-320).
+
+3 tells replicas from consumers, 4 is flexible.
+"""
+
+from __future__ import annotations
+
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.schema import (
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    ApiMessage,
+    VersionRange,
+    array,
+    field,
+    message,
+)
+
+
+@message
+class OffsetForLeaderPartition:
+    """A partition, and the epoch in question."""
+
+    partition: int = field(INT32)
+    #: What the client knows, to be compared; -1: nothing.
+    current_leader_epoch: int = field(INT32, versions="2+", ignorable=True, default=-1)
+    leader_epoch: int = field(INT32)
+
+
+@message
+class OffsetForLeaderTopic:
+    """A topic's partitions."""
+
+    topic: str = field(STRING)
+    partitions: tuple[OffsetForLeaderPartition, ...] = field(array(OffsetForLeaderPartition))
+
+
+@message
+class OffsetForLeaderEpochRequest(ApiMessage):
+    """Asks the leader of the partitions."""
+
+    api_key = ApiKey.OFFSET_FOR_LEADER_EPOCH
+    versions = VersionRange(2, 4)
+
+    #: -1 from a consumer, -2 from a debugging tool.
+    replica_id: int = field(INT32, versions="3+", ignorable=True, default=-2)
+    topics: tuple[OffsetForLeaderTopic, ...] = field(array(OffsetForLeaderTopic))
+
+
+@message
+class EpochEndOffset:
+    """The last epoch up to the one asked for, and the first offset behind it."""
+
+    error_code: int = field(INT16, default=0)
+    partition: int = field(INT32)
+    leader_epoch: int = field(INT32, versions="1+", ignorable=True, default=-1)
+    end_offset: int = field(INT64, default=-1)
+
+
+@message
+class OffsetForLeaderTopicResult:
+    """A topic's partitions."""
+
+    topic: str = field(STRING)
+    partitions: tuple[EpochEndOffset, ...] = field(array(EpochEndOffset))
+
+
+@message
+class OffsetForLeaderEpochResponse(ApiMessage):
+    """One answer per partition."""
+
+    api_key = ApiKey.OFFSET_FOR_LEADER_EPOCH
+    versions = VersionRange(2, 4)
+
+    throttle_time_ms: int = field(INT32, versions="2+", ignorable=True, default=0)
+    topics: tuple[OffsetForLeaderTopicResult, ...] = field(array(OffsetForLeaderTopicResult))

@@ -1,0 +1,66 @@
+"""SyncGroup: the leader of a group hands out the assignment, and every member gets its own.
+
+3 adds static members (KIP-345), 4 is flexible, 5 names the protocol (KIP-559).
+"""
+
+from __future__ import annotations
+
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.schema import (
+    BYTES,
+    INT16,
+    INT32,
+    STRING,
+    ApiMessage,
+    VersionRange,
+    array,
+    field,
+    message,
+)
+
+
+@message
+class SyncGroupRequestAssignment:
+    """A member's part."""
+
+    member_id: str = field(STRING)
+    assignment: bytes = field(BYTES)
+
+
+@message
+class SyncGroupRequest(ApiMessage):
+    """Asks the coordinator of the group."""
+
+    api_key = ApiKey.SYNC_GROUP
+    versions = VersionRange(0, 5)
+
+    group_id: str = field(STRING)
+    generation_id: int = field(INT32)
+    member_id: str = field(STRING)
+    group_instance_id: str | None = field(STRING, versions="3+", nullable="3+", default=None)
+    protocol_type: str | None = field(
+        STRING, versions="5+", nullable="5+", ignorable=True, default=None
+    )
+    protocol_name: str | None = field(
+        STRING, versions="5+", nullable="5+", ignorable=True, default=None
+    )
+    #: Empty but from the leader.
+    assignments: tuple[SyncGroupRequestAssignment, ...] = field(array(SyncGroupRequestAssignment))
+
+
+@message
+class SyncGroupResponse(ApiMessage):
+    """Gives the member its part."""
+
+    api_key = ApiKey.SYNC_GROUP
+    versions = VersionRange(0, 5)
+
+    throttle_time_ms: int = field(INT32, versions="1+", ignorable=True, default=0)
+    error_code: int = field(INT16, default=0)
+    protocol_type: str | None = field(
+        STRING, versions="5+", nullable="5+", ignorable=True, default=None
+    )
+    protocol_name: str | None = field(
+        STRING, versions="5+", nullable="5+", ignorable=True, default=None
+    )
+    assignment: bytes = field(BYTES)
