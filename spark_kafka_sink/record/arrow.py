@@ -103,6 +103,35 @@ def record_columns(
     )
 
 
+def record_batches(data: Any) -> list[pa.RecordBatch]:
+    """View a table, a record batch, or what exports an Arrow stream, as record batches.
+
+    Columns of extension types are taken for what they store. Raises SchemaError for anything else.
+    """
+    if isinstance(data, pa.RecordBatch):
+        batches = [data]
+    elif isinstance(data, pa.Table):
+        batches = data.to_batches()
+    elif hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+        batches = pa.table(data).to_batches()
+    else:
+        raise SchemaError(
+            f"a table or record batch of Arrow is needed, not {type(data).__name__}: make one with "
+            "pyarrow.table or pyarrow.Table.from_pandas"
+        )
+    return [_without_extensions(batch) for batch in batches]
+
+
+def _without_extensions(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if not any(isinstance(column.type, pa.BaseExtensionType) for column in batch.columns):
+        return batch
+    columns = [
+        column.storage if isinstance(column, pa.ExtensionArray) else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
 class _Rows:
     """A batch, its topics, and the number of its first row for errors."""
 

@@ -1,6 +1,6 @@
 """The compiled loops: rows are given to partitions, and written as v2 records.
 
-Kafka's counterparts are `DefaultRecord.writeTo`, `Utils.murmur2` and `BuiltInPartitioner`.
+Kafka's counterparts are `DefaultRecord.writeTo` and `BuiltInPartitioner`.
 `assign_slots` runs once over a whole batch of rows, so that a row that can go nowhere is found
 before any is written. `append_rows` writes rows one after another, each straight into the open
 buffer of its partition, and comes back whenever Python has to decide something; it is then called
@@ -24,6 +24,7 @@ import numpy as np
 from numba import from_dtype, types
 
 from spark_kafka_sink.record.columns import COLUMNS_DTYPE, NULL_PARTITION, NULL_TIMESTAMP
+from spark_kafka_sink.record.kernel_hashes import key_number
 from spark_kafka_sink.record.kernel_support import (
     copy_bytes,
     inlined_part,
@@ -32,15 +33,16 @@ from spark_kafka_sink.record.kernel_support import (
     load_int32,
     load_int64,
     load_uint8,
-    load_uint32,
     significant_bits,
     store_uint8,
 )
+from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from spark_kafka_sink.record.columns import Int32Array, RecordColumns
+    from spark_kafka_sink.record.key_hashes import KeyRule
 
 #: A partition's open batch. As large as a cache line: rows go to their partitions in any order.
 SLOT_DTYPE: Final = np.dtype(
@@ -51,7 +53,8 @@ SLOT_DTYPE: Final = np.dtype(
         ("record_count", np.int64),
         ("base_timestamp", np.int64),  # that of the batch's first record
         ("max_timestamp", np.int64),
-        ("_rest_of_cache_line", np.int64, 2),
+        ("max_record_bytes", np.int64),
+        ("_rest_of_cache_line", np.int64),
     ]
 )
 #: Where the keyless rows of a topic go at present (KIP-794).
@@ -62,6 +65,7 @@ STICKY_DTYPE: Final = np.dtype(
         ("limit", np.int64),  # once `bytes` has reached this, another one is due
     ]
 )
+NO_INDEXES: Final = np.empty(0, np.int32)
 #: In the row slots that `assign_slots` gives: the topic's sticky partition.
 STICKY_SLOT: Final = -1
 
@@ -112,10 +116,8 @@ class AppendResult(NamedTuple):
 _SLOT_OUT_OF_RANGE: Final = -1
 _TOPIC_WITHOUT_PARTITIONS: Final = -2
 
-_MURMUR2_SEED: Final = 0x9747B28C
-_MURMUR2_MULTIPLIER: Final = 0x5BD1E995
-_MASK_32: Final = 0xFFFFFFFF
-_MAX_INT32: Final = 0x7FFFFFFF
+#: For `_assign_slots`: no key is as long as this, so that all records are keyless.
+_NO_KEY: Final = 0x7FFFFFFFFFFFFFFF
 _MAX_INT64: Final = 0x7FFFFFFFFFFFFFFF
 #: A varint of 7 bits per byte: up to here it is a single byte.
 _MAX_ONE_BYTE_VARINT: Final = 0x7F
@@ -128,24 +130,6 @@ _ALL_APPENDED: Final = int(AppendStatus.ALL_APPENDED)
 _BATCH_FULL: Final = int(AppendStatus.BATCH_FULL)
 _STICKY_FULL: Final = int(AppendStatus.STICKY_FULL)
 _RECORD_TOO_LARGE: Final = int(AppendStatus.RECORD_TOO_LARGE)
-
-
-@kernel_part
-def _murmur2(data: int, length: int) -> int:
-    """Hash `length` bytes at address `data`, as a number without sign (`Utils.murmur2`)."""
-    hashed = (_MURMUR2_SEED ^ length) & _MASK_32
-    end = data + (length & ~3)
-    while data < end:
-        word = (load_uint32(data) * _MURMUR2_MULTIPLIER) & _MASK_32
-        word = ((word ^ (word >> 24)) * _MURMUR2_MULTIPLIER) & _MASK_32
-        hashed = ((hashed * _MURMUR2_MULTIPLIER) & _MASK_32) ^ word
-        data += 4
-    if length & 3:
-        for place in range(length & 3):
-            hashed ^= load_uint8(data + place) << (8 * place)
-        hashed = (hashed * _MURMUR2_MULTIPLIER) & _MASK_32
-    hashed = ((hashed ^ (hashed >> 13)) * _MURMUR2_MULTIPLIER) & _MASK_32
-    return hashed ^ (hashed >> 15)
 
 
 @kernel_part
@@ -237,12 +221,13 @@ _INT64_PAIR: Final = types.Tuple((types.int64,) * 2)  # type: ignore[no-untyped-
 _INT64_QUADRUPLE: Final = types.Tuple((types.int64,) * 4)  # type: ignore[no-untyped-call]
 
 
-@kernel(_INT64_PAIR(_COLUMNS, _INT32S, _INT32S, types.boolean, _INT32S))
-def _assign_slots(
+@kernel(_INT64_PAIR(_COLUMNS, _INT32S, _INT32S, types.int64, types.int64, _INT32S))
+def _assign_slots(  # noqa: PLR0917  numba passes arguments by position
     table: npt.NDArray[np.void],
     first_slots: Int32Array,
     partition_counts: Int32Array,
-    ignore_keys: bool,  # noqa: FBT001  numba passes arguments by position
+    key_hash: int,
+    shortest_key: int,
     row_slots: Int32Array,
 ) -> tuple[int, int]:
     columns = table[0]
@@ -258,30 +243,36 @@ def _assign_slots(
         partition_count = partition_counts[topic]
         partition = load_int32(asked_partition + 4 * row)
         if partition == NULL_PARTITION:
-            key_length = -1 if ignore_keys else _length(keys, row)
-            if key_length < 0:
+            key_length = _length(keys, row)
+            if key_length < shortest_key:
                 row_slots[row] = STICKY_SLOT
                 continue
             if partition_count <= 0:
                 return _TOPIC_WITHOUT_PARTITIONS, row
-            positive = _murmur2(_address(keys, row), key_length) & _MAX_INT32
-            partition = int(np.uint32(positive) % np.uint32(partition_count))
+            number = key_number(key_hash, _address(keys, row), max(key_length, 0))
+            partition = int(np.uint32(number) % np.uint32(partition_count))
         elif partition < 0 or partition >= partition_count:
             return _INVALID_PARTITION, row
         row_slots[row] = first_slots[topic] + partition
     return _ALL_ASSIGNED, num_rows
 
 
-@kernel(_INT64_QUADRUPLE(_COLUMNS, _INT32S, types.int64, _SLOTS, _STICKY, types.int64, types.int64))
+@kernel(
+    _INT64_QUADRUPLE(
+        _COLUMNS, _INT32S, _INT32S, types.int64, _SLOTS, _STICKY, types.int64, types.int64
+    )
+)
 def _append_rows(  # noqa: C901, PLR0912, PLR0915, PLR0917  one loop, where each call costs
     table: npt.NDArray[np.void],
     row_slots: Int32Array,
+    row_indexes: Int32Array,
     start_row: int,
     slots: npt.NDArray[np.void],
     sticky: npt.NDArray[np.void],
     now_ms: int,
     max_record_bytes: int,
 ) -> tuple[int, int, int, int]:
+    tracked = row_indexes.size > 0
     # What the loop needs of the table goes into locals: a write to a record might, as far as the
     # compiler knows, change the table, which would have to be read again for every row.
     columns = table[0]
@@ -357,6 +348,7 @@ def _append_rows(  # noqa: C901, PLR0912, PLR0915, PLR0917  one loop, where each
 
         slot.position = position + record_bytes
         slot.record_count = offset_delta + 1
+        slot.max_record_bytes = max(slot.max_record_bytes, record_bytes)
         if offset_delta == 0:
             slot.base_timestamp = timestamp
             slot.max_timestamp = timestamp
@@ -364,6 +356,9 @@ def _append_rows(  # noqa: C901, PLR0912, PLR0915, PLR0917  one loop, where each
             slot.max_timestamp = timestamp
         if is_sticky:
             sticky[topic].bytes += record_bytes
+            row_slots[row] = slot_index
+        if tracked:
+            row_indexes[row] = offset_delta
     return num_rows, _ALL_APPENDED, -1, 0
 
 
@@ -372,12 +367,13 @@ def assign_slots(
     first_slots: Int32Array,
     partition_counts: Int32Array,
     *,
+    key_rule: KeyRule = DEFAULT_KEY_RULE,
     ignore_keys: bool = False,
 ) -> SlotAssignment:
     """Find the slot of every row: `first_slots[topic] + partition`.
 
-    The partition is the one that the row asks for; else the one its key hashes to, as in Java's
-    `BuiltInPartitioner.partitionForKey`; else, or with `ignore_keys`, the topic's sticky one.
+    The partition is the one that the row asks for; else the one its key hashes to by `key_rule`;
+    else, or with `ignore_keys`, the topic's sticky one.
     `first_slots` and `partition_counts` have an entry for each of `columns.topics`.
 
     A row without a topic, or with a partition that its topic does not have, ends it: see
@@ -388,7 +384,12 @@ def assign_slots(
         raise ValueError(f"slots are needed for {topic_count} topics")
     row_slots = np.empty(columns.num_rows, np.int32)
     status, row = _assign_slots(
-        columns.table, first_slots, partition_counts, ignore_keys, row_slots
+        columns.table,
+        first_slots,
+        partition_counts,
+        int(key_rule.key_hash),
+        _NO_KEY if ignore_keys else key_rule.shortest_key,
+        row_slots,
     )
     if status == _TOPIC_WITHOUT_PARTITIONS:
         topic = columns.topics[columns.topic_index[row]]
@@ -404,31 +405,29 @@ def append_rows(  # noqa: PLR0917  the arguments of the compiled function
     sticky: npt.NDArray[np.void],
     now_ms: int,
     max_record_bytes: int,
+    *,
+    row_indexes: Int32Array = NO_INDEXES,
 ) -> AppendResult:
     """Write rows from `start_row` on to the open batches of their slots, as far as it goes.
 
     `row_slots` is what `assign_slots` gave, `slots` are rows of `SLOT_DTYPE`, `sticky` has a row of
-    `STICKY_DTYPE` for each of `columns.topics`; both are kept up to date. `now_ms` is the timestamp
-    of rows that have none. A record that alone takes more than `max_record_bytes` is refused.
+    `STICKY_DTYPE` for each of `columns.topics`; all are kept up to date: a row that was sticky has
+    its slot once it is written. `now_ms` is the timestamp of rows that have none. A record that
+    alone takes more than `max_record_bytes` is refused. `row_indexes`, where given, is filled with
+    each written row's place in its batch, counted from 0.
 
     The memory behind each slot's address must stay, and be writable up to its limit. Raises
     ValueError for arrays of the wrong length, or a row slot that `slots` does not have.
     """
     if not 0 <= start_row <= columns.num_rows or row_slots.size != columns.num_rows:
         raise ValueError(f"{row_slots.size} row slots, from {start_row}: not those of the columns")
+    if row_indexes.size not in {0, columns.num_rows}:
+        raise ValueError(f"there is room for {row_indexes.size} indexes of {columns.num_rows} rows")
     if sticky.size != len(columns.topics):
         raise ValueError(f"sticky partitions are needed for {len(columns.topics)} topics")
     next_row, status, slot, record_bytes = _append_rows(
-        columns.table, row_slots, start_row, slots, sticky, now_ms, max_record_bytes
+        columns.table, row_slots, row_indexes, start_row, slots, sticky, now_ms, max_record_bytes
     )
     if status == _SLOT_OUT_OF_RANGE:
         raise ValueError(f"row {next_row} goes to slot {slot}, but there are {slots.size}")
     return AppendResult(next_row, AppendStatus(status), slot, record_bytes)
-
-
-def murmur2(data: bytes) -> int:
-    """Hash a key as `Utils.murmur2` does; the result is a signed 32-bit number, as in Java."""
-    unsigned: int = _murmur2(
-        np.frombuffer(data, np.uint8).__array_interface__["data"][0], len(data)
-    )
-    return unsigned - (1 << 32) if unsigned > _MAX_INT32 else unsigned

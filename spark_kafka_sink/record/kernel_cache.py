@@ -37,8 +37,14 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 _DIRECTORY: Final = "spark_kafka_sink"
-#: Constants and layouts of `columns` are compiled into the kernels, too.
-_KERNEL_SOURCES: Final = ("kernel.py", "kernel_support.py", "columns.py")
+#: Constants and layouts of `columns` and `key_hashes` are compiled into the kernels, too.
+_KERNEL_SOURCES: Final = (
+    "kernel.py",
+    "kernel_hashes.py",
+    "kernel_support.py",
+    "columns.py",
+    "key_hashes.py",
+)
 
 
 def enable_cache(dispatcher: Any) -> None:

@@ -194,7 +194,7 @@ def test_threads_share_a_compressor():
     def work(payload):
         results[payload] = [compressor.compress(payload) for _ in range(20)]
 
-    threads = [threading.Thread(target=work, args=(payload,)) for payload in payloads]
+    threads = [threading.Thread(target=work, args=(payload,), daemon=True) for payload in payloads]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -18,7 +18,8 @@ from spark_kafka_sink.record.decode import (
     decode_control_record,
     decode_record_batch,
 )
-from spark_kafka_sink.record.kernel import SlotStatus, assign_slots, murmur2
+from spark_kafka_sink.record.kernel import SlotStatus, assign_slots
+from spark_kafka_sink.record.kernel_hashes import murmur2
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD, decode_header
 from tests.support.kernel_batches import columns_of, write_records
 from tests.support.plain_batches import PlainRecord

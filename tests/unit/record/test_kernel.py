@@ -26,8 +26,8 @@ from spark_kafka_sink.record.kernel import (
     SlotStatus,
     append_rows,
     assign_slots,
-    murmur2,
 )
+from spark_kafka_sink.record.kernel_hashes import murmur2
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
 from tests.support.kernel_batches import (
     Slots,
@@ -551,3 +551,36 @@ def sliced_columns(records, partitions, skip: int, *, with_headers: bool) -> Rec
 def test_murmur2_is_a_signed_number(key):
     """Like Java's int."""
     assert -(2**31) <= murmur2(key) < 2**31
+
+
+def test_each_written_row_is_told_its_place():
+    """Slots of sticky rows are noted as they are written, and each row's place in its batch."""
+    sticky = sticky_table(slot=1, limit=1000)
+    row_slots, row_indexes = int32s(-1, 0, -1, 0), int32s(-9, -9, -9, -9)
+    append_rows(
+        columns([b"v"] * 4),
+        row_slots,
+        0,
+        Slots(2).table,
+        sticky,
+        NOW_MS,
+        NO_LIMIT,
+        row_indexes=row_indexes,
+    )
+    assert [1, 0, 1, 0] == row_slots.tolist()
+    assert [0, 0, 1, 1] == row_indexes.tolist()
+
+
+def test_room_for_the_places_of_other_rows_is_refused():
+    """The array for the places in their batches must have an entry per row."""
+    with pytest.raises(ValueError, match="room for 1 indexes of 2 rows"):
+        append_rows(
+            columns([b"v"] * 2),
+            int32s(0, 0),
+            0,
+            Slots(1).table,
+            no_sticky(),
+            NOW_MS,
+            NO_LIMIT,
+            row_indexes=int32s(0),
+        )

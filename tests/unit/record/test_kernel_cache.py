@@ -35,7 +35,7 @@ columns = RecordColumns(
 )
 buffer = np.zeros(100, np.uint8)
 slots, sticky = np.zeros(1, kernel.SLOT_DTYPE), np.zeros(1, kernel.STICKY_DTYPE)
-slots[0] = (buffer.ctypes.data, 61, 100, 0, 0, 0, (0, 0))
+slots[0] = (buffer.ctypes.data, 61, 100, 0, 0, 0, 0, 0)
 row_slots = kernel.assign_slots(columns, np.zeros(1, np.int32), np.ones(1, np.int32)).row_slots
 kernel.append_rows(columns, row_slots, 0, slots, sticky, 5, 100)
 hits = [
