@@ -1,9 +1,10 @@
 """Errors, as a small tree plus data.
 
-Three branches: what the caller did wrong (`ConfigError`, `SchemaError`, `RecordError`,
-`ProducerClosedError`), what came over the network and cannot be right (`DecodeError`), and what a
-broker answered (`BrokerError`, which keeps the code it was given, known or not). Beside them stand
-the conditions that time brings: `NetworkError` and `KafkaTimeoutError`.
+Three branches: what the caller did wrong (`ConfigError`, `SchemaError`, `SerializationError`,
+`RecordError`, `ProducerClosedError`), what came over the network and cannot be right
+(`DecodeError`), and what a broker answered (`BrokerError`, which keeps the code it was given, known
+or not). Beside them stand the conditions that time brings, `NetworkError` and `KafkaTimeoutError`,
+and `AuthenticationError`, which may come from either side.
 
 Whether trying again may help is an attribute, `retriable`, never a matter of the error's type.
 Messages say what happened, where, and what to do; they never hold a secret.
@@ -29,6 +30,14 @@ class SchemaError(KafkaError, ValueError):
 
 class ProducerClosedError(KafkaError):
     """The producer was used after `close`, or after a fatal error closed it."""
+
+
+class SerializationError(KafkaError, ValueError):
+    """A key or a value cannot be made into bytes.
+
+    The message names the topic, whether it is the key or the value, and its type, never the value
+    itself. What the serializer raised is in `__cause__`.
+    """
 
 
 class RecordError(KafkaError):
@@ -93,6 +102,14 @@ class NetworkError(KafkaError, ConnectionError):
     retriable = True
 
 
+class AuthenticationError(KafkaError):
+    """Client and broker do not accept each other: password, token, certificate or host name.
+
+    It ends the producer at once, since trying again gives the same answer. The message names the
+    broker, the mechanism and the user, never a secret.
+    """
+
+
 class DecodeError(KafkaError):
     """Bytes from the network are not what the protocol says they must be."""
 
@@ -127,6 +144,29 @@ class BrokerError(KafkaError):
         self.retriable = retriable
         #: Whether the answer shows that our picture of the cluster is out of date.
         self.invalid_metadata = invalid_metadata
+
+
+class ProducerFencedError(BrokerError):
+    """A newer producer has taken over the transactional id, or the coordinator gave this one up.
+
+    Nothing helps but closing this producer.
+    """
+
+
+class IllegalStateError(KafkaError, RuntimeError):
+    """A call that the producer's state does not allow. Nothing has changed by it."""
+
+
+class TransactionAbortableError(KafkaError):
+    """The transaction cannot be committed: abort it, then go on with the same producer."""
+
+
+class TransactionAbortedError(KafkaError):
+    """A record was not sent because its transaction was aborted."""
+
+
+class FatalProducerError(KafkaError):
+    """An earlier error, which is the cause, ended this producer: close it and make another."""
 
 
 class DeliveryError(KafkaError):

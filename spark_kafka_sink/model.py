@@ -52,6 +52,28 @@ class ProducerIdAndEpoch(NamedTuple):
 NO_PRODUCER_ID_AND_EPOCH = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
+class OffsetAndMetadata(NamedTuple):
+    """The next offset that a consumer group is to read of a partition."""
+
+    offset: int
+    #: Of the record last read; `NO_LEADER_EPOCH` where it is not known.
+    leader_epoch: int = NO_LEADER_EPOCH
+    #: Any text that the group wants to keep with the offset.
+    metadata: str | None = ""
+
+
+class ConsumerGroupMetadata(NamedTuple):
+    """Who commits offsets: a group, and its member where it has one (KIP-447).
+
+    With a member and its generation the coordinator fences consumers that have lost the partition.
+    """
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
 class SecurityProtocol(StrEnum):
     """How a connection is secured (`security.protocol`)."""
 
@@ -59,6 +81,32 @@ class SecurityProtocol(StrEnum):
     SSL = "SSL"
     SASL_PLAINTEXT = "SASL_PLAINTEXT"
     SASL_SSL = "SASL_SSL"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordMetadata:
+    """Where a record is (Kafka's class of the same name)."""
+
+    topic: str
+    partition: int
+    #: `UNKNOWN_OFFSET` where the broker told none (acks=0, or a duplicate it has forgotten).
+    offset: int
+    #: Milliseconds since 1970: the record's own, or the broker's where the topic replaces it.
+    timestamp: int
+    #: Bytes of the serialized key; -1 without one.
+    serialized_key_size: int
+    #: Bytes of the serialized value; -1 without one.
+    serialized_value_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """A partition, for `partitions_for` (Kafka's class of the same name)."""
+
+    topic: str
+    partition: int
+    #: None while there is none, or none that is known.
+    leader: Node | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
-_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
-_COMMA: Final = re.compile(r"\s*,\s*")
+_INTEGER: Final = re.compile(r"[+-]?0*[0-9]{1,19}")
+_COMMA: Final = re.compile(r"\s*,\s*", re.ASCII)
+#: What Java's `String.trim` takes away: a no-break space at the end of a password stays.
+_TRIMMED: Final = "".join(map(chr, range(0x21)))
 #: How alike two names must be for one to be suggested for the other (1 is equal).
 _SIMILARITY: Final = 0.6
 
@@ -40,6 +42,9 @@ class ConfigType(StrEnum):
     LONG = "long"
     LIST = "list"
     PASSWORD = "password"  # noqa: S105 -- the name of a type
+    #: A name, or the object itself; `plugin_reference` says what it means.
+    CLASS = "class"
+    CLASSES = "list of classes"
 
 
 class Importance(StrEnum):
@@ -57,6 +62,8 @@ class NoDefault(Enum):
 
 
 REQUIRED: Final = NoDefault.REQUIRED
+#: What is shown in place of a secret.
+HIDDEN: Final = "[hidden]"
 
 
 class Password:
@@ -69,7 +76,7 @@ class Password:
 
     def __repr__(self) -> str:
         """Hide the secret; `str` and `format` come here too."""
-        return "[hidden]"
+        return HIDDEN
 
     def __eq__(self, other: object) -> bool:
         """Compare the secrets."""
@@ -141,6 +148,34 @@ class OneOf:
 
 
 @dataclass(frozen=True, slots=True)
+class OneOfAnyCase:
+    """One of some words, in any case (Java's `CaseInsensitiveValidString`)."""
+
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Write it as Kafka's documentation does."""
+        return f"(case insensitive) [{', '.join(self.words)}]"
+
+    def problem(self, value: str) -> str | None:
+        """Look the word up."""
+        words = [word.lower() for word in self.words]
+        return None if value.lower() in words else f"must be one of: {', '.join(self.words)}"
+
+
+class NotEmpty:
+    """Text of at least one character (Java's `NonEmptyString`)."""
+
+    def __str__(self) -> str:
+        """Write it as Kafka's documentation does."""
+        return "non-empty string"
+
+    def problem(self, value: str) -> str | None:
+        """Check that there is something."""
+        return None if value else "must not be empty"
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigKey:
     """One row of the table."""
 
@@ -151,8 +186,11 @@ class ConfigKey:
     importance: Importance
     doc: str
 
-    def parse(self, value: object, prefix: str = "") -> Any:
-        """Read a value and check it; ConfigError says what is wrong with it."""
+    def parse(self, value: object, prefix: str = "", *, secret: bool = False) -> Any:
+        """Read a value and check it; ConfigError says what is wrong with it.
+
+        Errors show the value, unless it is a `secret`.
+        """
         problem: str | None
         try:
             parsed = _PARSERS[self.type](value)
@@ -161,7 +199,7 @@ class ConfigKey:
         else:
             problem = self.validator.problem(parsed) if self.validator is not None else None
         if problem is not None:
-            shown = "[hidden]" if self.type is ConfigType.PASSWORD else repr(value)
+            shown = HIDDEN if secret or self.type is ConfigType.PASSWORD else repr(value)
             raise ConfigError(f"{prefix}{self.name} {problem}, not {shown}") from None
         return parsed
 
@@ -213,12 +251,15 @@ class ConfigDef:
         """The names of all settings."""
         return tuple(self._keys)
 
-    def parse(self, values: Mapping[str, object], *, prefix: str = "") -> dict[str, Any]:
+    def parse(
+        self, values: Mapping[str, object], *, prefix: str = "", secret: Collection[str] = ()
+    ) -> dict[str, Any]:
         """Read all settings: what is given, and the defaults of what is not.
 
-        `prefix` goes before each name in errors. Raises ConfigError for a name that the table does
-        not have (naming the nearest one that it has), for a missing setting that has no default,
-        and for a value that is malformed or out of range.
+        `prefix` goes before each name in errors, which show no value of those in `secret`. Raises
+        ConfigError for a name that the table does not have (naming the nearest one that it has),
+        for a missing setting that has no default, and for a value that is malformed or out of
+        range.
         """
         for name in values:
             if name not in self._keys:
@@ -226,7 +267,7 @@ class ConfigDef:
         parsed = {}
         for name, key in self._keys.items():
             if name in values:
-                parsed[name] = key.parse(values[name], prefix)
+                parsed[name] = key.parse(values[name], prefix, secret=name in secret)
             elif key.default is REQUIRED:
                 raise ConfigError(f"{prefix}{name} is required: {key.doc}")
             else:
@@ -271,17 +312,21 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
     return by_lower_case[found[0]] if found else None
 
 
+def _trim(text: str) -> str:
+    return text.strip(_TRIMMED)
+
+
 def _boolean(value: object) -> bool:
     if isinstance(value, bool):
         return value
-    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
-        return value.strip().lower() == "true"
+    if isinstance(value, str) and _trim(value).lower() in ("true", "false"):
+        return _trim(value).lower() == "true"
     raise ValueError("must be true or false")
 
 
 def _string(value: object) -> str:
     if isinstance(value, str):
-        return value.strip()
+        return _trim(value)
     # Java takes only text here; in Python `acks=1` is what everybody writes.
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
@@ -289,8 +334,9 @@ def _string(value: object) -> str:
 
 
 def _integer(value: object, most: int) -> int:
-    if isinstance(value, str) and _INTEGER.fullmatch(value.strip()):
-        value = int(value)
+    if isinstance(value, str) and _INTEGER.fullmatch(_trim(value)):
+        # Python reads no more than some thousand digits, and leading zeros count.
+        value = int(re.sub(r"^([+-]?)0+(?=[0-9])", r"\1", _trim(value)))
     # A bool is an int to Python, but not to who sets a number.
     if isinstance(value, int) and not isinstance(value, bool) and -most - 1 <= value <= most:
         return value
@@ -299,9 +345,9 @@ def _integer(value: object, most: int) -> int:
 
 def _list(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
-        return tuple(_COMMA.split(value.strip())) if value.strip() else ()
+        return tuple(_COMMA.split(_trim(value))) if _trim(value) else ()
     if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
-        return tuple(item.strip() for item in value)
+        return tuple(_trim(item) for item in value)
     raise ValueError("must be a list separated by commas")
 
 
@@ -309,8 +355,20 @@ def _password(value: object) -> Password:
     if isinstance(value, Password):
         return value
     if isinstance(value, str):
-        return Password(value.strip())
+        return Password(_trim(value))
     raise ValueError("must be a string")
+
+
+def _class(value: object) -> object:
+    return _trim(value) if isinstance(value, str) else value
+
+
+def _classes(value: object) -> tuple[object, ...]:
+    if isinstance(value, str):
+        return _list(value)
+    if isinstance(value, list | tuple):
+        return tuple(_class(item) for item in value)
+    return (value,)
 
 
 _PARSERS: Final = {
@@ -320,4 +378,6 @@ _PARSERS: Final = {
     ConfigType.LONG: lambda value: _integer(value, LONG_MAX),
     ConfigType.LIST: _list,
     ConfigType.PASSWORD: _password,
+    ConfigType.CLASS: _class,
+    ConfigType.CLASSES: _classes,
 }

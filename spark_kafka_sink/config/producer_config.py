@@ -4,21 +4,33 @@
 then applies the rules between settings as Kafka's `ProducerConfig.postProcessParsedConfig` (4.x)
 does. Where two settings disagree and both were given, that is an error; where one is only a
 default, the default gives way.
+
+A configuration whose values came from references (`${env:NAME}`, see `references`) hides them in
+its repr, and travels as what was given: it resolves the references anew where it is unpickled.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from spark_kafka_sink.config.config_def import INT_MAX
+from spark_kafka_sink.config.config_def import HIDDEN, INT_MAX
+from spark_kafka_sink.config.plugin_reference import (
+    INTERCEPTORS,
+    PARTITIONERS,
+    REPORTERS,
+    SERIALIZERS,
+    PluginKind,
+    PluginReference,
+)
 from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF, REFUSED
+from spark_kafka_sink.config.references import has_reference, resolve_references
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import SecurityProtocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 ACKS_ALL: Final = -1
 #: How many requests in flight a broker can put in order: it remembers the last five batches.
@@ -27,8 +39,27 @@ _HIGHEST_PORT: Final = 65_535
 #: host:port, protocol://host:port or [IPv6 address]:port (as `Utils.HOST_PORT_PATTERN`).
 _ADDRESS: Final = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]+?)\]?:([0-9]{1,5})")
 
+#: What stands for no plug-in: nothing is to be done for each record.
+_NO_PLUGIN: Final = (PluginReference("default"), PluginReference("bytes"))
+_PLUGINS: Final = {
+    "partitioner.class": PARTITIONERS,
+    "key.serializer": SERIALIZERS,
+    "value.serializer": SERIALIZERS,
+    "interceptor.classes": INTERCEPTORS,
+    "metric.reporters": REPORTERS,
+}
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+class _Origin(NamedTuple):
+    """What a configuration was made of that has references in it."""
+
+    settings: dict[str, object]
+    prefix: str
+    #: The attributes whose values came from a reference.
+    hidden: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ProducerConfig:
     """The settings, validated. Names are Kafka's; `PRODUCER_CONFIG_DEF` documents each."""
 
@@ -55,9 +86,31 @@ class ProducerConfig:
     socket_connection_setup_timeout_ms: int
     socket_connection_setup_timeout_max_ms: int
     metadata_max_age_ms: int
+    metadata_max_idle_ms: int
+    metadata_recovery_strategy: str
+    metadata_recovery_rebootstrap_trigger_ms: int
+    connections_max_idle_ms: int
+    client_dns_lookup: str
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
+    #: None for the default one.
+    partitioner_class: PluginReference | None
     partitioner_ignore_keys: bool
+    partitioner_adaptive_partitioning_enable: bool
+    partitioner_availability_timeout_ms: int
+    #: None for bytes that are taken as they are.
+    key_serializer: PluginReference | None
+    value_serializer: PluginReference | None
+    interceptor_classes: tuple[PluginReference, ...]
+    transactional_id: str | None
+    transaction_timeout_ms: int
+    metric_reporters: tuple[PluginReference, ...]
+    metrics_num_samples: int
+    metrics_recording_level: str
+    metrics_sample_window_ms: int
     client_id: str
     security_protocol: SecurityProtocol
+    _origin: _Origin | None = field(default=None, compare=False)
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, object], *, prefix: str = "") -> ProducerConfig:
@@ -66,20 +119,48 @@ class ProducerConfig:
         `prefix` goes before the names in errors, for callers who have another name for them
         ("kafka."). Raises ConfigError; no error shows the value of a secret.
         """
-        _refuse_unsupported(settings, prefix)
-        supported = {name: value for name, value in settings.items() if name not in REFUSED}
-        values = PRODUCER_CONFIG_DEF.parse(supported, prefix=prefix)
-        given = _Given(frozenset(supported), prefix)
-        values["bootstrap.servers"] = tuple(_addresses(values["bootstrap.servers"], prefix))
+        given = _Given.resolve(settings, prefix)
+        _refuse_unsupported(given)
+        supported = {n: value for n, value in given.settings.items() if n not in REFUSED}
+        values = PRODUCER_CONFIG_DEF.parse(supported, prefix=prefix, secret=given.secret)
+        values["bootstrap.servers"] = tuple(_addresses(values["bootstrap.servers"], given))
         values["security.protocol"] = SecurityProtocol.PLAINTEXT
         values["acks"] = ACKS_ALL if values["acks"] == "all" else int(values["acks"])
+        values["metadata.recovery.strategy"] = values["metadata.recovery.strategy"].lower()
+        for name, kind in _PLUGINS.items():
+            values[name] = _plugins(name, kind, values[name], prefix)
         _settle_idempotence(values, given)
+        _check_transactional_id(values, given)
         _settle_delivery_timeout(values, given)
         _settle_batch_size(values, given)
         if given.only("reconnect.backoff.ms", "reconnect.backoff.max.ms"):
             # As CommonClientConfigs.postProcessReconnectBackoffConfigs: one wait, always.
             values["reconnect.backoff.max.ms"] = values["reconnect.backoff.ms"]
-        return cls(**{name.replace(".", "_"): value for name, value in values.items()})
+        hidden = frozenset(map(_attribute, given.secret))
+        return cls(
+            **{_attribute(name): value for name, value in values.items()},
+            _origin=_Origin(dict(settings), prefix, hidden) if hidden else None,
+        )
+
+    def __repr__(self) -> str:
+        """Show all settings but secrets."""
+        hidden = self._origin.hidden if self._origin is not None else ()
+        shown = (
+            f"{name}={HIDDEN if name in hidden else repr(value)}"
+            for name, value in self._values().items()
+        )
+        return f"ProducerConfig({', '.join(shown)})"
+
+    def __reduce__(self) -> tuple[Callable[..., ProducerConfig], tuple[object, ...]]:
+        """Pickle references, and not what they stand for."""
+        if self._origin is None:
+            return _restore, (self._values(),)
+        return _configure, (self._origin.settings, self._origin.prefix)
+
+    def _values(self) -> dict[str, Any]:
+        return {
+            each.name: getattr(self, each.name) for each in fields(self) if each.name != "_origin"
+        }
 
     @property
     def compression_level(self) -> int | None:
@@ -95,64 +176,116 @@ class ProducerConfig:
                 return None
 
 
-class _Given(NamedTuple):
-    """Which settings the user gave, and what stands before their names."""
+def _restore(values: dict[str, Any]) -> ProducerConfig:
+    return ProducerConfig(**values)
 
-    names: frozenset[str]
+
+def _configure(settings: dict[str, object], prefix: str) -> ProducerConfig:
+    return ProducerConfig.from_mapping(settings, prefix=prefix)
+
+
+def _attribute(name: str) -> str:
+    return name.replace(".", "_")
+
+
+class _Given(NamedTuple):
+    """What the user gave, with references resolved, and how to speak of it."""
+
+    settings: dict[str, object]
+    #: The settings whose values are not shown, since they came from references.
+    secret: frozenset[str]
+    #: What stands before the names of settings.
     prefix: str
 
-    def only(self, name: str, other: str) -> bool:
-        return name in self.names and other not in self.names
+    @classmethod
+    def resolve(cls, settings: Mapping[str, object], prefix: str) -> _Given:
+        for name, value in settings.items():
+            if not isinstance(name, str):
+                raise ConfigError(f"the name of a setting must be a string, not {name!r}")
+            # Where secrets are kept is no place to say what code runs.
+            if name in _PLUGINS and has_reference(value):
+                raise ConfigError(f"{prefix}{name} takes no ${{}} reference: write its value there")
+        # Of settings that are refused no reference is resolved: the refusal is what helps.
+        known = {name: settings[name] for name in settings if name in PRODUCER_CONFIG_DEF}
+        resolved = resolve_references(known, prefix)
+        return cls({**settings, **resolved.settings}, resolved.secret, prefix)
 
-    def contradiction(self, sentence: str) -> ConfigError:
+    def __contains__(self, name: object) -> bool:
+        return name in self.settings
+
+    def only(self, name: str, other: str) -> bool:
+        return name in self.settings and other not in self.settings
+
+    def show(self, value: object, *names: str) -> str:
+        """Write a value that comes from these settings."""
+        return HIDDEN if self.secret.intersection(names) else str(value)
+
+    def error(self, sentence: str) -> ConfigError:
+        """Make an error of a sentence that begins with a setting's name."""
         return ConfigError(f"{self.prefix}{sentence}")
 
 
-def _refuse_unsupported(settings: Mapping[str, object], prefix: str) -> None:
+def _refuse_unsupported(given: _Given) -> None:
     # The protocol first: who set ten sasl.* options should read about the protocol.
-    given = settings.get("security.protocol", SecurityProtocol.PLAINTEXT.value)
-    protocol = str(given).strip().upper()
+    wanted = given.settings.get("security.protocol", SecurityProtocol.PLAINTEXT.value)
+    protocol = str(wanted).strip().upper()
     words = [known.value for known in SecurityProtocol]
     if protocol not in words:
-        known = ", ".join(words)
-        raise ConfigError(f"{prefix}security.protocol must be one of: {known}, not {given!r}")
+        shown = given.show(repr(wanted), "security.protocol")
+        raise given.error(f"security.protocol must be one of: {', '.join(words)}, not {shown}")
     if protocol != SecurityProtocol.PLAINTEXT:
-        raise ConfigError(
-            f"{prefix}security.protocol {protocol} is not supported yet: only "
-            f"{SecurityProtocol.PLAINTEXT.value} is"
+        raise given.error(
+            f"security.protocol {given.show(protocol, 'security.protocol')} is not supported yet: "
+            f"only {SecurityProtocol.PLAINTEXT.value} is"
         )
-    for name, value in settings.items():
+    for name, value in given.settings.items():
         # Some of these hold secrets, so no value is shown.
         if name.startswith(("sasl.", "ssl.")):
             layer = "TLS" if name.startswith("ssl.") else "SASL"
-            raise ConfigError(f"{prefix}{name}: {layer} is not supported yet; remove this setting")
+            raise given.error(f"{name}: {layer} is not supported yet; remove this setting")
         refused = REFUSED.get(name)
         if refused is not None and str(value).strip().lower() not in refused.accepted:
-            raise ConfigError(f"{prefix}{name} is not supported: {refused.reason}")
+            raise given.error(f"{name} is not supported: {refused.reason}")
         if refused is None and name not in PRODUCER_CONFIG_DEF:
-            raise PRODUCER_CONFIG_DEF.unknown(name, prefix)
+            raise PRODUCER_CONFIG_DEF.unknown(name, given.prefix)
 
 
-def _addresses(entries: tuple[str, ...], prefix: str) -> Iterator[tuple[str, int]]:
+def _plugins(
+    name: str, kind: PluginKind, value: object, prefix: str
+) -> PluginReference | tuple[PluginReference, ...] | None:
+    several = value if isinstance(value, tuple) else (value,)
+    read = []
+    for one in several:
+        try:
+            read.append(kind.read(one))
+        except ValueError as error:
+            raise ConfigError(f"{prefix}{name} {error}, not {one!r}") from None
+    if isinstance(value, tuple):
+        return tuple(read)
+    return None if read[0] in _NO_PLUGIN else read[0]
+
+
+def _addresses(entries: tuple[str, ...], given: _Given) -> Iterator[tuple[str, int]]:
     """Read each address once; what stands between two commas may be nothing, as before 4.0."""
     seen = set()
     for entry in filter(None, entries):
         match = _ADDRESS.fullmatch(entry)
         if match is None or not 1 <= int(match[2]) <= _HIGHEST_PORT:
-            raise ConfigError(f"{prefix}bootstrap.servers: {entry!r} is not host:port")
+            shown = given.show(repr(entry), "bootstrap.servers")
+            raise given.error(f"bootstrap.servers: {shown} is not host:port")
         address = match[1], int(match[2])
         if address not in seen:
             seen.add(address)
             yield address
     if not seen:
-        raise ConfigError(f"{prefix}bootstrap.servers names no broker: give host:port, or several")
+        raise given.error("bootstrap.servers names no broker: give host:port, or several")
 
 
 def _settle_idempotence(values: dict[str, Any], given: _Given) -> None:
     if not values["enable.idempotence"]:
         return
     if values["max.in.flight.requests.per.connection"] > MAX_IN_FLIGHT_FOR_IDEMPOTENCE:
-        raise given.contradiction(
+        raise given.error(
             "max.in.flight.requests.per.connection must be at most "
             f"{MAX_IN_FLIGHT_FOR_IDEMPOTENCE} with enable.idempotence; lower it, or set "
             "enable.idempotence=false"
@@ -165,9 +298,17 @@ def _settle_idempotence(values: dict[str, Any], given: _Given) -> None:
         )
         if obstructed
     ]
-    if obstacles and "enable.idempotence" in given.names:
-        raise given.contradiction(f"{obstacles[0]} with enable.idempotence=true")
+    if obstacles and "enable.idempotence" in given:
+        raise given.error(f"{obstacles[0]} with enable.idempotence=true")
     values["enable.idempotence"] = not obstacles
+
+
+def _check_transactional_id(values: dict[str, Any], given: _Given) -> None:
+    if values["transactional.id"] is not None and not values["enable.idempotence"]:
+        raise given.error(
+            "transactional.id needs enable.idempotence=true, and with it acks=all and retries "
+            "greater than 0"
+        )
 
 
 def _settle_delivery_timeout(values: dict[str, Any], given: _Given) -> None:
@@ -175,21 +316,23 @@ def _settle_delivery_timeout(values: dict[str, Any], given: _Given) -> None:
     least = min(values["linger.ms"] + values["request.timeout.ms"], INT_MAX)
     if values["delivery.timeout.ms"] >= least:
         return
-    if "delivery.timeout.ms" in given.names:
-        raise given.contradiction(
-            f"delivery.timeout.ms is {values['delivery.timeout.ms']}, and must be at least "
-            f"linger.ms + request.timeout.ms, which is {least}"
+    if "delivery.timeout.ms" in given:
+        timeout = given.show(values["delivery.timeout.ms"], "delivery.timeout.ms")
+        raise given.error(
+            f"delivery.timeout.ms is {timeout}, and must be at least linger.ms + "
+            f"request.timeout.ms, which is {given.show(least, 'linger.ms', 'request.timeout.ms')}"
         )
     values["delivery.timeout.ms"] = least
 
 
 def _settle_batch_size(values: dict[str, Any], given: _Given) -> None:
-    if "batch.size" not in given.names:
+    if "batch.size" not in given:
         values["batch.size"] = min(
             values["batch.size"], values["buffer.memory"], values["max.request.size"]
         )
     elif values["batch.size"] > values["buffer.memory"]:
-        raise given.contradiction(
-            f"batch.size is {values['batch.size']}, and must not exceed buffer.memory, which is "
-            f"{values['buffer.memory']}"
+        size = given.show(values["batch.size"], "batch.size")
+        memory = given.show(values["buffer.memory"], "buffer.memory")
+        raise given.error(
+            f"batch.size is {size}, and must not exceed buffer.memory, which is {memory}"
         )

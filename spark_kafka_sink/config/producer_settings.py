@@ -16,7 +16,9 @@ from spark_kafka_sink.config.config_def import (
     ConfigDef,
     ConfigType,
     Importance,
+    NotEmpty,
     OneOf,
+    OneOfAnyCase,
     Range,
     RangeOr,
 )
@@ -25,12 +27,14 @@ from spark_kafka_sink.model import SecurityProtocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_BOOLEAN, _STRING, _INT, _LONG, _LIST = (
+_BOOLEAN, _STRING, _INT, _LONG, _LIST, _CLASS, _CLASSES = (
     ConfigType.BOOLEAN,
     ConfigType.STRING,
     ConfigType.INT,
     ConfigType.LONG,
     ConfigType.LIST,
+    ConfigType.CLASS,
+    ConfigType.CLASSES,
 )
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
@@ -210,12 +214,169 @@ PRODUCER_CONFIG_DEF: Final = (
         "How old the picture of the cluster may get before it is asked for again.",
     )
     .define(
+        "metadata.max.idle.ms",
+        _LONG,
+        300_000,
+        Range(5_000),
+        _LOW,
+        "How long a topic that nothing is written to is still asked about.",
+    )
+    .define(
+        "metadata.recovery.strategy",
+        _STRING,
+        "rebootstrap",
+        OneOfAnyCase(("none", "rebootstrap")),
+        _LOW,
+        "What to do when no known broker can be reached: rebootstrap asks bootstrap.servers again "
+        "(KIP-899), none keeps trying the known ones.",
+    )
+    .define(
+        "metadata.recovery.rebootstrap.trigger.ms",
+        _LONG,
+        300_000,
+        Range(0),
+        _LOW,
+        "How long no broker may give metadata before bootstrap.servers are asked again, although "
+        "known brokers can be reached (KIP-1102).",
+    )
+    .define(
+        "connections.max.idle.ms",
+        _LONG,
+        540_000,
+        None,
+        _MEDIUM,
+        "Close a connection that was not used for so long; below 0 it is never closed.",
+    )
+    .define(
+        "client.dns.lookup",
+        _STRING,
+        "use_all_dns_ips",
+        OneOf(("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")),
+        _MEDIUM,
+        "Try all addresses of a host's name one after the other; or replace each of "
+        "bootstrap.servers by the canonical names of its addresses.",
+    )
+    .define(
+        "send.buffer.bytes",
+        _INT,
+        131_072,
+        Range(-1),
+        _MEDIUM,
+        "The socket's buffer for sending (SO_SNDBUF); -1 leaves it to the operating system.",
+    )
+    .define(
+        "receive.buffer.bytes",
+        _INT,
+        32_768,
+        Range(-1),
+        _MEDIUM,
+        "The socket's buffer for receiving (SO_RCVBUF); -1 leaves it to the operating system.",
+    )
+    .define(
+        "partitioner.class",
+        _CLASS,
+        "default",
+        None,
+        _MEDIUM,
+        "Who chooses the partition of records that name none: `default` (murmur2 of the key; "
+        "without a key a partition sticks until it has had a batch), `round_robin`, `murmur2`, "
+        "`murmur2_random`, `crc32` (as librdkafka's consistent_random), `fnv1a` (as Sarama), "
+        "or, but for a Spark write, a partitioner of your own.",
+    )
+    .define(
         "partitioner.ignore.keys",
         _BOOLEAN,
         False,
         None,
         _MEDIUM,
         "Place records that have a key as if they had none.",
+    )
+    .define(
+        "partitioner.adaptive.partitioning.enable",
+        _BOOLEAN,
+        True,
+        None,
+        _LOW,
+        "Give records without a key more often to partitions whose queues are short. Only for the "
+        "default partitioner.",
+    )
+    .define(
+        "partitioner.availability.timeout.ms",
+        _LONG,
+        0,
+        Range(0),
+        _LOW,
+        "Give records without a key to no partition whose leader has taken nothing for so long; 0 "
+        "waits for all of them. Only with partitioner.adaptive.partitioning.enable.",
+    )
+    .define(
+        "key.serializer",
+        _CLASS,
+        "bytes",
+        None,
+        _HIGH,
+        "What makes bytes of keys: `bytes`, `string`, `int`, `float`, `json`, or a serializer of "
+        "your own. Not in a Spark write.",
+    )
+    .define(
+        "value.serializer",
+        _CLASS,
+        "bytes",
+        None,
+        _HIGH,
+        "What makes bytes of values; as key.serializer. Not in a Spark write.",
+    )
+    .define(
+        "interceptor.classes",
+        _CLASSES,
+        (),
+        None,
+        _LOW,
+        "Who sees each record before it is sent and after it was acknowledged, in this order. "
+        "Not in a Spark write.",
+    )
+    .define(
+        "transactional.id",
+        _STRING,
+        None,
+        NotEmpty(),
+        _LOW,
+        "Write in transactions under this name, which fences off an older producer of the same "
+        "name; needs enable.idempotence. Not in a Spark write.",
+    )
+    .define(
+        "transaction.timeout.ms",
+        _INT,
+        60_000,
+        Range(1),
+        _LOW,
+        "How long a transaction may stay open before its coordinator aborts it; the broker's own "
+        "limit is transaction.max.timeout.ms. Not in a Spark write.",
+    )
+    .define(
+        "metric.reporters",
+        _CLASSES,
+        (),
+        None,
+        _LOW,
+        "Who is told of metrics as they appear, change and go: `logging`, reporters of your own.",
+    )
+    .define("metrics.num.samples", _INT, 2, Range(1), _LOW, "How many samples a metric is made of.")
+    .define(
+        "metrics.recording.level",
+        _STRING,
+        "INFO",
+        OneOf(("INFO", "DEBUG", "TRACE")),
+        _LOW,
+        "The finest metrics that are recorded.",
+    )
+    .define(
+        "metrics.sample.window.ms",
+        _LONG,
+        30_000,
+        Range(0),
+        _LOW,
+        "How long one sample of a metric lasts.",
     )
     .define(
         "client.id",
@@ -244,50 +405,16 @@ class RefusedSetting(NamedTuple):
     accepted: tuple[str, ...] = ()
 
 
-_NO_METRICS = RefusedSetting("metrics are not supported yet")
-_NO_TRANSACTIONS = "transactions are not supported yet"
-_OS_BUFFERS = RefusedSetting("socket buffers are sized by the operating system", ("-1",))
-_BYTES_AS_THEY_ARE = RefusedSetting(
-    "keys and values are written as the bytes of their columns: convert the columns instead"
-)
-
 REFUSED: Final[Mapping[str, RefusedSetting]] = {
-    "client.dns.lookup": RefusedSetting(
-        "all addresses of a name are tried, and no other way is supported", ("use_all_dns_ips",)
-    ),
-    "config.providers": RefusedSetting("Java classes cannot be used here", ("",)),
-    "connections.max.idle.ms": RefusedSetting("connections stay open until the task ends"),
-    "enable.metrics.push": RefusedSetting("metrics are not pushed to brokers", ("false",)),
-    "interceptor.classes": RefusedSetting("Java classes cannot be used here", ("",)),
-    "key.serializer": _BYTES_AS_THEY_ARE,
-    "metadata.max.idle.ms": RefusedSetting("a task keeps the metadata of its topics"),
-    "metadata.recovery.rebootstrap.trigger.ms": RefusedSetting(
-        "bootstrap.servers are tried whenever no known broker answers"
-    ),
-    "metadata.recovery.strategy": RefusedSetting(
-        "bootstrap.servers are tried whenever no known broker answers", ("rebootstrap",)
-    ),
-    "metric.reporters": RefusedSetting(_NO_METRICS.reason, ("",)),
-    "metrics.num.samples": _NO_METRICS,
-    "metrics.recording.level": _NO_METRICS,
-    "metrics.sample.window.ms": _NO_METRICS,
-    "auto.include.jmx.reporter": RefusedSetting(_NO_METRICS.reason, ("false",)),
-    "partitioner.adaptive.partitioning.enable": RefusedSetting(
-        "records without a key are spread evenly over the partitions that have a leader", ("false",)
-    ),
-    "partitioner.availability.timeout.ms": RefusedSetting(
-        "records without a key are spread evenly over the partitions that have a leader", ("0",)
-    ),
-    "partitioner.class": RefusedSetting(
-        "Java classes cannot be used here; records are placed as Kafka's default partitioner "
-        "places them, and a partition column decides otherwise row by row",
+    "auto.include.jmx.reporter": RefusedSetting("there is no JMX in Python", ("false",)),
+    "config.providers": RefusedSetting(
+        "Java classes cannot be used here; ${env:NAME}, ${file:/path:key} and ${dir:/path:file} "
+        "are understood without it",
         ("",),
     ),
-    "receive.buffer.bytes": _OS_BUFFERS,
-    "send.buffer.bytes": _OS_BUFFERS,
+    "enable.metrics.push": RefusedSetting("metrics are not pushed to brokers", ("false",)),
     "security.providers": RefusedSetting("Java classes cannot be used here", ("",)),
-    "transaction.timeout.ms": RefusedSetting(_NO_TRANSACTIONS),
-    "transaction.two.phase.commit.enable": RefusedSetting(_NO_TRANSACTIONS, ("false",)),
-    "transactional.id": RefusedSetting(_NO_TRANSACTIONS),
-    "value.serializer": _BYTES_AS_THEY_ARE,
+    "transaction.two.phase.commit.enable": RefusedSetting(
+        "no transaction is left open for another coordinator to decide", ("false",)
+    ),
 }

@@ -3,7 +3,8 @@
 Every option is one of these, or an error that names the nearest known one:
 
 - the sink's own, in camelCase as Spark's are, matched in any case (Spark lower-cases them);
-- `kafka.` and a setting of Kafka's producer, passed through (`ProducerConfig`);
+- `kafka.` and a setting of Kafka's producer, passed through (`ProducerConfig`), but for the few
+  that have no meaning in a Spark write (`REFUSED_IN_SPARK`);
 - an option of Spark's Kafka *source*, or `kafka.` and a setting that only a consumer has. People
   keep one dict for both directions, so these change nothing; `ignored` lists them for a warning.
 
@@ -24,8 +25,13 @@ from spark_kafka_sink.config.config_def import (
     nearest_name,
     unknown_option,
 )
+from spark_kafka_sink.config.plugin_reference import PARTITIONERS, REPORTERS
 from spark_kafka_sink.config.producer_config import ProducerConfig
-from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF, REFUSED
+from spark_kafka_sink.config.producer_settings import (
+    PRODUCER_CONFIG_DEF,
+    REFUSED,
+    RefusedSetting,
+)
 from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -55,6 +61,22 @@ SINK_OPTIONS_DEF: Final = (
         "its directory must exist.",
     )
 )
+
+_BYTES_AS_THEY_ARE: Final = RefusedSetting(
+    "keys and values are written as the bytes of their columns: convert the columns instead"
+)
+_NO_TRANSACTIONS: Final = RefusedSetting("a Spark write is not transactional yet")
+
+#: What `KafkaProducer` takes and a Spark write does not.
+REFUSED_IN_SPARK: Final[Mapping[str, RefusedSetting]] = {
+    "interceptor.classes": RefusedSetting(
+        "rows are written as columns, not record by record: change the columns instead", ("",)
+    ),
+    "key.serializer": _BYTES_AS_THEY_ARE,
+    "transaction.timeout.ms": _NO_TRANSACTIONS,
+    "transactional.id": _NO_TRANSACTIONS,
+    "value.serializer": _BYTES_AS_THEY_ARE,
+}
 
 #: The options of Spark's Kafka source (`KafkaSourceProvider`).
 SOURCE_OPTIONS: Final = (
@@ -147,16 +169,41 @@ class SinkOptions:
             elif key in _IGNORED:
                 ignored.append(_IGNORED[key])
             elif _is_kafka_setting(key):
-                kafka[key.removeprefix(KAFKA_PREFIX)] = value
+                setting = key.removeprefix(KAFKA_PREFIX)
+                _check_allowed_in_spark(setting, value)
+                kafka[setting] = value
             else:
                 raise _unknown_option(name)
         values = SINK_OPTIONS_DEF.parse(own)
+        producer = ProducerConfig.from_mapping(kafka, prefix=KAFKA_PREFIX)
+        _check_plugins(producer)
         return cls(
             topic=_topic(values["topic"]),
             report_path=values["reportPath"] or None,
             ignored=tuple(sorted(ignored)),
-            producer=ProducerConfig.from_mapping(kafka, prefix=KAFKA_PREFIX),
+            producer=producer,
         )
+
+
+def _check_allowed_in_spark(name: str, value: object) -> None:
+    refused = REFUSED_IN_SPARK.get(name)
+    if refused is not None and str(value).strip() not in refused.accepted:
+        raise ConfigError(f"{KAFKA_PREFIX}{name} is not supported: {refused.reason}")
+
+
+def _check_plugins(producer: ProducerConfig) -> None:
+    partitioner = producer.partitioner_class
+    if partitioner is not None and partitioner.built_in is None:
+        raise ConfigError(
+            f"{KAFKA_PREFIX}partitioner.class must be one of {', '.join(PARTITIONERS.names)} in a "
+            f"Spark write, not {partitioner}; a partition column places rows otherwise"
+        )
+    for reporter in producer.metric_reporters:
+        if reporter.target is not None:
+            raise ConfigError(
+                f"{KAFKA_PREFIX}metric.reporters must be {', '.join(REPORTERS.names)} or "
+                f"'package.module:attribute' in a Spark write, for tasks to make, not {reporter}"
+            )
 
 
 def _is_kafka_setting(key: str) -> bool:

@@ -11,7 +11,9 @@ from spark_kafka_sink.config.config_def import (
     ConfigDef,
     ConfigType,
     Importance,
+    NotEmpty,
     OneOf,
+    OneOfAnyCase,
     Password,
     Range,
     RangeOr,
@@ -45,6 +47,15 @@ def parse(kind, value, validator=None):
         (ConfigType.LIST, [" a", "b"], ("a", "b")),
         (ConfigType.PASSWORD, " secret ", Password("secret")),
         (ConfigType.PASSWORD, Password(" as it is "), Password(" as it is ")),
+        (ConfigType.PASSWORD, "\x00 secret\xa0\n", Password("secret\xa0")),
+        (ConfigType.LONG, "0" * 5_000 + "7", 7),
+        (ConfigType.LONG, "-" + "0" * 5_000, 0),
+        (ConfigType.CLASS, " a.b:c ", "a.b:c"),
+        (ConfigType.CLASS, len, len),
+        (ConfigType.CLASSES, " a , b,c ", ("a", "b", "c")),
+        (ConfigType.CLASSES, "", ()),
+        (ConfigType.CLASSES, [" a", len], ("a", len)),
+        (ConfigType.CLASSES, len, (len,)),
     ],
 )
 def test_values_are_read_as_java_reads_them(kind, value, expected):
@@ -61,6 +72,25 @@ def test_values_are_read_as_java_reads_them(kind, value, expected):
         (ConfigType.STRING, None, "must be a string, not None"),
         (ConfigType.INT, "1e3", "must be a whole number of 32 bits, with no unit, not '1e3'"),
         (ConfigType.INT, "1_000", "must be a whole number of 32 bits, with no unit, not '1_000'"),
+        (ConfigType.INT, "10ms", "must be a whole number of 32 bits, with no unit, not '10ms'"),
+        (ConfigType.INT, "٣", "must be a whole number of 32 bits, with no unit, not '٣'"),
+        (ConfigType.INT, "\xa05", "must be a whole number of 32 bits, with no unit, not '\\xa05'"),
+        (ConfigType.INT, "- 5", "must be a whole number of 32 bits, with no unit, not '- 5'"),
+        (
+            ConfigType.INT,
+            "9" * 5_000,
+            f"must be a whole number of 32 bits, with no unit, not '{'9' * 5_000}'",
+        ),
+        (
+            ConfigType.INT,
+            "2147483648",
+            "must be a whole number of 32 bits, with no unit, not '2147483648'",
+        ),
+        (
+            ConfigType.INT,
+            "-2147483649",
+            "must be a whole number of 32 bits, with no unit, not '-2147483649'",
+        ),
         (ConfigType.INT, "64k", "must be a whole number of 32 bits, with no unit, not '64k'"),
         (ConfigType.INT, "", "must be a whole number of 32 bits, with no unit, not ''"),
         (ConfigType.INT, 2**31, f"must be a whole number of 32 bits, with no unit, not {2**31}"),
@@ -101,6 +131,32 @@ def test_a_word_is_matched_by_case():
     """Words are compared with their case, as Java's ValidString does."""
     with pytest.raises(ConfigError, match=r"^a\.b must be one of: x, y, not 'X'$"):
         parse(ConfigType.STRING, "X", OneOf(("x", "y")))
+
+
+@pytest.mark.parametrize("value", ["x", "X", "Y"])
+def test_a_word_may_be_matched_in_any_case(value):
+    """Words of some settings are compared without their case; the value stays as it was given."""
+    assert value == parse(ConfigType.STRING, value, OneOfAnyCase(("x", "Y")))
+
+
+def test_another_word_is_refused_in_any_case():
+    """A word that is none of those is refused with those that are."""
+    with pytest.raises(ConfigError, match=r"^a\.b must be one of: x, y, not 'Z'$"):
+        parse(ConfigType.STRING, "Z", OneOfAnyCase(("x", "y")))
+
+
+@pytest.mark.parametrize("value", ["", "  "])
+def test_a_text_may_have_to_be_something(value):
+    """Text of nothing but spaces is refused where there must be some."""
+    with pytest.raises(ConfigError, match=rf"^a\.b must not be empty, not '{value}'$"):
+        parse(ConfigType.STRING, value, NotEmpty())
+
+
+def test_a_secret_value_of_any_type_is_not_shown():
+    """A malformed or forbidden value that is said to be secret is not repeated."""
+    for value in ("hunter2", "-5"):
+        with pytest.raises(ConfigError, match=r", not \[hidden\]$"):
+            one(ConfigType.INT, 1, Range(0)).parse({"a.b": value}, secret={"a.b"})
 
 
 def test_a_bad_secret_is_not_shown():
@@ -182,6 +238,8 @@ def test_a_table_is_printed_as_markdown():
         .define("o", ConfigType.STRING, None, OneOf(("x", "y")), Importance.MEDIUM, "May be.")
         .define("b", ConfigType.BOOLEAN, False, None, Importance.LOW, "Switch.")
         .define("l", ConfigType.LIST, ("p", "q"), None, Importance.LOW, "List.")
+        .define("c", ConfigType.STRING, "x", OneOfAnyCase(("x", "Y")), Importance.LOW, "Case.")
+        .define("e", ConfigType.STRING, None, NotEmpty(), Importance.LOW, "Text.")
     )
     assert [
         "| setting | type | default | valid values | importance | meaning |",
@@ -191,6 +249,8 @@ def test_a_table_is_printed_as_markdown():
         "| `k.o` | string |  | [x, y] | medium | May be. |",
         "| `k.b` | boolean | `false` |  | low | Switch. |",
         "| `k.l` | list | `p,q` |  | low | List. |",
+        "| `k.c` | string | `x` | (case insensitive) [x, Y] | low | Case. |",
+        "| `k.e` | string |  | non-empty string | low | Text. |",
     ] == table.to_markdown(prefix="k.").splitlines()
 
 

@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 
+from spark_kafka_sink.config.plugin_reference import PluginReference
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF, REFUSED
 from spark_kafka_sink.errors import ConfigError
@@ -49,7 +50,26 @@ def test_defaults_are_javas_but_for_three():
             socket_connection_setup_timeout_ms=10_000,
             socket_connection_setup_timeout_max_ms=30_000,
             metadata_max_age_ms=300_000,
+            metadata_max_idle_ms=300_000,
+            metadata_recovery_strategy="rebootstrap",
+            metadata_recovery_rebootstrap_trigger_ms=300_000,
+            connections_max_idle_ms=540_000,
+            client_dns_lookup="use_all_dns_ips",
+            send_buffer_bytes=131_072,
+            receive_buffer_bytes=32_768,
+            partitioner_class=None,
             partitioner_ignore_keys=False,
+            partitioner_adaptive_partitioning_enable=True,
+            partitioner_availability_timeout_ms=0,
+            key_serializer=None,
+            value_serializer=None,
+            interceptor_classes=(),
+            transactional_id=None,
+            transaction_timeout_ms=60_000,
+            metric_reporters=(),
+            metrics_num_samples=2,
+            metrics_recording_level="INFO",
+            metrics_sample_window_ms=30_000,
             client_id="spark-kafka-sink",
             security_protocol=SecurityProtocol.PLAINTEXT,
         )
@@ -59,7 +79,7 @@ def test_defaults_are_javas_but_for_three():
 
 def test_every_row_of_the_table_is_an_attribute():
     """The table's names, with underscores, are the attributes, in the table's order or not."""
-    fields = {field.name for field in dataclasses.fields(ProducerConfig)}
+    fields = {field.name for field in dataclasses.fields(ProducerConfig) if field.compare}
     assert {name.replace(".", "_") for name in PRODUCER_CONFIG_DEF.names} == fields
 
 
@@ -181,6 +201,161 @@ def test_the_delivery_timeout_stays_an_int():
     """The sum of two long times is bounded by what an int holds."""
     settings = config(linger_ms=2**40, request_timeout_ms=2**31 - 1)
     assert 2**31 - 1 == settings.delivery_timeout_ms
+
+
+@pytest.mark.parametrize("settings", [{"acks": "1"}, {"retries": 0}, {"enable_idempotence": False}])
+def test_transactions_need_idempotence(settings):
+    """A transactional id contradicts whatever switches idempotence off."""
+    assert (
+        "transactional.id needs enable.idempotence=true, and with it acks=all and retries greater "
+        "than 0" == refusal(transactional_id="t", **settings)
+    )
+
+
+def test_a_transactional_id_must_be_one():
+    """A transactional id of no characters is refused, as in Java."""
+    assert "transactional.id must not be empty, not ' '" == refusal(transactional_id=" ")
+
+
+def test_a_transactional_id_is_kept():
+    """A transactional id is taken with idempotence at its default."""
+    settings = config(transactional_id=" t 1 ")
+    assert ("t 1", True) == (settings.transactional_id, settings.enable_idempotence)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("0", "must be at least 1, not '0'"),
+        ("2147483648", "must be a whole number of 32 bits, with no unit, not '2147483648'"),
+    ],
+)
+def test_a_transaction_timeout_is_a_positive_int(value, problem):
+    """A transaction may stay open for 1 to 2^31-1 milliseconds; the broker's limit is its own."""
+    assert f"transaction.timeout.ms {problem}" == refusal(transaction_timeout_ms=value)
+
+
+@pytest.mark.parametrize("value", ["NONE", "none", "Rebootstrap"])
+def test_the_recovery_strategy_is_taken_in_any_case(value):
+    """metadata.recovery.strategy is read without its case (KIP-899)."""
+    settings = config(metadata_recovery_strategy=value)
+    assert value.lower() == settings.metadata_recovery_strategy
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("metadata.recovery.strategy", "x", "must be one of: none, rebootstrap, not 'x'"),
+        ("metadata.recovery.rebootstrap.trigger.ms", -1, "must be at least 0, not -1"),
+        ("metadata.max.idle.ms", 4_999, "must be at least 5000, not 4999"),
+        ("send.buffer.bytes", -2, "must be at least -1, not -2"),
+        ("receive.buffer.bytes", -2, "must be at least -1, not -2"),
+        (
+            "client.dns.lookup",
+            "default",
+            (
+                "must be one of: use_all_dns_ips, resolve_canonical_bootstrap_servers_only, not "
+                "'default'"
+            ),
+        ),
+        ("metrics.num.samples", 0, "must be at least 1, not 0"),
+        ("metrics.sample.window.ms", -1, "must be at least 0, not -1"),
+        ("metrics.recording.level", "info", "must be one of: INFO, DEBUG, TRACE, not 'info'"),
+        ("partitioner.availability.timeout.ms", -1, "must be at least 0, not -1"),
+        ("partitioner.adaptive.partitioning.enable", "on", "must be true or false, not 'on'"),
+    ],
+)
+def test_what_kafka_does_not_allow_is_refused(name, value, problem):
+    """The bounds and words of settings are Kafka's."""
+    assert f"{name} {problem}" == refusal(**{name.replace(".", "_"): value})
+
+
+@pytest.mark.parametrize("value", [-1, 0, 2**63 - 1])
+def test_idle_connections_may_stay(value):
+    """connections.max.idle.ms has no bounds, as in Java; below 0 nothing is closed."""
+    assert value == config(connections_max_idle_ms=value).connections_max_idle_ms
+
+
+def test_a_retry_backoff_may_exceed_its_maximum():
+    """retry.backoff.ms above its maximum is no error: the maximum is then the only wait."""
+    settings = config(retry_backoff_ms=5_000)
+    assert (5_000, 1_000) == (settings.retry_backoff_ms, settings.retry_backoff_max_ms)
+
+
+def test_plugins_are_read_by_their_kinds():
+    """Serializers, partitioner, interceptors and reporters become references."""
+    settings = config(
+        key_serializer="org.apache.kafka.common.serialization.LongSerializer",
+        value_serializer=len,
+        partitioner_class="fnv1a",
+        interceptor_classes=["a:b", len],
+        metric_reporters="a:b, c:d",
+    )
+    assert PluginReference("int64") == settings.key_serializer
+    assert PluginReference(target=len) == settings.value_serializer
+    assert PluginReference("fnv1a") == settings.partitioner_class
+    assert (
+        PluginReference(import_path="a:b"),
+        PluginReference(target=len),
+    ) == settings.interceptor_classes
+    assert ("a:b", "c:d") == tuple(each.import_path for each in settings.metric_reporters)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("key.serializer", "bytes"),
+        ("value.serializer", "org.apache.kafka.common.serialization.ByteArraySerializer"),
+        ("partitioner.class", "default"),
+        ("partitioner.class", ""),
+    ],
+)
+def test_what_is_done_anyway_needs_no_plugin(name, value):
+    """Bytes as they are and the default partitioner are no plug-ins, however they are asked for."""
+    assert config() == config(**{name.replace(".", "_"): value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("interceptor.classes", "a:b,,c:d", "interceptor; or an object that is one, not ''"),
+        ("metric.reporters", [5], "reporter; or an object that is one, not 5"),
+        ("key.serializer", None, "serializer; or an object that is one, not None"),
+    ],
+)
+def test_what_names_no_plugin_is_refused(name, value, problem):
+    """A plug-in that cannot be one is refused by its setting's name."""
+    message = refusal(**{name.replace(".", "_"): value})
+    assert message.startswith(f"{name} must be ")
+    assert message.endswith(problem)
+
+
+def test_settings_go_by_names():
+    """A key that is no text is refused, and not looked up."""
+    with pytest.raises(ConfigError, match=r"^the name of a setting must be a string, not 5$"):
+        ProducerConfig.from_mapping({"bootstrap.servers": "a:1", 5: 5})
+
+
+def test_a_configuration_is_a_value():
+    """Configurations of the same settings are equal and hash alike; none can be changed."""
+    assert {config(acks=1, linger_ms=2)} == {config(acks="1", linger_ms=" 2 ")}
+    assert config(acks=1) != config(acks=0)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config().acks = 1
+
+
+def test_the_repr_shows_settings_but_not_what_is_in_objects():
+    """What prints a configuration shows each setting; of an object only its type."""
+
+    class Vault:
+        def __repr__(self):
+            return "hunter2"
+
+    shown = repr(config(value_serializer=Vault()))
+    assert "hunter2" not in shown
+    assert "Vault)" in shown
+    assert "linger_ms=5, " in shown
+    assert "_origin" not in shown
 
 
 def test_a_batch_must_fit_into_memory():

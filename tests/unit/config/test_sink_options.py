@@ -4,8 +4,15 @@ import pickle
 
 import pytest
 
+from spark_kafka_sink.config.plugin_reference import PARTITIONERS, PluginReference
 from spark_kafka_sink.config.producer_config import ProducerConfig
-from spark_kafka_sink.config.sink_options import CONSUMER_SETTINGS, SOURCE_OPTIONS, SinkOptions
+from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
+from spark_kafka_sink.config.sink_options import (
+    CONSUMER_SETTINGS,
+    REFUSED_IN_SPARK,
+    SOURCE_OPTIONS,
+    SinkOptions,
+)
 from spark_kafka_sink.errors import ConfigError
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -130,6 +137,62 @@ def test_serializers_are_refused(name):
     assert f"{name} is not supported: keys and values are written as the bytes of their" in refusal(
         {name: "org.apache.kafka.common.serialization.StringSerializer"}
     )
+
+
+@pytest.mark.parametrize("name", ["kafka.transactional.id", "kafka.transaction.timeout.ms"])
+def test_transactions_are_refused(name):
+    """A Spark write is not transactional, and does not look as if it were."""
+    assert f"{name} is not supported: a Spark write is not transactional yet" == refusal(
+        {name: "1"}
+    )
+
+
+def test_interceptors_are_refused():
+    """There is no record to intercept where rows are written as columns; none is no interceptor."""
+    assert (
+        "kafka.interceptor.classes is not supported: rows are written as columns, not record by "
+        "record: change the columns instead" == refusal({"kafka.interceptor.classes": "a:b"})
+    )
+    assert () == options(**{"kafka.interceptor.classes": " "}).producer.interceptor_classes
+
+
+@pytest.mark.parametrize("name", PARTITIONERS.names)
+def test_partitioners_are_chosen_by_name(name):
+    """Each partitioner that the package brings can be chosen for a Spark write."""
+    settings = options(**{"kafka.partitioner.class": name}).producer
+    expected = None if name == "default" else PluginReference(name)
+    assert expected == settings.partitioner_class
+
+
+@pytest.mark.parametrize(("given", "shown"), [("a.b:c", "'a.b:c'"), (len, "builtins.len")])
+def test_other_partitioners_are_refused(given, shown):
+    """A partitioner of one's own is refused, with the column that does its work."""
+    assert (
+        "kafka.partitioner.class must be one of default, round_robin, murmur2, murmur2_random, "
+        f"crc32, fnv1a in a Spark write, not {shown}; a partition column places rows otherwise"
+        == refusal({"kafka.partitioner.class": given})
+    )
+
+
+def test_reporters_are_named_by_where_tasks_import_them():
+    """A reporter of metrics is given by its short name or by its import path."""
+    reporters = options(**{"kafka.metric.reporters": "logging, a.b:c"}).producer.metric_reporters
+    assert [("logging", None), (None, "a.b:c")] == [(r.built_in, r.import_path) for r in reporters]
+
+
+def test_a_reporter_that_cannot_travel_is_refused():
+    """An object of the driver's cannot report on tasks."""
+    assert (
+        "kafka.metric.reporters must be logging or 'package.module:attribute' in a Spark write, "
+        "for tasks to make, not builtins.len" == refusal({"kafka.metric.reporters": len})
+    )
+
+
+@pytest.mark.parametrize("name", REFUSED_IN_SPARK)
+def test_the_table_says_what_does_not_work_in_spark(name):
+    """The documentation of a setting that a Spark write refuses says so."""
+    [doc] = [key.doc for key in PRODUCER_CONFIG_DEF if key.name == name]
+    assert doc.endswith(" Not in a Spark write.")
 
 
 def test_options_travel_to_tasks():

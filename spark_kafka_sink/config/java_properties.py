@@ -1,0 +1,57 @@
+"""Java's .properties files, as `java.util.Properties.load` reads them from text."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SPACE: Final = " \t\f"
+_LINE_END: Final = re.compile(r"\r\n|[\r\n]")
+_ENTRY: Final = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    r"""Read keys and values; the last of a key counts.
+
+    Raises ValueError for a `\u` without four hexadecimal digits; it shows nothing of the text.
+    """
+    properties = {}
+    for line in _logical_lines(text):
+        key, value = next(_ENTRY.finditer(line)).groups()
+        properties[_unescape(key)] = _unescape(value)
+    return properties
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    r"""Drop blank lines and comments, and join what a `\` at a line's end continues."""
+    begun: str | None = None
+    for natural in _LINE_END.split(text):
+        line = natural.lstrip(_SPACE)
+        if begun is None and (not line or line[0] in "#!"):
+            continue
+        begun = (begun or "") + line
+        if (len(begun) - len(begun.rstrip("\\"))) % 2:
+            begun = begun[:-1]
+        else:
+            yield begun
+            begun = None
+    if begun:
+        yield begun
+
+
+def _unescape(text: str) -> str:
+    def meant(escape: re.Match[str]) -> str:
+        if escape[1] == "u":
+            raise ValueError(r"a \u is not followed by four hexadecimal digits")
+        if escape[1][0] == "u":
+            return chr(int(escape[1][1:], 16))
+        return _CONTROLS.get(escape[1], escape[1])
+
+    # Java's characters are of 16 bits: two escapes may make one character.
+    units = _ESCAPE.sub(meant, text).encode("utf-16-le", "surrogatepass")
+    return units.decode("utf-16-le", "surrogatepass")

@@ -1,0 +1,145 @@
+"""What a setting of Kafka's type `class` names: a serializer, partitioner, interceptor or reporter.
+
+Java takes the name of a class. Here a plug-in is one of
+
+- a short name (`"string"`, `"round_robin"`) of what this package brings with it,
+- the name of one of Kafka's own Java classes, which is read as the short name of the same thing,
+- `"package.module:attribute"`, which is imported where the producer is made,
+- in Python, the object or class itself.
+
+This layer knows the names only. What they stand for is made in the producer, which asks a
+`PluginReference` for its `built_in` name first, and otherwise for the object to `load`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from spark_kafka_sink.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_IMPORT_PATH: Final = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+_JAVA_CLASS: Final = re.compile(r"[^\W\d]\w*(?:\.[^\W\d][\w$]*)+")
+_JAVA_SERIALIZERS: Final = "org.apache.kafka.common.serialization."
+_JAVA_PRODUCER: Final = "org.apache.kafka.clients.producer."
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PluginReference:
+    """One plug-in, as it was configured: exactly one of the three is set."""
+
+    #: A name of the `PluginKind`, where this package brings the plug-in with it.
+    built_in: str | None = None
+    #: `package.module:attribute`.
+    import_path: str | None = None
+    #: What was given in Python: a callable, an object or a class.
+    target: object = None
+
+    def __str__(self) -> str:
+        """Name the plug-in in a sentence: of an object its type only, since it may hold secrets."""
+        named = self.built_in or self.import_path
+        if named is not None:
+            return repr(named)
+        shown = self.target if hasattr(self.target, "__qualname__") else type(self.target)
+        return f"{getattr(shown, '__module__', '?')}.{getattr(shown, '__qualname__', '?')}"
+
+    def __repr__(self) -> str:
+        """Show what `str` shows."""
+        return f"PluginReference({self})"
+
+    def load(self) -> object:
+        """Give the object that is not built in: the one given, or the one at the import path.
+
+        Raises ConfigError when it cannot be imported; the importing module's error is its cause.
+        """
+        if self.import_path is None:
+            return self.target
+        module, _, attribute = self.import_path.partition(":")
+        try:
+            return reduce(getattr, attribute.split("."), importlib.import_module(module))
+        except Exception as error:
+            # Importing runs the module, which may raise whatever it likes.
+            raise ConfigError(
+                f"{self.import_path!r} cannot be imported: {type(error).__name__}: {error}"
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class PluginKind:
+    """The names by which plug-ins of one kind are known."""
+
+    #: With its article: "a serializer".
+    noun: str
+    #: What this package brings with it.
+    names: tuple[str, ...]
+    #: Other names for these: of Java classes, and of other clients.
+    aliases: Mapping[str, str]
+
+    def read(self, value: object) -> PluginReference:
+        """Read a value; ValueError says what is wrong with it, as the end of a sentence."""
+        if isinstance(value, PluginReference):
+            return value
+        if not isinstance(value, str):
+            if value is None or isinstance(value, bool | int | float | bytes):
+                raise ValueError(f"must be {self._choice()}")
+            return PluginReference(target=value)
+        name = self.aliases.get(value.strip(), value.strip())
+        if name in self.names:
+            return PluginReference(built_in=name)
+        if _IMPORT_PATH.fullmatch(name):
+            return PluginReference(import_path=name)
+        if _JAVA_CLASS.fullmatch(name):
+            raise ValueError(
+                f"names a Java class, which cannot be used here: give {self._choice()}"
+            )
+        raise ValueError(f"must be {self._choice()}")
+
+    def _choice(self) -> str:
+        built_in = f"one of {', '.join(self.names)}; " if self.names else ""
+        return f"{built_in}'package.module:attribute' of {self.noun}; or an object that is one"
+
+
+#: int and int64 are the same (8 bytes, big-endian), and so are float and float64.
+SERIALIZERS: Final = PluginKind(
+    "a serializer",
+    (
+        *("bytes", "string", "int", "float", "json"),
+        *("int16", "int32", "int64", "float32", "float64", "boolean", "uuid", "void"),
+    ),
+    {
+        f"{_JAVA_SERIALIZERS}{java}Serializer": name
+        for java, name in {
+            "ByteArray": "bytes",
+            "ByteBuffer": "bytes",
+            "Bytes": "bytes",
+            "String": "string",
+            "Short": "int16",
+            "Integer": "int32",
+            "Long": "int64",
+            "Float": "float32",
+            "Double": "float64",
+            "Boolean": "boolean",
+            "UUID": "uuid",
+            "Void": "void",
+        }.items()
+    },
+)
+#: `consistent_random` and `murmur2_random` are librdkafka's names; the former is its default.
+PARTITIONERS: Final = PluginKind(
+    "a partitioner",
+    ("default", "round_robin", "murmur2", "murmur2_random", "crc32", "fnv1a"),
+    {
+        "": "default",
+        "consistent_random": "crc32",
+        f"{_JAVA_PRODUCER}RoundRobinPartitioner": "round_robin",
+        f"{_JAVA_PRODUCER}internals.DefaultPartitioner": "default",
+    },
+)
+INTERCEPTORS: Final = PluginKind("an interceptor", (), {})
+REPORTERS: Final = PluginKind("a reporter", ("logging",), {})

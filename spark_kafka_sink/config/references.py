@@ -1,0 +1,147 @@
+"""References to secrets in the values of settings (KIP-297), and nothing else that does IO here.
+
+A value may contain, once or several times:
+
+- `${env:NAME}`: the environment variable (Kafka's `EnvVarConfigProvider`);
+- `${file:/path:key}`: the value of the key in a .properties file (`FileConfigProvider`);
+- `${file:/path}`: the whole file, without the newline at its end;
+- `${dir:/path:name}`: likewise the file of that name in the directory (`DirectoryConfigProvider`).
+
+What a reference gives is not searched for further ones. Java leaves what it cannot resolve as it
+stands, and the reference itself becomes the password; here that is an error.
+
+Each process that needs the values resolves the references for itself: the driver, which asks the
+cluster before a write, and every task. A `ProducerConfig` is pickled with the references in it, so
+that no plan and no executor's log has the secret; the variables and files must be where the tasks
+run as well. (In SQL text Spark itself replaces `${env:NAME}` while it parses, unless
+spark.sql.variable.substitute is false.)
+
+Whatever came from a reference is treated as a secret: neither errors of this layer nor the repr of
+the configuration show it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from spark_kafka_sink.config.config_def import Password
+from spark_kafka_sink.config.java_properties import parse_properties
+from spark_kafka_sink.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: provider, path (may be missing) and key, split as Kafka's `ConfigTransformer` does.
+_REFERENCE: Final = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
+
+
+class Resolved(NamedTuple):
+    """Settings with the references replaced, and the names of those that had any."""
+
+    settings: dict[str, object]
+    secret: frozenset[str]
+
+
+class _UnresolvableError(Exception):
+    """Why a reference has no value."""
+
+
+def has_reference(value: object) -> bool:
+    """Tell whether a setting's value, or an item of a list, contains a reference."""
+    if isinstance(value, list | tuple):
+        return any(has_reference(item) for item in value)
+    text = value.value if isinstance(value, Password) else value
+    return isinstance(text, str) and _REFERENCE.search(text) is not None
+
+
+def resolve_references(settings: Mapping[str, object], prefix: str = "") -> Resolved:
+    """Replace all references by what they stand for in this process.
+
+    `prefix` goes before a setting's name in errors. Raises ConfigError for a reference that has no
+    value here; it names the setting and the reference, and shows nothing of what was read.
+    """
+    secret = frozenset(name for name, value in settings.items() if has_reference(value))
+    resolved = {
+        name: _resolve(value, f"{prefix}{name}") if name in secret else value
+        for name, value in settings.items()
+    }
+    return Resolved(resolved, secret)
+
+
+def _resolve(value: object, setting: str) -> object:
+    if isinstance(value, list | tuple):
+        return [_resolve(item, setting) for item in value]
+    if isinstance(value, Password):
+        return Password(_replace_all(value.value, setting))
+    return _replace_all(value, setting) if isinstance(value, str) else value
+
+
+def _replace_all(text: str, setting: str) -> str:
+    def replace(reference: re.Match[str]) -> str:
+        try:
+            return _look_up(*reference.groups())
+        except _UnresolvableError as error:
+            raise ConfigError(
+                f"{setting}: {reference[0]} cannot be resolved in this process: {error}"
+            ) from None
+
+    return _REFERENCE.sub(replace, text)
+
+
+def _look_up(provider: str, path: str | None, key: str) -> str:
+    match provider:
+        case "env":
+            return _environment_variable(path, key)
+        case "file":
+            return _whole_file(Path(key)) if path is None else _property(Path(path), key)
+        case "dir":
+            return _file_in_directory(path, key)
+    raise _UnresolvableError(
+        f"there is no provider {provider!r}, only ${{env:NAME}}, ${{file:/path}}, "
+        "${file:/path:key} and ${dir:/path:file}"
+    )
+
+
+def _environment_variable(path: str | None, name: str) -> str:
+    if path is not None:
+        raise _UnresolvableError("write ${env:NAME}, with no path")
+    value = os.environ.get(name)
+    if value is None:
+        raise _UnresolvableError("the environment variable is not set")
+    return value
+
+
+def _property(path: Path, key: str) -> str:
+    try:
+        properties = parse_properties(_read(path))
+    except ValueError as error:
+        raise _UnresolvableError(f"the file is no .properties file: {error}") from None
+    if key not in properties:
+        raise _UnresolvableError("the file has no such key")
+    return properties[key]
+
+
+def _file_in_directory(directory: str | None, name: str) -> str:
+    if directory is None:
+        raise _UnresolvableError("write ${dir:/path:file}")
+    # The reference may name nothing outside the directory.
+    if name != Path(name).name:
+        raise _UnresolvableError("the directory has no file of such a name")
+    return _whole_file(Path(directory) / name)
+
+
+def _whole_file(path: Path) -> str:
+    return _read(path).removesuffix("\n").removesuffix("\r")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError:
+        raise _UnresolvableError("the file is not text in UTF-8") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "this is no path"
+        raise _UnresolvableError(f"the file cannot be read: {reason}") from None

@@ -1,0 +1,97 @@
+"""What Kafka's own Java producer takes of settings; golden/ConfigGoldens.java says how."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF, REFUSED
+from spark_kafka_sink.errors import ConfigError
+
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "java_config.json").read_text())
+KEYS = {key.name: key for key in PRODUCER_CONFIG_DEF}
+
+#: Where our defaults are others than Java's, and theirs.
+OTHER_DEFAULTS = {
+    # Required there: Java has no type of bytes that it could take for granted.
+    "key.serializer": None,
+    "value.serializer": None,
+    "partitioner.class": None,
+    "compression.type": "none",
+    "batch.size": "16384",
+    "client.id": "",
+    "metric.reporters": "org.apache.kafka.common.metrics.JmxReporter",
+}
+#: What Java accepts and we refuse, and why.
+STRICTER = {
+    # A producer that may hold, send or wait for nothing is a mistake.
+    "buffer.memory": {"0"},
+    "max.request.size": {"0"},
+    # A broker refuses these when the producer has begun.
+    "transaction.timeout.ms": {"0", "-1", "-2"},
+    # Java takes negative times here, and fails each connection.
+    "socket.connection.setup.timeout.ms": {"-1", "-2", "-2147483649"},
+    "socket.connection.setup.timeout.max.ms": {"-1", "-2", "-2147483649"},
+}
+#: What else must be set so that a rule between settings, which Java checks later, is kept.
+RELATED = {
+    "batch.size": {"buffer.memory": 2**31},
+    "delivery.timeout.ms": {"request.timeout.ms": 0, "linger.ms": 0},
+}
+
+
+def accepts(settings: dict[str, Any]) -> bool:
+    try:
+        ProducerConfig.from_mapping({"bootstrap.servers": "127.0.0.1:9", **settings})
+    except ConfigError:
+        return False
+    return True
+
+
+def test_every_setting_of_javas_producer_is_known():
+    """Each setting of Kafka's producer works here, or is refused with the reason."""
+    assert set() == set(GOLDEN["settings"]) - set(KEYS) - set(REFUSED)
+
+
+def test_no_setting_is_of_our_own():
+    """What works here works in Java as well, and what is refused is, or was, a setting there."""
+    gone_since_4_0 = {"auto.include.jmx.reporter"}
+    assert gone_since_4_0 == (set(KEYS) | set(REFUSED)) - set(GOLDEN["settings"])
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_types_importances_and_defaults_are_javas(name):
+    """A setting is what it is in Java, but for the defaults that are said to differ."""
+    java, key = GOLDEN["settings"][name], KEYS[name]
+    kind = "list" if key.type == "list of classes" else key.type.value
+    assert (java["type"], java["importance"]) == (kind, key.importance.value)
+    default = OTHER_DEFAULTS.get(name, key.default_text())
+    assert (java["default"] or "") == (default or "")
+    assert (name in OTHER_DEFAULTS) == ((java["default"] or "") != key.default_text())
+
+
+@pytest.mark.parametrize("name", [name for name in GOLDEN["single"] if name in KEYS])
+def test_values_are_accepted_as_java_accepts_them(name):
+    """A value is accepted where Java accepts it, but for those that are said to be refused."""
+    values = GOLDEN["single"][name]
+    others = RELATED.get(name, {})
+    given = [*values["accepted"], *values["refused"]]
+    verdicts = {value: accepts({**others, name: value}) for value in given}
+    stricter = STRICTER.get(name, set())
+    assert {value for value in values["accepted"] if value.strip() not in stricter} == {
+        value for value, accepted in verdicts.items() if accepted
+    }
+    assert stricter <= set(values["accepted"])
+
+
+@pytest.mark.parametrize("case", GOLDEN["together"], ids=lambda case: str(case["settings"]))
+def test_rules_between_settings_are_javas(case):
+    """Settings go together where they do in Java, and idempotence is on where it is there."""
+    assert case["accepted"] == accepts(case["settings"])
+    if case["accepted"]:
+        config = ProducerConfig.from_mapping({"bootstrap.servers": "a:1", **case["settings"]})
+        assert case["enable.idempotence"] == config.enable_idempotence

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.config.java_properties import parse_properties
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", {}),
+        ("a=1\nb:2\rc 3\r\nd\t=\t4", {"a": "1", "b": "2", "c": "3", "d": "4"}),
+        ("  # a=1\n! b=2\n\n \t\f\nc=3", {"c": "3"}),
+        ("a", {"a": ""}),
+        ("a = = b ", {"a": "= b "}),
+        ("a=1\na=2", {"a": "2"}),
+        (r"a\=b\:c\ d=x\\y", {"a=b:c d": "x\\y"}),
+        (r"t=\t\n\r\f\z\"", {"t": '\t\n\r\fz"'}),
+        ("a=1,\\\n   2,\\\r\n3", {"a": "1,2,3"}),
+        ("a=1\\\\\nb=2", {"a": "1\\", "b": "2"}),
+        ("a=1\\\n# 2", {"a": "1# 2"}),
+        ("a=1\\", {"a": "1"}),
+        ("# no\\\na=1", {"a": "1"}),
+        (r"a=\u00e4\u20AC", {"a": "ä€"}),
+        (r"a=\ud83d\ude00", {"a": "😀"}),
+        ('jaas=x required password="a=b";', {"jaas": 'x required password="a=b";'}),
+        ("=1", {"": "1"}),
+    ],
+)
+def test_properties_are_read_as_java_reads_them(text, expected):
+    """Comments, separators, escapes and continued lines mean what java.util.Properties says."""
+    assert expected == parse_properties(text)
+
+
+@pytest.mark.parametrize("text", [r"a=\u12", r"a=\uzzzz", r"\u=1"])
+def test_a_broken_escape_is_refused(text):
+    r"""A `\u` that is not followed by four hexadecimal digits is an error, as in Java."""
+    with pytest.raises(ValueError, match=r"not followed by four hexadecimal digits$"):
+        parse_properties(text)
+
+
+@given(st.text())
+def test_any_text_is_read_or_refused(text):
+    """Whatever a file holds, reading it raises nothing but ValueError."""
+    try:
+        properties = parse_properties(text)
+    except ValueError:
+        return
+    assert all(isinstance(part, str) for entry in properties.items() for part in entry)
+
+
+@given(
+    st.dictionaries(st.text(st.characters(codec="utf-8")), st.text(st.characters(codec="utf-8")))
+)
+def test_what_java_would_write_is_read_back(properties):
+    """Entries written with every UTF-16 unit escaped come back the same."""
+
+    def escaped(text):
+        units = text.encode("utf-16-be")
+        return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))
+
+    text = "".join(f"{escaped(key)}={escaped(value)}\n" for key, value in properties.items())
+    assert properties == parse_properties(text)

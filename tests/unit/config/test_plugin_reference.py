@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import pickle
+import sys
+import types
+
+import pytest
+
+from spark_kafka_sink.config.plugin_reference import (
+    INTERCEPTORS,
+    PARTITIONERS,
+    REPORTERS,
+    SERIALIZERS,
+    PluginReference,
+)
+from spark_kafka_sink.errors import ConfigError
+
+
+class Shouting:
+    """A serializer of a user's own."""
+
+    def __call__(self, value):
+        """Shout."""
+        return value.upper().encode()
+
+
+def problem(kind, value):
+    with pytest.raises(ValueError, match=r"must be|Java") as caught:
+        kind.read(value)
+    return str(caught.value)
+
+
+@pytest.fixture
+def plugin_module(monkeypatch):
+    module = types.ModuleType("plugins_of_a_user")
+    module.Shouting = Shouting
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module
+
+
+@pytest.mark.parametrize("kind", [SERIALIZERS, PARTITIONERS, REPORTERS])
+def test_what_the_package_brings_goes_by_short_names(kind):
+    """Each short name is a reference to what is built in; spaces around it do not matter."""
+    assert [PluginReference(built_in=name) for name in kind.names] == [
+        kind.read(f" {name} ") for name in kind.names
+    ]
+
+
+@pytest.mark.parametrize(
+    ("java", "name"),
+    [
+        ("ByteArraySerializer", "bytes"),
+        ("ByteBufferSerializer", "bytes"),
+        ("BytesSerializer", "bytes"),
+        ("StringSerializer", "string"),
+        ("ShortSerializer", "int16"),
+        ("IntegerSerializer", "int32"),
+        ("LongSerializer", "int64"),
+        ("FloatSerializer", "float32"),
+        ("DoubleSerializer", "float64"),
+        ("BooleanSerializer", "boolean"),
+        ("UUIDSerializer", "uuid"),
+        ("VoidSerializer", "void"),
+    ],
+)
+def test_kafkas_serializers_go_by_their_java_names(java, name):
+    """The name of a serializer class of Kafka's is read as ours that makes the same bytes."""
+    given = f"org.apache.kafka.common.serialization.{java}"
+    assert PluginReference(built_in=name) == SERIALIZERS.read(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("", "default"),
+        ("consistent_random", "crc32"),
+        ("org.apache.kafka.clients.producer.RoundRobinPartitioner", "round_robin"),
+        ("org.apache.kafka.clients.producer.internals.DefaultPartitioner", "default"),
+    ],
+)
+def test_partitioners_go_by_the_names_that_other_clients_give_them(given, name):
+    """Java's class names, librdkafka's default and nothing at all are read as ours."""
+    assert PluginReference(built_in=name) == PARTITIONERS.read(given)
+
+
+@pytest.mark.parametrize("kind", [SERIALIZERS, PARTITIONERS, INTERCEPTORS, REPORTERS])
+def test_a_plugin_of_ones_own_is_imported(kind, plugin_module):
+    """`package.module:attribute` gives what stands there, for every kind of plug-in."""
+    reference = kind.read(f"{plugin_module.__name__}:Shouting")
+    assert PluginReference(import_path="plugins_of_a_user:Shouting") == reference
+    assert Shouting is reference.load()
+
+
+def test_an_attribute_of_an_attribute_is_imported(plugin_module):
+    """What follows the colon may have dots in it."""
+    plugin_module.names = types.SimpleNamespace(inner=Shouting)
+    assert Shouting is SERIALIZERS.read("plugins_of_a_user:names.inner").load()
+
+
+@pytest.mark.parametrize("given", [Shouting, Shouting(), len, str.encode])
+def test_an_object_is_taken_as_it_is(given):
+    """A class, an object or a function of Python's is the plug-in itself."""
+    assert given is SERIALIZERS.read(given).load()
+
+
+def test_a_reference_is_taken_as_it_is():
+    """A reference that was read before is not read again."""
+    reference = PluginReference(built_in="json")
+    assert reference is SERIALIZERS.read(reference)
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("no_such_module_anywhere:x", "ModuleNotFoundError: No module named"),
+        ("plugins_of_a_user:Nothing", "AttributeError: module 'plugins_of_a_user' has no"),
+    ],
+)
+@pytest.mark.usefixtures("plugin_module")
+def test_what_cannot_be_imported_is_an_error(path, reason):
+    """An import that fails is a ConfigError with the path and the reason, and its cause."""
+    with pytest.raises(ConfigError) as caught:
+        SERIALIZERS.read(path).load()
+    assert str(caught.value).startswith(f"'{path}' cannot be imported: {reason}")
+    assert caught.value.__cause__ is not None
+
+
+@pytest.mark.parametrize("kind", [SERIALIZERS, PARTITIONERS, INTERCEPTORS, REPORTERS])
+@pytest.mark.parametrize("given", ["com.example.Mine", "org.apache.kafka.common.metrics.X$Y"])
+def test_other_java_classes_are_refused(kind, given):
+    """The name of a Java class that has no counterpart is refused by a sentence that says so."""
+    assert problem(kind, given).startswith("names a Java class, which cannot be used here: give ")
+
+
+@pytest.mark.parametrize("given", ["stringg", "a:b:c", "a b:c", "1a:b", ":x", "x:", "x.:y", "a-b"])
+def test_a_text_that_names_nothing_is_refused(given):
+    """A word that is no name, no path and no Java class is refused with what there is."""
+    assert (
+        "must be one of default, round_robin, murmur2, murmur2_random, crc32, fnv1a; "
+        "'package.module:attribute' of a partitioner; or an object that is one"
+        == problem(PARTITIONERS, given)
+    )
+
+
+def test_an_interceptor_has_no_short_names():
+    """Where nothing is built in, none is offered."""
+    assert "must be 'package.module:attribute' of an interceptor; or an object that is one" == (
+        problem(INTERCEPTORS, "log")
+    )
+
+
+@pytest.mark.parametrize("given", [None, True, 1, 1.5, b"string"])
+def test_a_value_that_can_be_no_plugin_is_refused(given):
+    """Nothing, numbers and bytes are no plug-ins."""
+    assert problem(SERIALIZERS, given).startswith("must be one of bytes, string, ")
+
+
+@pytest.mark.parametrize(
+    ("reference", "text"),
+    [
+        (PluginReference(built_in="json"), "'json'"),
+        (PluginReference(import_path="a.b:c"), "'a.b:c'"),
+        (PluginReference(target=len), "builtins.len"),
+        (PluginReference(target=Shouting), f"{__name__}.Shouting"),
+        (PluginReference(target=Shouting()), f"{__name__}.Shouting"),
+    ],
+)
+def test_a_reference_says_what_it_is(reference, text):
+    """Names are shown as they are, of objects only the type: their repr may show secrets."""
+    assert (text, f"PluginReference({text})") == (str(reference), repr(reference))
+
+
+@pytest.mark.parametrize("reference", [SERIALIZERS.read("json"), SERIALIZERS.read("a.b:c")])
+def test_a_reference_travels(reference):
+    """A reference by name is the same after pickling, and hashes the same."""
+    copy = pickle.loads(pickle.dumps(reference))  # noqa: S301 -- our own bytes
+    assert {reference} == {copy}

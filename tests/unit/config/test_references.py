@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from spark_kafka_sink.config.config_def import Password
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.config.references import has_reference, resolve_references
+from spark_kafka_sink.config.sink_options import SinkOptions
+from spark_kafka_sink.errors import ConfigError
+
+
+def resolved(value):
+    return resolve_references({"a.b": value}).settings["a.b"]
+
+
+def refusal(value):
+    with pytest.raises(ConfigError) as caught:
+        resolve_references({"a.b": value}, "kafka.")
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+    return str(caught.value)
+
+
+def config(**settings):
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    return ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092", **named})
+
+
+def config_error(**settings):
+    with pytest.raises(ConfigError) as caught:
+        config(**settings)
+    return str(caught.value)
+
+
+@pytest.fixture
+def secrets(tmp_path, monkeypatch):
+    """Put secrets into files of a directory, and one into the environment."""
+    (tmp_path / "password").write_bytes(b"from file\n")
+    (tmp_path / "windows").write_bytes(b"from file\r\n")
+    (tmp_path / "all.properties").write_text("# Secrets\nuser=ann\npass.word = h\\u00e4\n")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    (tmp_path / "broken.properties").write_text("a=\\uhunter2")
+    monkeypatch.setenv("SECRET", "from env")
+    return tmp_path
+
+
+def test_an_environment_variable_is_looked_up(secrets):
+    """`${env:NAME}` is the variable's value."""
+    assert "from env" == resolved("${env:SECRET}")
+
+
+@pytest.mark.parametrize("name", ["password", "windows"])
+def test_a_file_is_read_whole(secrets, name):
+    """`${file:/path}` is what the file holds, without the newline at its end."""
+    assert "from file" == resolved(f"${{file:{secrets}/{name}}}")
+
+
+@pytest.mark.parametrize(("key", "expected"), [("user", "ann"), ("pass.word", "hä")])
+def test_a_key_of_a_properties_file_is_looked_up(secrets, key, expected):
+    """`${file:/path:key}` is the value of the key, as Kafka's FileConfigProvider reads it."""
+    assert expected == resolved(f"${{file:{secrets}/all.properties:{key}}}")
+
+
+def test_a_file_of_a_directory_is_read(secrets):
+    """`${dir:/path:file}` is what the file of that name holds."""
+    assert "from file" == resolved(f"${{dir:{secrets}:password}}")
+
+
+def test_references_may_stand_anywhere_in_a_value(secrets):
+    """Several references in one value are replaced, and what is around them stays."""
+    assert "user='ann' password='from env'" == resolved(
+        f"user='${{file:{secrets}/all.properties:user}}' password='${{env:SECRET}}'"
+    )
+
+
+def test_what_a_reference_gives_is_not_searched(monkeypatch):
+    """A value that looks like a reference is a value."""
+    monkeypatch.setenv("SECRET", "${env:HOME}")
+    assert "${env:HOME}" == resolved("${env:SECRET}")
+
+
+def test_lists_and_passwords_may_have_references(secrets):
+    """The items of a list are searched, and so is what a Password hides."""
+    assert ["a", "from env"] == resolved(["a", "${env:SECRET}"])
+    assert Password("from env") == resolved(Password("${env:SECRET}"))
+
+
+@pytest.mark.parametrize("value", ["", "$", "${SECRET}", "$env:SECRET", "{env:SECRET}", 5, None])
+def test_other_values_stay(value):
+    """What is no reference stays as it is."""
+    assert (False, value) == (has_reference(value), resolved(value))
+
+
+@pytest.mark.parametrize(
+    ("reference", "reason"),
+    [
+        ("${env:NO_SUCH_VARIABLE}", "the environment variable is not set"),
+        ("${env:a:SECRET}", "write ${env:NAME}, with no path"),
+        ("${file:DIR/none}", "the file cannot be read: No such file or directory"),
+        ("${file:DIR}", "the file cannot be read: Is a directory"),
+        ("${file:DIR/none:key}", "the file cannot be read: No such file or directory"),
+        ("${file:DIR/all.properties:none}", "the file has no such key"),
+        ("${file:DIR/binary}", "the file is not text in UTF-8"),
+        (
+            "${file:DIR/broken.properties:a}",
+            "the file is no .properties file: a \\u is not followed by four hexadecimal digits",
+        ),
+        ("${file:\0}", "the file cannot be read: this is no path"),
+        ("${dir:DIR}", "write ${dir:/path:file}"),
+        ("${dir:DIR/sub:../password}", "the directory has no file of such a name"),
+        ("${dir:DIR:..}", "the file cannot be read: Is a directory"),
+        ("${dir:DIR:none}", "the file cannot be read: No such file or directory"),
+        (
+            "${vault:a:b}",
+            (
+                "there is no provider 'vault', only ${env:NAME}, ${file:/path}, "
+                "${file:/path:key} and ${dir:/path:file}"
+            ),
+        ),
+    ],
+)
+def test_what_cannot_be_resolved_is_an_error(secrets, reference, reason):
+    """An unresolvable reference is named with its setting and the reason; no content is shown."""
+    written = reference.replace("DIR", str(secrets))
+    assert f"kafka.a.b: {written} cannot be resolved in this process: {reason}" == refusal(
+        f"secret ${{env:SECRET}} {written}"
+    )
+
+
+def test_references_are_resolved_before_values_are_read(monkeypatch):
+    """A setting of any type may come from a reference."""
+    monkeypatch.setenv("LINGER", " 250 ")
+    monkeypatch.setenv("SERVERS", "a:1,b:2")
+    settings = config(bootstrap_servers="${env:SERVERS}", linger_ms="${env:LINGER}")
+    assert ((("a", 1), ("b", 2)), 250) == (settings.bootstrap_servers, settings.linger_ms)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (
+            {"linger_ms": "${env:SECRET}"},
+            "linger.ms must be a whole number of 64 bits, with no unit, not [hidden]",
+        ),
+        ({"acks": "${env:SECRET}"}, "acks must be one of: all, -1, 0, 1, not [hidden]"),
+        (
+            {"bootstrap_servers": "a:1,${env:SECRET}"},
+            "bootstrap.servers: [hidden] is not host:port",
+        ),
+        (
+            {"security_protocol": "${env:SECRET}"},
+            (
+                "security.protocol must be one of: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, not "
+                "[hidden]"
+            ),
+        ),
+        (
+            {"security_protocol": "${env:PROTOCOL}"},
+            "security.protocol [hidden] is not supported yet: only PLAINTEXT is",
+        ),
+        (
+            {"delivery_timeout_ms": "${env:NUMBER}"},
+            (
+                "delivery.timeout.ms is [hidden], and must be at least linger.ms + "
+                "request.timeout.ms, which is 30005"
+            ),
+        ),
+        (
+            {"delivery_timeout_ms": "1", "request_timeout_ms": "${env:NUMBER}"},
+            (
+                "delivery.timeout.ms is 1, and must be at least linger.ms + request.timeout.ms, "
+                "which is [hidden]"
+            ),
+        ),
+        (
+            {"batch_size": 5_000, "buffer_memory": "${env:NUMBER}"},
+            "batch.size is 5000, and must not exceed buffer.memory, which is [hidden]",
+        ),
+        (
+            {"batch_size": "${env:NUMBER}", "buffer_memory": 1},
+            "batch.size is [hidden], and must not exceed buffer.memory, which is 1",
+        ),
+    ],
+)
+def test_errors_do_not_show_what_a_reference_gave(settings, expected, secrets, monkeypatch):
+    """A value from a reference is hidden in every error about its setting."""
+    monkeypatch.setenv("NUMBER", "4321")
+    monkeypatch.setenv("PROTOCOL", "SASL_SSL")
+    assert expected == config_error(**settings)
+
+
+def test_the_repr_does_not_show_what_a_reference_gave(secrets):
+    """The configuration shows its settings, but for those that came from references."""
+    shown = repr(config(client_id="${env:SECRET}", linger_ms=17))
+    assert "from env" not in shown
+    assert "client_id=[hidden]" in shown
+    assert "linger_ms=17" in shown
+    assert shown.startswith("ProducerConfig(bootstrap_servers=(('localhost', 9092),), acks=-1, ")
+
+
+def test_a_secret_is_not_pickled(monkeypatch):
+    """A configuration travels with its references, and finds their values where it arrives."""
+    monkeypatch.setenv("NAME", "the driver's")
+    settings = config(client_id="${env:NAME}", acks="1")
+    pickled = pickle.dumps(settings)
+    monkeypatch.setenv("NAME", "the task's")
+    arrived = pickle.loads(pickled)  # noqa: S301 -- our own bytes
+    assert b"the driver's" not in pickled
+    assert ("the task's", 1) == (arrived.client_id, arrived.acks)
+    assert "the task's" not in repr(arrived)
+
+
+def test_a_task_that_lacks_the_secret_says_so(monkeypatch):
+    """Where a reference has no value on arrival, the error names the option as it was written."""
+    monkeypatch.setenv("NAME", "x")
+    options = SinkOptions.from_mapping(
+        {"kafka.bootstrap.servers": "a:1", "kafka.client.id": "${env:NAME}"}
+    )
+    pickled = pickle.dumps(options.producer)
+    monkeypatch.delenv("NAME")
+    with pytest.raises(ConfigError) as caught:
+        pickle.loads(pickled)  # noqa: S301 -- our own bytes
+    assert (
+        "kafka.client.id: ${env:NAME} cannot be resolved in this process: the environment "
+        "variable is not set" == str(caught.value)
+    )
+
+
+def test_references_of_refused_settings_are_not_resolved():
+    """What is refused is refused for what it is, not for a secret that is not there."""
+    with pytest.raises(ConfigError, match=r"^sasl\.jaas\.config: SASL is not supported yet"):
+        config(sasl_jaas_config="${env:NO_SUCH_VARIABLE}")
+
+
+@pytest.mark.parametrize("name", ["key_serializer", "metric_reporters", "partitioner_class"])
+def test_plugins_are_not_named_by_references(name, secrets):
+    """What code runs is said in the settings themselves."""
+    assert (
+        f"{name.replace('_', '.')} takes no ${{}} reference: write its value there"
+        == config_error(**{name: "${env:SECRET}"})
+    )

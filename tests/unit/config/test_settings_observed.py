@@ -1,0 +1,110 @@
+"""For each setting, the tests that show that changing it changes what is observed.
+
+A setting that does nothing is worse than none. So every row of `PRODUCER_CONFIG_DEF` has one here
+that names tests, and a new setting cannot come without.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
+
+TESTS = Path(__file__).parents[2]
+WIRE = "unit/config/test_settings_on_the_wire.py"
+RECORDS = "unit/config/test_settings_of_records.py"
+PLACEMENT = "unit/config/test_settings_of_placement.py"
+TIME = "unit/config/test_settings_in_time.py"
+CONFIG = "unit/config/test_producer_config.py"
+METRICS = "unit/metrics/test_producer_metrics.py"
+NETWORK = "unit/network/test_network_client.py"
+PRODUCER = "unit/producer/test_kafka_producer.py"
+
+OBSERVED = {
+    "bootstrap.servers": f"{PRODUCER}::test_unreachable_brokers_are_told_with_their_addresses",
+    "acks": f"{WIRE}::test_acks_are_asked_for",
+    "enable.idempotence": f"{WIRE}::test_idempotent_batches_are_numbered",
+    "compression.type": f"{WIRE}::test_batches_are_compressed_by_the_codec_that_was_chosen",
+    "compression.gzip.level": f"{WIRE}::test_the_level_of_compression_shows_in_the_batches",
+    "compression.lz4.level": f"{WIRE}::test_the_level_of_compression_shows_in_the_batches",
+    "compression.zstd.level": f"{WIRE}::test_the_level_of_compression_shows_in_the_batches",
+    "batch.size": f"{WIRE}::test_no_batch_is_larger_than_batch_size",
+    "buffer.memory": f"{PRODUCER}::test_memory_that_does_not_come_free_fails_the_write",
+    "max.block.ms": f"{WIRE}::test_a_topic_is_waited_for_no_longer_than_asked",
+    "max.request.size": f"{WIRE}::test_a_record_must_fit_into_a_request",
+    "max.in.flight.requests.per.connection": (
+        f"{WIRE}::test_no_more_requests_are_in_flight_than_allowed"
+    ),
+    "retries": f"{PRODUCER}::test_no_more_retries_than_allowed",
+    "delivery.timeout.ms": (
+        f"{PRODUCER}::test_a_batch_that_is_not_acknowledged_in_time_fails_the_write"
+    ),
+    "request.timeout.ms": f"{WIRE}::test_the_broker_is_told_how_long_the_client_waits",
+    "retry.backoff.ms": f"{WIRE}::test_a_retry_waits_for_its_backoff",
+    "retry.backoff.max.ms": f"{WIRE}::test_the_backoff_grows_up_to_its_maximum",
+    "reconnect.backoff.ms": f"{WIRE}::test_a_lost_broker_is_connected_to_after_a_backoff",
+    "reconnect.backoff.max.ms": (f"{WIRE}::test_the_backoff_of_connecting_grows_up_to_its_maximum"),
+    "socket.connection.setup.timeout.ms": f"{WIRE}::test_a_peer_that_says_nothing_is_given_up",
+    "socket.connection.setup.timeout.max.ms": f"{WIRE}::test_a_peer_that_says_nothing_is_given_up",
+    "metadata.max.age.ms": f"{WIRE}::test_metadata_is_asked_for_again_when_it_is_old",
+    "metadata.max.idle.ms": f"{TIME}::test_a_topic_is_forgotten_when_it_was_idle_for_so_long",
+    "metadata.recovery.strategy": (
+        f"{NETWORK}::test_with_the_strategy_none_only_known_brokers_are_tried"
+    ),
+    "metadata.recovery.rebootstrap.trigger.ms": (
+        f"{NETWORK}::test_brokers_that_give_no_metadata_for_too_long_are_forgotten"
+    ),
+    "connections.max.idle.ms": f"{NETWORK}::test_an_idle_connection_is_closed_without_an_alarm",
+    "client.dns.lookup": (
+        f"{NETWORK}::test_the_bootstrap_servers_become_nodes_by_their_canonical_names"
+    ),
+    "send.buffer.bytes": f"{WIRE}::test_sockets_get_the_buffers_that_were_asked_for",
+    "receive.buffer.bytes": f"{WIRE}::test_sockets_get_the_buffers_that_were_asked_for",
+    "partitioner.ignore.keys": f"{WIRE}::test_keys_may_be_ignored",
+    "linger.ms": f"{RECORDS}::test_a_batch_waits_for_more_records",
+    "partitioner.class": f"{RECORDS}::test_the_partitioner_decides_where_records_go",
+    "partitioner.adaptive.partitioning.enable": (
+        f"{PLACEMENT}::test_adaptive_partitioning_spares_long_queues"
+    ),
+    "partitioner.availability.timeout.ms": (
+        f"{PLACEMENT}::test_a_node_that_takes_nothing_for_too_long_gets_nothing"
+    ),
+    "key.serializer": f"{RECORDS}::test_serializers_make_the_bytes",
+    "value.serializer": f"{RECORDS}::test_serializers_make_the_bytes",
+    "interceptor.classes": f"{RECORDS}::test_interceptors_see_records",
+    "transactional.id": f"{RECORDS}::test_a_transactional_producer_introduces_itself",
+    "transaction.timeout.ms": f"{RECORDS}::test_a_transactional_producer_introduces_itself",
+    "metric.reporters": f"{METRICS}::test_a_reporter_may_be_a_class_or_an_object",
+    "metrics.num.samples": f"{TIME}::test_a_metric_remembers_so_many_samples",
+    "metrics.recording.level": f"{TIME}::test_what_is_finer_than_the_level_is_not_recorded",
+    "metrics.sample.window.ms": f"{TIME}::test_a_sample_lasts_as_long_as_its_window",
+    "client.id": f"{WIRE}::test_every_request_carries_the_clients_name",
+    "security.protocol": f"{CONFIG}::test_secured_protocols_are_refused_first",
+}
+
+
+@cache
+def _tests_of(path: Path) -> frozenset[str]:
+    """Find the test functions of a module without importing it."""
+    return frozenset(
+        node.name
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+    )
+
+
+def test_every_setting_is_observed():
+    """Each setting of the producer has its row, and no row is of anything else."""
+    assert set(PRODUCER_CONFIG_DEF.names) == set(OBSERVED)
+
+
+@pytest.mark.parametrize("setting", OBSERVED)
+def test_the_test_that_observes_a_setting_exists(setting):
+    """What a row names is a test of this suite."""
+    path, _, name = OBSERVED[setting].partition("::")
+    assert name in _tests_of(TESTS / path)

@@ -1,0 +1,125 @@
+"""What settings make of single records, and of transactions, as the broker sees them."""
+
+from __future__ import annotations
+
+import struct
+import time
+
+import pytest
+
+from spark_kafka_sink.devbroker.server import DevBroker
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.record.decode import decode_records
+
+PARTITIONS = 3
+
+
+@pytest.fixture
+def broker():
+    with DevBroker(topics={"t": PARTITIONS}) as broker:
+        yield broker
+
+
+def _producer(broker, **settings):
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    return KafkaProducer({"bootstrap.servers": broker.bootstrap_servers, **named})
+
+
+def _records(broker, partition):
+    log = broker.call(
+        lambda b: list(
+            map(bytes, b.cluster.partition(TopicPartition("t", partition)).log.batches())
+        )
+    )
+    return [record for batch in log for record in decode_records(batch)]
+
+
+@pytest.mark.parametrize(
+    ("serializer", "value", "written"),
+    [
+        ("string", "ä", b"\xc3\xa4"),
+        ("org.apache.kafka.common.serialization.IntegerSerializer", 5, struct.pack(">i", 5)),
+        ("json", [1], b"[1]"),
+        (lambda value: value.hex().encode(), b"\x01", b"01"),
+        ("bytes", b"x", b"x"),
+    ],
+)
+@pytest.mark.parametrize("part", ["key", "value"])
+def test_serializers_make_the_bytes(broker, part, serializer, value, written):
+    """Keys are written by key.serializer, values by value.serializer."""
+    with _producer(broker, **{f"{part}_serializer": serializer}) as producer:
+        record = {"key": b"k", "value": b"v", part: value}
+        producer.send("t", record["value"], key=record["key"], partition=0)
+    [arrived] = _records(broker, 0)
+    assert written == getattr(arrived, part)
+
+
+def test_interceptors_see_records(broker):
+    """Each record passes through interceptor.classes on its way."""
+
+    class Watching:
+        """Keeps the values that it saw."""
+
+        def __init__(self):
+            self.seen = []
+
+        def on_send(self, record):
+            """Take down the value."""
+            self.seen.append(record.value)
+            return record
+
+    watching = Watching()
+    with _producer(broker, interceptor_classes=[watching]) as producer:
+        producer.send("t", b"v")
+    assert [b"v"] == watching.seen
+
+
+@pytest.mark.parametrize(
+    ("partitioner", "used"),
+    [
+        ("default", [0, 8, 0]),
+        ("crc32", [8, 0, 0]),
+        ("fnv1a", [0, 0, 8]),
+    ],
+)
+def test_the_partitioner_decides_where_records_go(broker, partitioner, used):
+    """The same key goes where the partitioner says."""
+    with _producer(broker, partitioner_class=partitioner) as producer:
+        for _ in range(8):
+            producer.send("t", b"v", key=b"c")
+    assert used == [len(_records(broker, partition)) for partition in range(PARTITIONS)]
+
+
+def test_round_robin_spreads_one_key_over_all(broker):
+    """The round robin partitioner looks at no key."""
+    with _producer(broker, partitioner_class="round_robin") as producer:
+        for _ in range(9):
+            producer.send("t", b"v", key=b"c")
+    assert [3, 3, 3] == [len(_records(broker, partition)) for partition in range(PARTITIONS)]
+
+
+def test_a_batch_waits_for_more_records(broker):
+    """A record that is alone is sent after linger.ms, and no earlier."""
+    waits = []
+    for milliseconds in (0, 400):
+        with _producer(broker, linger_ms=milliseconds) as producer:
+            producer.send("t", b"first").result(10)
+            begun = time.monotonic()
+            producer.send("t", b"second").result(10)
+            waits.append(time.monotonic() - begun)
+    assert waits[1] >= 0.4
+    assert waits[0] < waits[1]
+
+
+@pytest.mark.parametrize(("name", "milliseconds"), [("first", 5_000), ("second", 7_000)])
+def test_a_transactional_producer_introduces_itself(broker, name, milliseconds):
+    """The coordinator is told the transactional id, and how long a transaction may last."""
+    told = []
+    broker.on(ApiKey.INIT_PRODUCER_ID, lambda request, _: told.append(request))
+    with _producer(broker, transactional_id=name, transaction_timeout_ms=milliseconds) as producer:
+        producer.init_transactions()
+    assert [(name, milliseconds)] == [
+        (request.transactional_id, request.transaction_timeout_ms) for request in told
+    ]
