@@ -1,0 +1,86 @@
+"""A reporter that writes the values of all metrics to a log."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spark_kafka_sink.metrics.kafka_metric import KafkaMetric
+    from spark_kafka_sink.metrics.metric_name import MetricName
+
+DEFAULT_INTERVAL: Final = 60.0
+#: How long closing waits for a line that is just being written.
+_JOIN_TIMEOUT: Final = 1.0
+
+
+class LoggingMetricsReporter:
+    """Logs every `interval` seconds and once more when the producer is closed, at level INFO.
+
+    There is a line for each group and set of tags, such as that of one topic; metrics of which
+    nothing was recorded are left out. A daemon thread of its own does the work.
+    """
+
+    def __init__(
+        self, interval: float = DEFAULT_INTERVAL, logger: logging.Logger | None = None
+    ) -> None:
+        """Start nothing yet; ValueError if `interval` is not above 0."""
+        if not interval > 0:
+            raise ValueError(f"metrics cannot be logged every {interval} s: give more than 0")
+        self._interval = interval
+        self._logger = logger or logging.getLogger(__name__)
+        self._metrics: dict[MetricName, KafkaMetric] = {}
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def init(self, metrics: Sequence[KafkaMetric]) -> None:
+        """Begin to log; RuntimeError the second time."""
+        if self._thread is not None:
+            raise RuntimeError("this reporter serves a producer already: give each one of its own")
+        for metric in metrics:
+            self.metric_change(metric)
+        self._thread = threading.Thread(
+            target=self._run, name="kafka-metrics-reporter", daemon=True
+        )
+        self._thread.start()
+
+    def metric_change(self, metric: KafkaMetric) -> None:
+        """Log this metric too."""
+        with self._lock:
+            self._metrics[metric.metric_name] = metric
+
+    def metric_removal(self, metric: KafkaMetric) -> None:
+        """Log this metric no more."""
+        with self._lock:
+            self._metrics.pop(metric.metric_name, None)
+
+    def close(self) -> None:
+        """Log the last values and stop."""
+        self._closed.set()
+        if self._thread is not None:
+            self._thread.join(_JOIN_TIMEOUT)
+        self.report()
+
+    def _run(self) -> None:
+        while not self._closed.wait(self._interval):
+            self.report()
+
+    def report(self) -> None:
+        """Log the values as they are now."""
+        with self._lock:
+            metrics = sorted(self._metrics.values(), key=lambda each: each.metric_name.name)
+        lines: dict[str, list[str]] = {}
+        for metric in metrics:
+            name = metric.metric_name
+            value = metric.value()
+            if not math.isnan(value):
+                tags = ",".join(f"{tag}={text}" for tag, text in name.tags.items())
+                place = f"{name.group}{{{tags}}}"
+                lines.setdefault(place, []).append(f"{name.name}={value:.10g}")
+        for place, values in sorted(lines.items()):
+            self._logger.info("%s: %s", place, " ".join(values))

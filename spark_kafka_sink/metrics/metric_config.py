@@ -1,0 +1,47 @@
+"""How metrics are sampled, and which are recorded at all (Kafka's MetricConfig)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: The shortest window: one of metrics.sample.window.ms=0 could hold no event.
+MIN_WINDOW: Final = 0.001
+
+
+class RecordingLevel(IntEnum):
+    """How fine a metric is (`metrics.recording.level`, Kafka's Sensor.RecordingLevel)."""
+
+    INFO = 0
+    DEBUG = 1
+    TRACE = 2
+
+    def should_record(self, configured: RecordingLevel) -> bool:
+        """Whether a sensor of this level records where `configured` is the level asked for."""
+        return self <= configured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricConfig:
+    """The settings of a registry; ValueError when no statistic could be made with them."""
+
+    #: `metrics.num.samples`: the windows that a value is made of.
+    samples: int = 2
+    #: `metrics.sample.window.ms`, in seconds.
+    window: float = 30.0
+    recording_level: RecordingLevel = RecordingLevel.INFO
+    #: Tags that every metric of the registry has, such as the client's id.
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what no value could be made of."""
+        if self.samples < 1:
+            raise ValueError(f"metrics.num.samples is {self.samples}: at least one is needed")
+        if self.window < MIN_WINDOW:
+            raise ValueError(
+                f"a metrics window of {self.window} s is too short: at least 1 ms is needed"
+            )

@@ -1,0 +1,169 @@
+"""The registry of sensors and metrics (org.apache.kafka.common.metrics.Metrics).
+
+Recording never comes here: whoever records keeps the sensor. So one lock for the registry is
+enough; reporters are told while it is held, so that they hear of everything in the order in which
+it happened, and may call back.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Final
+
+from spark_kafka_sink.metrics.kafka_metric import KafkaMetric
+from spark_kafka_sink.metrics.metric_config import RecordingLevel
+from spark_kafka_sink.metrics.metric_name import MetricName
+from spark_kafka_sink.metrics.sensor import NEVER_EXPIRES, Sensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from spark_kafka_sink.metrics.metric_config import MetricConfig
+    from spark_kafka_sink.metrics.reporter import MetricsReporter
+
+logger = logging.getLogger(__name__)
+
+COUNT_GROUP: Final = "kafka-metrics-count"
+
+
+class Metrics:
+    """All sensors and metrics of one client, and the reporters that hear of them."""
+
+    def __init__(
+        self,
+        config: MetricConfig,
+        *,
+        clock: Callable[[], float],
+        reporters: Iterable[MetricsReporter] = (),
+    ) -> None:
+        """`clock` gives monotonic seconds, for those who read a value and name no time."""
+        self.config = config
+        self.clock = clock
+        self._lock = threading.RLock()
+        self._metrics: dict[MetricName, KafkaMetric] = {}
+        self._sensors: dict[str, Sensor] = {}
+        self._reporters: list[MetricsReporter] = []
+        for reporter in reporters:
+            self.add_reporter(reporter)
+        count = self.metric_name("count", COUNT_GROUP, "How many metrics there are.")
+        self.add_gauge(count, lambda _: len(self._metrics))
+
+    def metric_name(self, name: str, group: str, description: str = "", **tags: str) -> MetricName:
+        """Make a name with the registry's own tags and `tags`, in which `_` stands for `-`."""
+        own = {tag.replace("_", "-"): value for tag, value in tags.items()}
+        return MetricName(name, group, description, {**self.config.tags, **own})
+
+    # --- sensors
+
+    def sensor(
+        self,
+        name: str,
+        now: float,
+        *,
+        level: RecordingLevel = RecordingLevel.INFO,
+        inactive_expiration: float = NEVER_EXPIRES,
+    ) -> Sensor:
+        """Give the sensor of that name; make it if there is none.
+
+        A sensor that is idle for more than `inactive_expiration` seconds may be removed, with its
+        metrics, by `remove_expired`.
+        """
+        with self._lock:
+            sensor = self._sensors.get(name)
+            if sensor is None:
+                sensor = self._sensors[name] = Sensor(
+                    name,
+                    config=self.config,
+                    register=self.add_gauge,
+                    now=now,
+                    level=level,
+                    inactive_expiration=inactive_expiration,
+                )
+            return sensor
+
+    def get_sensor(self, name: str) -> Sensor | None:
+        """Give the sensor of that name, if there is one."""
+        return self._sensors.get(name)
+
+    def remove_sensor(self, name: str) -> None:
+        """Remove a sensor and its metrics, if there is one; what it still records is lost."""
+        with self._lock:
+            sensor = self._sensors.pop(name, None)
+            if sensor is not None:
+                for metric_name in sensor.metric_names:
+                    self.remove_metric(metric_name)
+
+    def remove_expired(self, now: float) -> list[str]:
+        """Remove the sensors that have been idle for too long; give their names."""
+        with self._lock:
+            expired = [name for name, sensor in self._sensors.items() if sensor.has_expired(now)]
+            for name in expired:
+                self.remove_sensor(name)
+        return expired
+
+    # --- metrics
+
+    def add_gauge(self, metric_name: MetricName, measure: Callable[[float], float]) -> None:
+        """Register what `measure` gives, whenever it is read, at the time that it is given.
+
+        Raises ValueError if there is a metric of that name.
+        """
+        with self._lock:
+            if metric_name in self._metrics:
+                raise ValueError(f"there is a metric {metric_name} already")
+            metric = KafkaMetric(metric_name, measure, self.clock)
+            self._metrics[metric_name] = metric
+            self._tell("metric_change", lambda reporter: reporter.metric_change(metric))
+
+    def remove_metric(self, metric_name: MetricName) -> KafkaMetric | None:
+        """Remove a metric; give it, if there was one."""
+        with self._lock:
+            metric = self._metrics.pop(metric_name, None)
+            if metric is not None:
+                self._tell("metric_removal", lambda reporter: reporter.metric_removal(metric))
+            return metric
+
+    def metric(self, metric_name: MetricName) -> KafkaMetric | None:
+        """Give the metric of that name, if there is one."""
+        return self._metrics.get(metric_name)
+
+    def metrics(self) -> dict[MetricName, KafkaMetric]:
+        """Give all metrics as they are now, in a dictionary of the caller's own."""
+        with self._lock:
+            return dict(self._metrics)
+
+    # --- reporters
+
+    def add_reporter(self, reporter: MetricsReporter) -> None:
+        """Tell a reporter of all metrics, and from now on of each that comes or goes.
+
+        One that cannot be started is left out.
+        """
+        with self._lock:
+            try:
+                reporter.init(list(self._metrics.values()))
+            except Exception:
+                logger.exception(
+                    "metrics reporter %s raised in init(); it is left out",
+                    type(reporter).__qualname__,
+                )
+            else:
+                self._reporters.append(reporter)
+
+    def close(self) -> None:
+        """Close the reporters; metrics can still be read. May be called twice."""
+        with self._lock:
+            self._tell("close", lambda reporter: reporter.close())
+            self._reporters.clear()
+
+    def _tell(self, event: str, call: Callable[[MetricsReporter], None]) -> None:
+        for reporter in self._reporters:
+            try:
+                call(reporter)
+            except Exception:
+                logger.exception(
+                    "metrics reporter %s raised in %s(); records are sent all the same",
+                    type(reporter).__qualname__,
+                    event,
+                )

@@ -1,0 +1,155 @@
+"""What a producer measured in its whole life, small enough to travel and made to be added up.
+
+A windowed metric tells of the last minute only, and averages of averages are wrong. So a snapshot
+holds sums and counts: those of all tasks of a Spark write, merged, give the averages of the write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How many values there were, their sum and the largest of them."""
+
+    count: int = 0
+    total: float = 0.0
+    #: None if there were none.
+    maximum: float | None = None
+
+    @property
+    def average(self) -> float | None:
+        """The mean; None if there were no values."""
+        return self.total / self.count if self.count else None
+
+    def merged(self, other: Summary) -> Summary:
+        """Give the summary of both sets of values together."""
+        known = [each for each in (self.maximum, other.maximum) if each is not None]
+        return Summary(
+            count=self.count + other.count,
+            total=self.total + other.total,
+            maximum=max(known, default=None),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsSnapshot:
+    """Totals of one producer, or of several merged. Names follow the metrics of Kafka's producer.
+
+    What is sent again counts again in `records_per_request`, `batch_size` and
+    `record_queue_time_ms`, as in Kafka.
+    """
+
+    #: Records in each produce request: the sum is `record-send-total`, the count the requests.
+    records_per_request: Summary = Summary()
+    #: Bytes of each batch as sent, header included.
+    batch_size: Summary = Summary()
+    #: From the opening of a batch (in a bulk write: its closing) to its sending.
+    record_queue_time_ms: Summary = Summary()
+    #: From sending a produce request to its answer.
+    request_latency_ms: Summary = Summary()
+    #: As every answer to a produce request told it; most tell 0.
+    produce_throttle_time_ms: Summary = Summary()
+    record_retry_total: int = 0
+    record_error_total: int = 0
+    batch_split_total: int = 0
+    #: Calls that found no buffer memory within max.block.ms.
+    buffer_exhausted_total: int = 0
+    bufferpool_wait_time_ns: int = 0
+    metadata_wait_time_ns: int = 0
+    flush_time_ns: int = 0
+    #: Records before and after compression, batch headers not counted.
+    uncompressed_bytes: int = 0
+    compressed_bytes: int = 0
+
+    def merged(self, other: MetricsSnapshot) -> MetricsSnapshot:
+        """Give the totals of both."""
+        return MetricsSnapshot(
+            **{
+                each.name: _merged(getattr(self, each.name), getattr(other, each.name))
+                for each in fields(self)
+            }
+        )
+
+    @classmethod
+    def merge(cls, snapshots: Iterable[MetricsSnapshot]) -> MetricsSnapshot:
+        """Give the totals of all of them; those of none are zero."""
+        merged = cls()
+        for snapshot in snapshots:
+            merged = merged.merged(snapshot)
+        return merged
+
+    @property
+    def compression_rate(self) -> float | None:
+        """Compressed size over uncompressed, by bytes; None if nothing was sent."""
+        return self.compressed_bytes / self.uncompressed_bytes if self.uncompressed_bytes else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give Kafka's metric names with their values over the whole time, for JSON.
+
+        A value that nothing was recorded for is None. Times are in the unit that the name has,
+        latencies and queue times in ms.
+        """
+        return {
+            "record-send-total": int(self.records_per_request.total),
+            "record-retry-total": self.record_retry_total,
+            "record-error-total": self.record_error_total,
+            "request-total": self.records_per_request.count,
+            "records-per-request-avg": self.records_per_request.average,
+            "request-latency-avg": self.request_latency_ms.average,
+            "request-latency-max": self.request_latency_ms.maximum,
+            "record-queue-time-avg": self.record_queue_time_ms.average,
+            "record-queue-time-max": self.record_queue_time_ms.maximum,
+            "batch-size-avg": self.batch_size.average,
+            "batch-size-max": self.batch_size.maximum,
+            "batch-split-total": self.batch_split_total,
+            "compression-rate-avg": self.compression_rate,
+            "produce-throttle-time-total": self.produce_throttle_time_ms.total,
+            "produce-throttle-time-max": self.produce_throttle_time_ms.maximum,
+            "buffer-exhausted-total": self.buffer_exhausted_total,
+            "bufferpool-wait-time-ns-total": self.bufferpool_wait_time_ns,
+            "metadata-wait-time-ns-total": self.metadata_wait_time_ns,
+            "flush-time-ns-total": self.flush_time_ns,
+        }
+
+    def describe(self) -> list[str]:
+        """Say in a few lines what an operator looks for; trouble only where there was any."""
+        requests = self.records_per_request
+        if not requests.count:
+            return []
+        latency = self.request_latency_ms
+        plural = "" if requests.count == 1 else "s"
+        line = (
+            f"{requests.count:,} request{plural}, {requests.average:,.0f} records each on average"
+        )
+        if latency.count:
+            line += f"; answered in {latency.average:,.1f} ms on average"
+            line += f", {latency.maximum:,.1f} ms at most"
+        if self.compression_rate is not None:
+            line += f"; compressed to {self.compression_rate:.0%}"
+        waits = {
+            "for buffer memory": self.bufferpool_wait_time_ns / 1e9,
+            "throttled by brokers": self.produce_throttle_time_ms.total / 1e3,
+        }
+        waited = [f"{seconds:,.1f} s {what}" for what, seconds in waits.items() if seconds]
+        troubles = {
+            "records sent again": self.record_retry_total,
+            "records failed": self.record_error_total,
+            "batches split": self.batch_split_total,
+        }
+        troubled = [f"{count:,} {what}" for what, count in troubles.items() if count]
+        lines = [line]
+        if waited:
+            lines.append("waited " + ", ".join(waited))
+        if troubled:
+            lines.append(", ".join(troubled))
+        return lines
+
+
+def _merged(one: Any, other: Any) -> Any:
+    return one.merged(other) if isinstance(one, Summary) else one + other

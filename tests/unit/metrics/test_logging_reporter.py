@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from spark_kafka_sink.metrics.logging_reporter import LoggingMetricsReporter
+from spark_kafka_sink.metrics.metric_config import MetricConfig
+from spark_kafka_sink.metrics.metrics import Metrics
+from spark_kafka_sink.metrics.stats import Avg
+
+LOGGER = logging.getLogger("test.metrics")
+
+
+@pytest.fixture
+def metrics(caplog):
+    caplog.set_level(logging.INFO, LOGGER.name)
+    return Metrics(MetricConfig(tags={"client-id": "p"}), clock=lambda: 0.0)
+
+
+def test_the_last_values_are_logged_on_closing(metrics, caplog):
+    """There is a line for each group and set of tags, without what was never recorded."""
+    metrics.add_reporter(LoggingMetricsReporter(logger=LOGGER))
+    sensor = metrics.sensor("sensor", 0.0)
+    sensor.add(metrics.metric_name("b-avg", "group"), Avg())
+    metrics.add_gauge(metrics.metric_name("a-now", "group"), lambda _: 12_345_678)
+    metrics.sensor("idle", 0.0).add(metrics.metric_name("idle-avg", "group"), Avg())
+    metrics.add_gauge(metrics.metric_name("rate", "group", topic="orders"), lambda _: 0.25)
+    sensor.record(1.5, 0.0)
+    assert [] == caplog.messages
+    metrics.close()
+    assert [
+        "group{client-id=p,topic=orders}: rate=0.25",
+        "group{client-id=p}: a-now=12345678 b-avg=1.5",
+        "kafka-metrics-count{client-id=p}: count=5",
+    ] == caplog.messages
+
+
+def test_what_was_removed_is_not_logged(metrics, caplog):
+    """A metric that is gone is in no later line."""
+    metrics.add_reporter(LoggingMetricsReporter(logger=LOGGER))
+    name = metrics.metric_name("gauge", "group")
+    metrics.add_gauge(name, lambda _: 1.0)
+    metrics.remove_metric(name)
+    metrics.close()
+    assert ["kafka-metrics-count{client-id=p}: count=1"] == caplog.messages
+
+
+def test_values_are_logged_again_and_again(metrics, caplog):
+    """Before it is closed the reporter logs by itself, at its interval."""
+    read_twice = threading.Event()
+    reads = []
+
+    def gauge(_):
+        reads.append(1)
+        if len(reads) == 2:
+            read_twice.set()
+        return 1.0
+
+    reporter = LoggingMetricsReporter(interval=0.001, logger=LOGGER)
+    metrics.add_gauge(metrics.metric_name("gauge", "group"), gauge)
+    metrics.add_reporter(reporter)
+    assert read_twice.wait(10)
+    metrics.close()
+    written = len(caplog.messages)
+    assert 4 <= written
+    assert not any(
+        thread.name == "kafka-metrics-reporter" and thread.is_alive()
+        for thread in threading.enumerate()
+    )
+
+
+def test_a_reporter_serves_one_producer(metrics, caplog):
+    """A second producer does not get the first one's reporter, and its log says why."""
+    reporter = LoggingMetricsReporter(logger=LOGGER)
+    metrics.add_reporter(reporter)
+    other = Metrics(MetricConfig(tags={"client-id": "q"}), clock=lambda: 0.0, reporters=[reporter])
+    assert ["metrics reporter LoggingMetricsReporter raised in init(); it is left out"] == [
+        message for message in caplog.messages if "raised" in message
+    ]
+    caplog.clear()
+    other.close()
+    metrics.close()
+    assert ["kafka-metrics-count{client-id=p}: count=1"] == caplog.messages
+
+
+@pytest.mark.parametrize("interval", [0.0, -1.0, float("nan")])
+def test_an_interval_must_be_above_zero(interval):
+    """An interval that is none is refused."""
+    with pytest.raises(ValueError, match="give more than 0"):
+        LoggingMetricsReporter(interval=interval)

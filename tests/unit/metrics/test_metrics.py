@@ -1,0 +1,312 @@
+from __future__ import annotations
+
+import math
+import pickle
+import threading
+
+import pytest
+
+from spark_kafka_sink.metrics.metric_config import MetricConfig, RecordingLevel
+from spark_kafka_sink.metrics.metric_name import MetricName
+from spark_kafka_sink.metrics.metrics import Metrics
+from spark_kafka_sink.metrics.snapshot import Summary
+from spark_kafka_sink.metrics.stats import Avg, Max
+
+
+class _Clock:
+    """A time that tests set."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class _RecordingReporter:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.known: set[str] = set()
+        self.closed = 0
+
+    def init(self, metrics):
+        for metric in metrics:
+            self.metric_change(metric)
+
+    def metric_change(self, metric):
+        self.known.add(metric.metric_name.name)
+
+    def metric_removal(self, metric):
+        self.known.remove(metric.metric_name.name)
+
+    def close(self):
+        self.closed += 1
+
+
+class _RaisingReporter:
+    """Raises wherever it is called, once it has been started."""
+
+    def init(self, metrics):
+        pass
+
+    def metric_change(self, metric):
+        raise RuntimeError("change")
+
+    def metric_removal(self, metric):
+        raise RuntimeError("removal")
+
+    def close(self):
+        raise RuntimeError("close")
+
+
+@pytest.fixture
+def clock():
+    return _Clock()
+
+
+@pytest.fixture
+def metrics(clock):
+    return Metrics(MetricConfig(tags={"client-id": "producer-1"}), clock=clock)
+
+
+def average(metrics, sensor, name):
+    """Add an average to a sensor."""
+    metric_name = metrics.metric_name(name, "group")
+    sensor.add(metric_name, Avg())
+    return metrics.metric(metric_name)
+
+
+# --- names
+
+
+def test_names_are_equal_by_name_group_and_tags():
+    """The description does not count, nor does the order of the tags."""
+    one = MetricName("name", "group", "One.", {"a": "1", "b": "2"})
+    assert one == MetricName("name", "group", "Another.", {"b": "2", "a": "1"})
+    assert hash(one) == hash(MetricName("name", "group", "", {"b": "2", "a": "1"}))
+    assert one != MetricName("name", "group", "One.", {"a": "1"})
+    assert one != MetricName("name", "other", "One.", {"a": "1", "b": "2"})
+
+
+def test_a_name_says_where_it_belongs():
+    """As text it is group, name and tags."""
+    assert "group:name{a=1}" == str(MetricName("name", "group", tags={"a": "1"}))
+
+
+def test_a_name_can_be_pickled():
+    """A name may travel, as a key of what was measured elsewhere."""
+    name = MetricName("name", "group", "What.", {"a": "1"})
+    assert name == pickle.loads(pickle.dumps(name))  # noqa: S301 -- our own bytes
+
+
+def test_every_name_has_the_registrys_tags_and_its_own(metrics):
+    """The client's id is in every name, and an underscore stands for a dash."""
+    name = metrics.metric_name("name", "group", node_id="node-1")
+    assert {"client-id": "producer-1", "node-id": "node-1"} == name.tags
+
+
+# --- sensors
+
+
+def test_a_sensor_feeds_all_its_metrics(metrics):
+    """One recording is seen by every statistic of the sensor."""
+    sensor = metrics.sensor("sensor", 0.0)
+    mean = average(metrics, sensor, "mean")
+    largest = metrics.metric_name("largest", "group")
+    sensor.add(largest, Max())
+    sensor.record(2.0, 1.0)
+    sensor.record(4.0, 2.0)
+    assert 3.0 == mean.measure(2.0)
+    assert 4.0 == metrics.metric(largest).measure(2.0)
+
+
+def test_a_metric_is_read_at_the_registrys_time_if_none_is_given(metrics, clock):
+    """The value without a time is that of now."""
+    sensor = metrics.sensor("sensor", 0.0)
+    metric = average(metrics, sensor, "mean")
+    sensor.record(2.0, 0.0)
+    assert 2.0 == metric.value()
+    clock.now = 60.0
+    assert math.isnan(metric.value())
+
+
+def test_meters_give_rate_and_total(metrics):
+    """A meter adds values up, a count meter events, a time meter gives a fraction."""
+    sensor = metrics.sensor("sensor", 0.0)
+    names = [metrics.metric_name(str(number), "group") for number in range(6)]
+    sensor.add_meter(names[0], names[1])
+    sensor.add_count_meter(names[2], names[3])
+    sensor.add_time_meter(names[4], names[5])
+    sensor.record(6e9, 0.0)
+    sensor.record(9e9, 0.0)
+    values = [metrics.metric(name).measure(0.0) for name in names]
+    assert [15e9 / 30, 15e9, 2 / 30, 2.0, 0.5, 15e9] == values
+
+
+def test_the_same_name_gives_the_same_sensor(metrics):
+    """A sensor is made once."""
+    assert metrics.sensor("sensor", 0.0) is metrics.sensor("sensor", 5.0)
+    assert metrics.sensor("sensor", 0.0) is metrics.get_sensor("sensor")
+    assert metrics.get_sensor("another") is None
+
+
+def test_two_metrics_of_one_name_are_refused(metrics):
+    """A name that is taken raises, and the metric that has it goes on."""
+    sensor = metrics.sensor("sensor", 0.0)
+    mean = average(metrics, sensor, "mean")
+    with pytest.raises(ValueError, match=r"there is a metric group:mean\{client-id=producer-1\}"):
+        metrics.sensor("another", 0.0).add(metrics.metric_name("mean", "group"), Max())
+    sensor.record(1.0, 0.0)
+    assert 1.0 == mean.measure(0.0)
+
+
+@pytest.mark.parametrize(
+    ("level", "configured", "recorded"),
+    [
+        ("INFO", "INFO", True),
+        ("DEBUG", "INFO", False),
+        ("TRACE", "INFO", False),
+        ("INFO", "DEBUG", True),
+        ("DEBUG", "DEBUG", True),
+        ("TRACE", "DEBUG", False),
+        ("INFO", "TRACE", True),
+        ("DEBUG", "TRACE", True),
+        ("TRACE", "TRACE", True),
+    ],
+)
+def test_a_sensor_finer_than_the_level_records_nothing(level, configured, recorded):
+    """Only sensors up to the configured level take values in."""
+    config = MetricConfig(recording_level=RecordingLevel[configured])
+    metrics = Metrics(config, clock=_Clock())
+    sensor = metrics.sensor("sensor", 0.0, level=RecordingLevel[level])
+    sensor.record(1.0, 0.0)
+    assert (1 if recorded else 0) == sensor.summary().count
+
+
+def test_a_summary_spans_the_whole_life(metrics):
+    """Count, sum and maximum of all values stay after their windows have gone."""
+    sensor = metrics.sensor("sensor", 0.0)
+    assert Summary() == sensor.summary()
+    sensor.record(5.0, 0.0)
+    sensor.record(1.0, 1000.0)
+    assert Summary(count=2, total=6.0, maximum=5.0) == sensor.summary()
+
+
+def test_no_recording_of_any_thread_is_lost(metrics):
+    """Values recorded by several threads at once are all in the sum."""
+    sensor = metrics.sensor("sensor", 0.0)
+    threads = [
+        threading.Thread(
+            target=lambda: [sensor.record(1.0, 0.0) for _ in range(5_000)], daemon=True
+        )
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert Summary(count=20_000, total=20_000.0, maximum=1.0) == sensor.summary()
+
+
+# --- the registry
+
+
+def test_metrics_are_counted(metrics):
+    """The registry tells how many metrics it has, its own among them."""
+    count = metrics.metric(metrics.metric_name("count", "kafka-metrics-count"))
+    assert 1 == count.value()
+    average(metrics, metrics.sensor("sensor", 0.0), "mean")
+    assert 2 == count.value()
+
+
+def test_a_gauge_is_read_when_it_is_asked(metrics):
+    """A gauge gives what its function says at the time given."""
+    name = metrics.metric_name("gauge", "group")
+    metrics.add_gauge(name, lambda now: now * 2)
+    assert 6.0 == metrics.metric(name).measure(3.0)
+
+
+def test_what_was_removed_is_gone(metrics):
+    """A removed sensor takes its metrics along, and its name can be used again."""
+    sensor = metrics.sensor("sensor", 0.0)
+    name = average(metrics, sensor, "mean").metric_name
+    metrics.remove_sensor("sensor")
+    metrics.remove_sensor("sensor")
+    assert metrics.get_sensor("sensor") is None
+    assert metrics.metric(name) is None
+    assert metrics.remove_metric(name) is None
+    average(metrics, metrics.sensor("sensor", 0.0), "mean")
+
+
+def test_the_metrics_given_are_a_copy(metrics):
+    """Whoever walks through the metrics is not disturbed by new ones."""
+    before = metrics.metrics()
+    average(metrics, metrics.sensor("sensor", 0.0), "mean")
+    assert 1 == len(before)
+    assert 2 == len(metrics.metrics())
+
+
+def test_a_sensor_that_was_idle_for_too_long_is_removed(metrics):
+    """A sensor expires when more than its time has passed since it was made or recorded last."""
+    sensor = metrics.sensor("mortal", 0.0, inactive_expiration=10.0)
+    name = average(metrics, sensor, "mean").metric_name
+    metrics.sensor("immortal", 0.0)
+    assert [] == metrics.remove_expired(10.0)
+    sensor.record(1.0, 8.0)
+    assert [] == metrics.remove_expired(18.0)
+    assert ["mortal"] == metrics.remove_expired(18.5)
+    assert metrics.metric(name) is None
+    assert metrics.get_sensor("immortal") is not None
+
+
+# --- reporters
+
+
+def test_a_reporter_hears_of_every_metric_that_comes_and_goes(metrics):
+    """It is given what is there already, then each that is added or removed, until closed."""
+    reporter = _RecordingReporter()
+    metrics.add_reporter(reporter)
+    assert {"count"} == reporter.known
+    average(metrics, metrics.sensor("sensor", 0.0), "mean")
+    assert {"count", "mean"} == reporter.known
+    metrics.remove_sensor("sensor")
+    assert {"count"} == reporter.known
+    metrics.close()
+    metrics.close()
+    average(metrics, metrics.sensor("sensor", 0.0), "mean")
+    assert 1 == reporter.closed
+    assert {"count"} == reporter.known
+
+
+def test_a_reporter_that_raises_is_logged_and_nothing_else_happens(clock, caplog):
+    """Each error is in the log, the next reporter is called, and the metrics work."""
+    healthy = _RecordingReporter()
+    metrics = Metrics(MetricConfig(), clock=clock, reporters=[_RaisingReporter(), healthy])
+    sensor = metrics.sensor("sensor", 0.0)
+    metric = average(metrics, sensor, "mean")
+    sensor.record(1.0, 0.0)
+    assert 1.0 == metric.value()
+    assert {"count", "mean"} == healthy.known
+    metrics.remove_sensor("sensor")
+    metrics.close()
+    assert 1 == healthy.closed
+    expected = ["metric_change", "metric_change", "metric_removal", "close"]
+    logged = [record.message for record in caplog.records]
+    assert len(expected) == len(logged)
+    for event, message in zip(expected, logged, strict=True):
+        assert message.startswith(f"metrics reporter _RaisingReporter raised in {event}()")
+    assert all(record.exc_info for record in caplog.records)
+
+
+def test_a_reporter_may_call_back(metrics):
+    """A reporter may read the registry while it is being told of a change."""
+    seen = []
+
+    class _Curious(_RecordingReporter):
+        def metric_change(self, metric):
+            seen.append(len(metrics.metrics()))
+
+    metrics.add_reporter(_Curious())
+    average(metrics, metrics.sensor("sensor", 0.0), "mean")
+    assert [1, 2] == seen
