@@ -1,0 +1,118 @@
+"""The client-credentials grant (RFC 6749, 4.4; KIP-768), as data: what to ask, what came back."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote_plus, urlencode, urlsplit
+
+from spark_kafka_sink.errors import AuthenticationError, KafkaError, NetworkError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_OK: Final = range(200, 300)
+#: Answers that say the request will never be good (Java's HttpJwtRetriever has a list like this).
+_FINAL: Final = frozenset(range(400, 500)) - {408, 425, 429}
+_LONGEST_REASON: Final = 300
+_UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e]")
+#: Where a secret that is sent in the clear does not leave the machine.
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientCredentials:
+    """How a client gets tokens from its provider."""
+
+    url: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    scope: str | None = None
+    #: Whether id and secret are form-encoded before they are joined, as RFC 6749 has it and many
+    #: providers do not (sasl.oauthbearer.header.urlencode).
+    urlencode: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRequest:
+    """An HTTP POST."""
+
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+
+
+def check_url(url: str) -> None:
+    """Raise ValueError where a URL is not one to send a client's secret to.
+
+    Everywhere but on this machine that is HTTPS.
+    """
+    parts = urlsplit(url)
+    if parts.scheme == "https" and parts.hostname:
+        return
+    if parts.scheme == "http" and parts.hostname in _LOOPBACK:
+        return
+    if parts.scheme == "http":
+        raise ValueError(
+            "must be an https:// address: the client's secret and the token would be readable on "
+            "the way"
+        )
+    raise ValueError("must be an https:// or file:// address")
+
+
+def token_request(credentials: ClientCredentials) -> TokenRequest:
+    """Ask for a token."""
+    pair = (credentials.client_id, credentials.client_secret)
+    if credentials.urlencode:
+        pair = quote_plus(pair[0]), quote_plus(pair[1])
+    form = {"grant_type": "client_credentials"}
+    if credentials.scope:
+        form["scope"] = credentials.scope
+    return TokenRequest(
+        url=credentials.url,
+        headers={
+            "Accept": "application/json",
+            "Authorization": f"Basic {base64.b64encode(':'.join(pair).encode()).decode()}",
+            "Content-Type": "application/x-www-form-urlencoded",
+        },
+        body=urlencode(form).encode(),
+    )
+
+
+def access_token(credentials: ClientCredentials, status: int, body: bytes) -> str:
+    """Take the token from the provider's answer.
+
+    Raises AuthenticationError where the provider refuses for good, NetworkError where it may answer
+    otherwise later; both with its reason, neither with the client's secret.
+    """
+    answer = _json_object(body)
+    if status in _OK:
+        token = answer.get("access_token") or answer.get("id_token")
+        if isinstance(token, str) and token:
+            return token
+        raise AuthenticationError(
+            f"the token endpoint {credentials.url} answered with {status} and no access_token"
+        )
+    reason = " ".join(
+        value
+        for name in ("error", "error_description")
+        if isinstance(value := answer.get(name), str)
+    )
+    # A provider that quotes what it was sent must not put our secret into a log.
+    reason = _UNPRINTABLE.sub("?", reason.replace(credentials.client_secret, "[hidden]"))
+    kind: type[KafkaError] = AuthenticationError if status in _FINAL else NetworkError
+    raise kind(
+        f"the token endpoint {credentials.url} refused the client {credentials.client_id!r} with "
+        f"{status}: {reason[:_LONGEST_REASON] or 'it gave no reason'}"
+    )
+
+
+def _json_object(body: bytes) -> dict[str, object]:
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return answer if isinstance(answer, dict) else {}

@@ -1,0 +1,32 @@
+"""PLAIN (RFC 4616): user and password as they are. Only TLS keeps them secret on the way."""
+
+from __future__ import annotations
+
+from spark_kafka_sink.security.sasl import SaslMechanism
+
+_NUL = "\0"
+
+
+class PlainClient:
+    """One exchange of a single message."""
+
+    mechanism = SaslMechanism.PLAIN
+    failure = None
+
+    def __init__(self, username: str, password: str) -> None:
+        """Take what is sent; ValueError for a NUL, which would move the border between the two."""
+        for name, value in (("username", username), ("password", password)):
+            if _NUL in value:
+                raise ValueError(f"the {name} must not contain NUL")
+        self.user = username
+        self._password = password
+        self.is_complete = False
+
+    def initial_response(self) -> bytes:
+        """See `SaslClient`. No authorization id: the user acts as themselves."""
+        self.is_complete = True
+        return f"{_NUL}{self.user}{_NUL}{self._password}".encode()
+
+    def evaluate_challenge(self, challenge: bytes) -> bytes | None:  # noqa: ARG002
+        """See `SaslClient`. Whatever the broker says with its consent changes nothing."""
+        return None

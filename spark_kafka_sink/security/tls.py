@@ -1,0 +1,294 @@
+"""A client's TLS context from Java's settings.
+
+`TlsSettings` are the `ssl.*` settings, checked against each other as Kafka's
+DefaultSslEngineFactory checks them; `tls_context` makes an `ssl.SSLContext` of them and of the
+files that they name, which somebody else has read. Python takes a key by the name of a file only:
+here that file is in memory where the system allows it (memfd), and private in any case.
+
+Whom a client trusts is what Java trusts: every certificate of the truststore, also one that is no
+root (X509_V_FLAG_PARTIAL_CHAIN), and without a truststore the system's own.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from spark_kafka_sink.security.key_stores import (
+    PEM,
+    KeyPair,
+    KeyStoreError,
+    pem_certificates,
+    pem_key,
+    pkcs12_certificates,
+    pkcs12_key_pair,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+STORE_TYPES: Final = ("JKS", "PKCS12", PEM)
+_VERSIONS: Final[Mapping[str, ssl.TLSVersion]] = MappingProxyType(
+    {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+)
+#: What `ssl.protocol` may be, and the highest version that it allows.
+_HIGHEST: Final[Mapping[str, str]] = MappingProxyType(
+    {"TLS": "TLSv1.3", "TLSv1.3": "TLSv1.3", "TLSv1.2": "TLSv1.2"}
+)
+#: Python cannot choose among these: all of them, or none.
+_TLS_1_3_SUITES: Final = frozenset(
+    {"TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256"}
+)
+#: Java's names (IANA's) of the suites of TLS 1.2, and OpenSSL's.
+_TLS_1_2_SUITES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        f"TLS_{exchange}WITH_{cipher}": f"{theirs}{openssl}"
+        for exchange, theirs in (
+            ("ECDHE_ECDSA_", "ECDHE-ECDSA-"),
+            ("ECDHE_RSA_", "ECDHE-RSA-"),
+            ("DHE_RSA_", "DHE-RSA-"),
+            ("RSA_", ""),
+        )
+        for cipher, openssl in (
+            ("AES_256_GCM_SHA384", "AES256-GCM-SHA384"),
+            ("AES_128_GCM_SHA256", "AES128-GCM-SHA256"),
+            ("CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305"),
+            *(
+                (("AES_256_CBC_SHA384", "AES256-SHA384"), ("AES_128_CBC_SHA256", "AES128-SHA256"))
+                if exchange.startswith("ECDHE")
+                else (
+                    ("AES_256_CBC_SHA256", "AES256-SHA256"),
+                    ("AES_128_CBC_SHA256", "AES128-SHA256"),
+                )
+            ),
+            ("AES_256_CBC_SHA", "AES256-SHA"),
+            ("AES_128_CBC_SHA", "AES128-SHA"),
+        )
+        if not (exchange == "RSA_" and cipher.startswith("CHACHA20"))
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsSettings:
+    """The settings, under their own names; secrets are not in the repr."""
+
+    protocol: str = "TLSv1.3"
+    enabled_protocols: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
+    cipher_suites: tuple[str, ...] = ()
+    #: Whether the certificate must be for the host's name (ssl.endpoint.identification.algorithm).
+    check_hostname: bool = True
+    truststore_type: str = "JKS"
+    truststore_location: str | None = None
+    truststore_password: str | None = field(default=None, repr=False)
+    #: PEM, in place of a location.
+    truststore_certificates: str | None = field(default=None, repr=False)
+    keystore_type: str = "JKS"
+    keystore_location: str | None = None
+    keystore_password: str | None = field(default=None, repr=False)
+    #: PEM, in place of a location.
+    keystore_key: str | None = field(default=None, repr=False)
+    keystore_certificate_chain: str | None = field(default=None, repr=False)
+    key_password: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Raise ValueError, a sentence that begins with a setting, for what contradicts itself."""
+        self._check_truststore()
+        self._check_keystore()
+        _version_bounds(self)
+        _openssl_ciphers(self)
+
+    def _check_truststore(self) -> None:
+        _check_type("ssl.truststore.type", self.truststore_type)
+        if self.truststore_certificates is not None:
+            _check_inline(
+                "ssl.truststore.certificates",
+                "ssl.truststore",
+                self.truststore_type,
+                self.truststore_location,
+            )
+        if self.truststore_password is None:
+            return
+        if self.truststore_type == PEM:
+            raise ValueError("ssl.truststore.password is not for PEM: certificates are no secret")
+        if self.truststore_location is None:
+            raise ValueError("ssl.truststore.password needs ssl.truststore.location")
+
+    def _check_keystore(self) -> None:
+        _check_type("ssl.keystore.type", self.keystore_type)
+        given = self.keystore_key is not None, self.keystore_certificate_chain is not None
+        if any(given) and not all(given):
+            raise ValueError("ssl.keystore.key and ssl.keystore.certificate.chain go together")
+        if all(given):
+            _check_inline(
+                "ssl.keystore.key", "ssl.keystore", self.keystore_type, self.keystore_location
+            )
+        if self.keystore_type == PEM:
+            if self.keystore_password is not None:
+                raise ValueError(
+                    "ssl.keystore.password is not for PEM: a key's own password is ssl.key.password"
+                )
+        elif (self.keystore_location is None) != (self.keystore_password is None):
+            raise ValueError("ssl.keystore.location and ssl.keystore.password go together")
+        elif self.keystore_password not in {None, self.key_password or self.keystore_password}:
+            raise ValueError(
+                "ssl.key.password must be the same as ssl.keystore.password: a PKCS12 store has one"
+            )
+        if self.key_password is not None and not (self.keystore_location or any(given)):
+            raise ValueError("ssl.key.password needs ssl.keystore.location or ssl.keystore.key")
+
+
+def _check_type(setting: str, store_type: str) -> None:
+    if store_type not in STORE_TYPES:
+        raise ValueError(f"{setting} must be one of: {', '.join(STORE_TYPES)}, not {store_type!r}")
+
+
+def _check_inline(setting: str, store: str, store_type: str, location: str | None) -> None:
+    if store_type != PEM:
+        raise ValueError(f"{setting} needs {store}.type=PEM")
+    if location is not None:
+        raise ValueError(f"{setting} and {store}.location exclude each other")
+
+
+def _version_bounds(settings: TlsSettings) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:
+    """Find the lowest and the highest version of TLS that are allowed."""
+    if settings.protocol not in _HIGHEST:
+        raise ValueError(
+            f"ssl.protocol must be one of: {', '.join(_HIGHEST)}, not {settings.protocol!r}: older "
+            "ones are not secure"
+        )
+    for version in settings.enabled_protocols:
+        if version not in _VERSIONS:
+            raise ValueError(
+                f"ssl.enabled.protocols must be some of: {', '.join(_VERSIONS)}, not {version!r}: "
+                "older ones are not secure"
+            )
+    enabled = {_VERSIONS[version] for version in settings.enabled_protocols or _VERSIONS}
+    allowed = {it for it in enabled if it <= _VERSIONS[_HIGHEST[settings.protocol]]}
+    if not allowed:
+        raise ValueError(f"ssl.protocol={settings.protocol} allows none of ssl.enabled.protocols")
+    suites = set(settings.cipher_suites)
+    if suites and not suites & _TLS_1_3_SUITES:
+        allowed.discard(ssl.TLSVersion.TLSv1_3)
+    elif suites and suites <= _TLS_1_3_SUITES:
+        allowed.discard(ssl.TLSVersion.TLSv1_2)
+    if not allowed:
+        raise ValueError("ssl.cipher.suites has none for the versions that are enabled")
+    return min(allowed), max(allowed)
+
+
+def _openssl_ciphers(settings: TlsSettings) -> str | None:
+    """Translate the suites of TLS 1.2; None where nothing is chosen among them."""
+    suites = settings.cipher_suites
+    if not suites:
+        return None
+    for suite in suites:
+        if suite not in _TLS_1_2_SUITES and suite not in _TLS_1_3_SUITES:
+            raise ValueError(f"ssl.cipher.suites: {suite!r} is not known, or not secure")
+    chosen = _TLS_1_3_SUITES.intersection(suites)
+    if chosen and chosen != _TLS_1_3_SUITES:
+        raise ValueError(
+            "ssl.cipher.suites cannot choose among the suites of TLS 1.3, all of which are secure: "
+            f"name all of {', '.join(sorted(_TLS_1_3_SUITES))}, or none of them to use TLS 1.2"
+        )
+    return ":".join(_TLS_1_2_SUITES[suite] for suite in suites if suite in _TLS_1_2_SUITES) or None
+
+
+def tls_context(
+    settings: TlsSettings, *, truststore: bytes | None = None, keystore: bytes | None = None
+) -> ssl.SSLContext:
+    """Make a context; `truststore` and `keystore` are the content of the files at the locations.
+
+    Raises ValueError, a sentence that begins with a setting, where a store cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version, context.maximum_version = _version_bounds(settings)
+    ciphers = _openssl_ciphers(settings)
+    if ciphers is not None:
+        try:
+            context.set_ciphers(ciphers)
+        except ssl.SSLError:
+            raise ValueError("ssl.cipher.suites names none that this OpenSSL has") from None
+    context.check_hostname = settings.check_hostname
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    # Java does not insist on all that RFC 5280 asks of certificates, nor did Python before 3.13.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    _load_trusted(context, settings, truststore)
+    _load_own(context, settings, keystore)
+    return context
+
+
+def _load_trusted(context: ssl.SSLContext, settings: TlsSettings, content: bytes | None) -> None:
+    if settings.truststore_certificates is None and settings.truststore_location is None:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        return
+    setting = f"ssl.truststore.location {settings.truststore_location}"
+    try:
+        if settings.truststore_certificates is not None:
+            setting = "ssl.truststore.certificates"
+            certificates = pem_certificates(settings.truststore_certificates)
+        elif settings.truststore_type == PEM:
+            certificates = pem_certificates(_text(content))
+        else:
+            certificates = pkcs12_certificates(content or b"", settings.truststore_password)
+    except KeyStoreError as error:
+        raise ValueError(f"{setting} {error}") from None
+    try:
+        context.load_verify_locations(cadata=certificates)
+    except ssl.SSLError:
+        raise ValueError(f"{setting} holds a certificate that cannot be read") from None
+
+
+def _load_own(context: ssl.SSLContext, settings: TlsSettings, content: bytes | None) -> None:
+    setting = f"ssl.keystore.location {settings.keystore_location}"
+    try:
+        if settings.keystore_key is not None:
+            setting = "ssl.keystore.key"
+            pair = KeyPair(
+                pem_certificates(settings.keystore_certificate_chain or ""),
+                pem_key(settings.keystore_key),
+                settings.key_password,
+            )
+        elif settings.keystore_location is None:
+            return
+        elif settings.keystore_type == PEM:
+            text = _text(content)
+            pair = KeyPair(pem_certificates(text), pem_key(text), settings.key_password)
+        else:
+            pair = pkcs12_key_pair(content or b"", settings.keystore_password)
+    except KeyStoreError as error:
+        raise ValueError(f"{setting} {error}") from None
+    with _private_file(f"{pair.key}{pair.certificates}".encode()) as path:
+        try:
+            # OpenSSL would ask on the terminal for a password that it is not given.
+            context.load_cert_chain(path, password=pair.password or "")
+        except (ssl.SSLError, ValueError):
+            raise ValueError(
+                f"{setting} has a key that cannot be read (is ssl.key.password right?), or that "
+                "does not belong to the certificate before all others"
+            ) from None
+
+
+def _text(content: bytes | None) -> str:
+    return (content or b"").decode("utf-8", "replace")
+
+
+@contextmanager
+def _private_file(data: bytes) -> Iterator[str]:
+    """Give the name of a file that only this user can read, and that is gone afterwards."""
+    if hasattr(os, "memfd_create"):
+        with open(os.memfd_create("key"), "wb") as file:  # noqa: PTH123 -- by descriptor
+            file.write(data)
+            file.flush()
+            yield f"/proc/self/fd/{file.fileno()}"
+    else:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(data)
+            file.flush()
+            yield file.name

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.security.jaas import parse_jaas
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (f"{PLAIN} required;", {}),
+        (f'{PLAIN} required username="a" password="b";', {"username": "a", "password": "b"}),
+        (f"  {PLAIN}\n REQUIRED\n a = 'b'\n c=d ;\n", {"a": "b", "c": "d"}),
+        (f"{PLAIN} optional a=\"x;y='z'\" ;", {"a": "x;y='z'"}),
+        (f'{PLAIN} required a="\\"\\\\\\t\\101\\q";', {"a": '"\\\tAq'}),
+        (f'{PLAIN} required a="";', {"a": ""}),
+        (f'{PLAIN} required a="=" b=";";', {"a": "=", "b": ";"}),
+        (f"{PLAIN} required a=1234 b=p-w_$;", {"a": "1234", "b": "p-w_$"}),
+        (f'/* x="y" */ {PLAIN} required // c="d"\n a="b//c";', {"a": "b//c"}),
+    ],
+)
+def test_entries_are_read_as_java_reads_them(text, options):
+    """Module and options are read, with Java's quotes, escapes and comments."""
+    module = parse_jaas(text)
+    assert (PLAIN, options) == (module.name, module.options)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "must begin with a login module"),
+        (PLAIN, "must begin with a login module"),
+        (f"{PLAIN} a=b;", "must begin with a login module"),
+        ("= required;", "must begin with a login module"),
+        (f"{PLAIN} required", "must end with a semicolon"),
+        (f'{PLAIN} required password="planted-secret"', "must end with a semicolon"),
+        (f"{PLAIN} required planted-secret;", "must give options as"),
+        (f'{PLAIN} required password "planted-secret";', "must give options as"),
+        (f"{PLAIN} required password=;", "must give options as"),
+        (f'{PLAIN} required password="planted"secret";', "quote that is not closed"),
+        (f'{PLAIN} required password="planted-secret', "quote that is not closed"),
+        (f"{PLAIN} required; {PLAIN} required;", "must name one login module"),
+    ],
+)
+def test_a_malformed_entry_is_refused_without_being_shown(text, problem):
+    """What is wrong is said, and nothing of the values."""
+    with pytest.raises(ValueError, match=problem) as caught:
+        parse_jaas(text)
+    assert "planted" not in str(caught.value)
+
+
+def test_a_repr_shows_no_options():
+    """The repr of a module has its class alone."""
+    module = parse_jaas(f'{PLAIN} required password="planted-secret";')
+    assert f"LoginModule(name='{PLAIN}')" == repr(module)
+
+
+@pytest.mark.parametrize(("prefix", "expected"), [("", True), ("kafkashaded.", True), ("x", False)])
+def test_a_class_may_stand_under_a_platforms_prefix(prefix, expected):
+    """Platforms that ship Kafka's classes under another package mean the same."""
+    assert expected == parse_jaas(f"{prefix}{PLAIN} required;").is_class(PLAIN)
+
+
+@given(st.text(alphabet="a=;'\"\\/* \nrequired", max_size=30))
+def test_garbage_is_an_entry_or_refused(text):
+    """Any text is read, or refused with ValueError."""
+    with contextlib.suppress(ValueError):
+        parse_jaas(text)

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.errors import AuthenticationError
+from spark_kafka_sink.security.oauth_bearer import (
+    OAuthBearerClient,
+    OAuthBearerToken,
+    RefreshPolicy,
+    read_token,
+    unsecured_token,
+)
+
+HOUR = 3600.0
+
+
+def jwt(claims: object) -> str:
+    """Write a token with these claims; its signature is any text."""
+    parts = [
+        base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode()
+        for part in ({"alg": "RS256"}, claims)
+    ]
+    return ".".join([*parts, "c2lnbmVk"])
+
+
+def test_a_token_tells_its_subject_and_end():
+    """Of a JWT subject, beginning and end are known; the repr does not show the token."""
+    value = jwt({"sub": "alice", "iat": 100, "exp": 200.5})
+    token = read_token(f" {value}\n")
+    assert OAuthBearerToken(value=value, subject="alice", started_at=100, expires_at=200.5) == token
+    assert value not in repr(token)
+
+
+def test_another_claim_may_be_the_subject():
+    """Who the token is for may stand in another claim (sasl.oauthbearer.sub.claim.name)."""
+    assert "a-client" == read_token(jwt({"azp": "a-client"}), subject_claim="azp").subject
+
+
+@pytest.mark.parametrize(
+    "value", ["opaque", "a.b", "a.b.c", "a.YWJj.c", jwt([1]), jwt({"exp": "x", "sub": 1})]
+)
+def test_a_token_that_is_no_jwt_has_no_end(value):
+    """A token that cannot be read is taken as it is: whether it is good is the broker's to say."""
+    assert OAuthBearerToken(value=value) == read_token(value)
+
+
+@pytest.mark.parametrize("value", ["", " ", "a b", "a\x01b", "planted-secret\n.x", "é", "=a"])
+def test_what_is_no_token_is_refused_without_being_shown(value):
+    """A value that would end the message early is no token."""
+    with pytest.raises(ValueError, match="the token is empty, or holds characters") as caught:
+        read_token(value)
+    assert "planted" not in str(caught.value)
+
+
+@given(st.text(max_size=40))
+def test_garbage_is_a_token_or_refused(text):
+    """Any text is a token, or refused with ValueError."""
+    try:
+        token = read_token(text)
+    except ValueError:
+        return
+    assert "\x01" not in token.value
+
+
+def test_the_exchange_shows_the_token():
+    """The first message carries the token and extensions (KIP-342); consent ends the exchange."""
+    client = OAuthBearerClient(read_token("a.b.c"), {"traceId": "123"})
+    assert b"n,,\x01auth=Bearer a.b.c\x01traceId=123\x01\x01" == client.initial_response()
+    assert not client.is_complete
+    assert client.evaluate_challenge(b"") is None
+    assert client.is_complete
+
+
+def test_a_refusal_is_answered_and_kept():
+    """The broker's JSON is answered with a separator, and is what the error will tell."""
+    client = OAuthBearerClient(read_token("a.b.c"))
+    assert b"\x01" == client.evaluate_challenge(b'{"status":"invalid_token"}')
+    assert '{"status":"invalid_token"}' == client.failure
+    assert not client.is_complete
+
+
+def test_a_second_refusal_ends_the_exchange():
+    """A broker that goes on refusing is not talked to for ever."""
+    client = OAuthBearerClient(read_token("a.b.c"))
+    client.evaluate_challenge(b"\x1b[31mno\n" + b"x" * 10_000)
+    with pytest.raises(AuthenticationError, match=r"refuses the token: \?\[31mno\?x+$") as caught:
+        client.evaluate_challenge(b"again")
+    assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("auth", "x"), ("a b", "x"), ("", "x"), ("a", ""), ("a", "\x01"), ("a", "é")],
+)
+def test_extensions_that_cannot_be_sent_are_refused(name, value):
+    """Names are letters, values ASCII, and `auth` is the token's own."""
+    with pytest.raises(ValueError, match="the SASL extension"):
+        OAuthBearerClient(read_token("a.b.c"), {name: value})
+
+
+def test_an_unsecured_token_is_one_that_nobody_signed():
+    """It has the claims asked for and its times, and an empty signature."""
+    token = unsecured_token({"sub": "bob", "groups": ["a"]}, now=1000.0, lifetime=60.0)
+    header, payload, signature = token.value.split(".")
+    assert ({"alg": "none"}, "") == (json.loads(base64.urlsafe_b64decode(header + "==")), signature)
+    assert {"iat": 1000.0, "exp": 1060.0, "sub": "bob", "groups": ["a"]} == json.loads(
+        base64.urlsafe_b64decode(payload + "==")
+    )
+    assert ("bob", 1060.0) == (token.subject, token.expires_at)
+
+
+@pytest.mark.parametrize(
+    ("started_at", "expires_at", "chance", "expected"),
+    [
+        # Four fifths of its life, and what chance adds.
+        (0.0, HOUR, 0.0, 0.8 * HOUR),
+        (0.0, HOUR, 0.5, 0.825 * HOUR),
+        (None, HOUR, 0.0, 0.8 * HOUR),
+        # Not before a minute has passed, and not in the last five.
+        (-HOUR, 400.0, 0.0, 60.0),
+        (0.0, 1000.0, 0.5, 700.0),
+        # Too short for these two: by the window alone.
+        (0.0, 100.0, 0.0, 80.0),
+        # One that begins in the future, by the provider's clock, begins now.
+        (50.0, HOUR, 0.0, 0.8 * HOUR),
+        # Unknown end: once only.
+        (0.0, None, 0.0, 0.0),
+    ],
+)
+def test_a_token_is_replaced_in_time(started_at, expires_at, chance, expected):
+    """As Java does: by the window, kept a minute at least, and never used in its last minutes."""
+    token = OAuthBearerToken(value="x", started_at=started_at, expires_at=expires_at)
+    assert expected == pytest.approx(RefreshPolicy().refresh_at(token, 0.0, chance))
+
+
+@given(
+    now=st.floats(0, 1e9),
+    life=st.floats(0, 1e6),
+    age=st.floats(0, 1e5),
+    chance=st.floats(0, 1, exclude_max=True),
+)
+def test_a_token_is_never_kept_beyond_its_end(now, life, age, chance):
+    """Whatever its life, a token is replaced before it ends."""
+    token = OAuthBearerToken(value="x", started_at=now - age, expires_at=now + life)
+    assert RefreshPolicy().refresh_at(token, now, chance) <= now + life

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import base64
+
+import pytest
+from aiokafka.conn import ScramAuthenticator
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_kafka_sink.errors import AuthenticationError
+from spark_kafka_sink.security.sasl import SaslMechanism
+from spark_kafka_sink.security.scram import HASHES, ScramClient
+from tests.support.scram_server import ScramServer
+
+MECHANISMS = list(HASHES)
+# RFC 7677, section 3.
+NONCE = "rOprNGfwEbeRWgbNEkqO"
+SERVER_NONCE = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+SERVER_FIRST = f"r={NONCE}{SERVER_NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode()
+CLIENT_FINAL = (
+    f"c=biws,r={NONCE}{SERVER_NONCE},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=".encode()
+)
+SERVER_FINAL = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+
+
+def client(mechanism=SaslMechanism.SCRAM_SHA_256, user="user", password="pencil", **options):  # noqa: S107
+    return ScramClient(mechanism, user, password, **{"nonce": NONCE, **options})
+
+
+def refusal(*challenges: bytes) -> str:
+    """Give the error with which the last message of the broker's is refused."""
+    scram = client()
+    scram.initial_response()
+    for challenge in challenges[:-1]:
+        scram.evaluate_challenge(challenge)
+    with pytest.raises(AuthenticationError) as caught:
+        scram.evaluate_challenge(challenges[-1])
+    assert not scram.is_complete
+    return str(caught.value)
+
+
+def test_the_exchange_of_the_rfc():
+    """RFC 7677's example is spoken byte for byte."""
+    scram = client()
+    assert f"n,,n=user,r={NONCE}".encode() == scram.initial_response()
+    assert CLIENT_FINAL == scram.evaluate_challenge(SERVER_FIRST)
+    assert not scram.is_complete
+    assert scram.evaluate_challenge(SERVER_FINAL) is None
+    assert scram.is_complete
+
+
+def test_aiokafkas_client_says_the_same():
+    """An independent client of SCRAM-SHA-512 makes the same proof of the same challenge."""
+    other = ScramAuthenticator(
+        loop=None,
+        sasl_plain_username="a,user",
+        sasl_plain_password="pencil",  # noqa: S106
+        sasl_mechanism="SCRAM-SHA-512",
+    )
+    scram = client(SaslMechanism.SCRAM_SHA_512, "a,user", nonce=other._nonce)
+    assert other.first_message().encode() == scram.initial_response()
+    challenge = SERVER_FIRST.replace(NONCE.encode(), other._nonce.encode())
+    other.process_server_first_message(challenge.decode())
+    assert other.final_message().encode() == scram.evaluate_challenge(challenge)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@settings(max_examples=10)
+@given(user=st.text(max_size=8), password=st.text(max_size=8))
+def test_a_server_written_from_the_rfc_agrees(mechanism, user, password):
+    """Any user and password authenticate to who stores keys as the RFC has it."""
+    user = user.replace("\0", "")
+    scram = client(mechanism, user, password)
+    server = ScramServer(HASHES[mechanism], password)
+    answer = scram.evaluate_challenge(server.first(scram.initial_response()))
+    assert scram.evaluate_challenge(server.final(answer)) is None
+    assert scram.is_complete
+
+
+def test_a_nonce_is_used_once():
+    """Each exchange has a nonce of its own, of 18 random bytes at least."""
+    said = [client(nonce=None).initial_response() for _ in range(2)]
+    assert said[0] != said[1]
+    assert len(said[0]) >= len("n,,n=user,r=") + 24
+
+
+def test_names_are_written_without_commas_and_equals_signs():
+    """What structures a message is encoded where a user's name has it."""
+    assert f"n,,n=a=2Cb=3Dc,r={NONCE}".encode() == client(user="a,b=c").initial_response()
+
+
+def test_a_delegation_token_says_what_it_is():
+    """A token is announced as one in the first message (KIP-48)."""
+    assert (
+        f"n,,n=id,r={NONCE},tokenauth=true".encode()
+        == client(user="id", token_auth=True).initial_response()
+    )
+
+
+def test_a_wrong_signature_is_refused():
+    """A broker that does not know the password is not believed."""
+    wrong = b"v=" + base64.b64encode(bytes(32))
+    assert "signature is wrong" in refusal(SERVER_FIRST, wrong)
+
+
+def test_a_signature_of_another_length_is_refused():
+    """A part of a signature is none."""
+    assert "signature is wrong" in refusal(SERVER_FIRST, b"v=6rri")
+
+
+def test_the_brokers_error_is_told():
+    """What the broker says against the proof is in the error."""
+    assert "the broker refuses: invalid-proof" == refusal(SERVER_FIRST, b"e=invalid-proof")
+
+
+@pytest.mark.parametrize("iterations", [0, 1, 4095, 1_000_001, 999_999_999])
+def test_iterations_out_of_bounds_are_refused(iterations):
+    """Neither too few (a false broker's guess) nor too many (a busy client) are done."""
+    first = SERVER_FIRST.replace(b"4096", str(iterations).encode())
+    assert f"the broker asks for {iterations} SCRAM iterations" in refusal(first)
+
+
+@pytest.mark.parametrize("nonce", [NONCE, f"x{NONCE}", "other", NONCE[:-1]])
+def test_a_nonce_that_does_not_continue_ours_is_refused(nonce):
+    """An answer to another exchange, or one without a nonce of the broker's, is no answer."""
+    assert "answers another exchange" in refusal(f"r={nonce},s=QSXCR+Q6sek8bf92,i=4096".encode())
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"",
+        b"\xff",
+        b"e=other-error",
+        b"r=a,s=b",
+        b"m=x," + SERVER_FIRST,
+        SERVER_FIRST + b",",
+        SERVER_FIRST.replace(b"s=", b"s=!"),
+        SERVER_FIRST.replace(b"i=", b"i=-"),
+        SERVER_FIRST.replace(b"4096", b"9" * 10),
+    ],
+)
+def test_a_malformed_first_message_is_refused(first):
+    """What is not the broker's first message as the RFC has it ends the exchange."""
+    assert "the broker" in refusal(first)
+
+
+def test_an_odd_number_of_base64_digits_is_refused():
+    """A salt that looks like base64 and is none ends the exchange."""
+    assert "malformed base64" in refusal(SERVER_FIRST.replace(b"W22Za", b"W22Z"))
+
+
+@pytest.mark.parametrize("final", [b"", b"v=", b"v=?", b"v=ab,e=", b"x=y", b"v=abc=="])
+def test_a_malformed_last_message_is_refused(final):
+    """What is not the broker's last message does not complete the exchange."""
+    assert "the broker's" in refusal(SERVER_FIRST, final)
+
+
+@given(first=st.binary(max_size=60), final=st.binary(max_size=60))
+def test_garbage_is_refused(first, final):
+    """Whatever comes is refused with AuthenticationError, and with nothing else."""
+    refusal(first)
+    refusal(SERVER_FIRST, final)
+
+
+def test_attributes_that_nobody_knows_are_skipped():
+    """Optional attributes behind the ones that count change nothing, but are signed."""
+    assert client().evaluate_challenge(SERVER_FIRST + b",x=y") is not None
+
+
+def test_the_password_is_not_normalized():
+    """As Kafka's tools store it: a password that SASLprep changes is taken as it is."""
+    said = {client(password=p).evaluate_challenge(SERVER_FIRST) for p in ("\ufb01", "fi")}
+    assert 2 == len(said)
