@@ -4,6 +4,7 @@
 the bytes. Whatever goes wrong (the peer hangs up, an answer is not what was asked for, an answer
 does not come within request.timeout.ms) ends the connection as a whole, and every request that is
 still unanswered fails with the reason: on a stream there is no other safe place to go on from.
+A connection that nobody uses for connections.max.idle.ms ends too.
 """
 
 from __future__ import annotations
@@ -14,36 +15,53 @@ import socket
 from collections import deque
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
-from spark_kafka_sink.errors import (
-    DecodeError,
-    KafkaError,
-    NetworkError,
-    UnsupportedVersionError,
-)
-from spark_kafka_sink.network.transport import PlaintextTransport, Transport
+from spark_kafka_sink.errors import DecodeError, KafkaError, NetworkError
+from spark_kafka_sink.network.in_flight_requests import InFlightRequest, InFlightRequests
+from spark_kafka_sink.network.node_api_versions import NodeApiVersions
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
 from spark_kafka_sink.protocol.frame import FrameDecoder
 from spark_kafka_sink.protocol.headers import RequestHeader
 from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from spark_kafka_sink.protocol.registry import (
-    decode_response,
-    encode_request,
-    peek_correlation_id,
-    request_class,
-)
+from spark_kafka_sink.protocol.registry import decode_response, encode_request, peek_correlation_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from spark_kafka_sink.model import Node
+    from spark_kafka_sink.network.network_listener import NetworkListener
+    from spark_kafka_sink.network.transport import Transport
 
 #: No answer to a producer's request comes near this; a larger size is a lie or another protocol.
 MAX_RESPONSE_BYTES = 128 * 1024 * 1024
 MAX_CORRELATION_ID = 2**31 - 1
 CLIENT_SOFTWARE_NAME = "spark-kafka-sink"
+#: Seconds between two looks at a connection that is busy, however short its idle time may be.
+LEAST_IDLE_CHECK = 0.01
+#: Bytes of the size in front of each frame.
+FRAME_OVERHEAD = 4
+
+#: From which version on a broker answers at once and leaves the waiting to the client (KIP-219;
+#: `AbstractResponse.shouldClientThrottle`). Before, its answer came late, and all was done.
+CLIENT_THROTTLES_FROM: Final[Mapping[ApiKey, int]] = MappingProxyType(
+    {
+        ApiKey.PRODUCE: 6,
+        ApiKey.FETCH: 8,
+        ApiKey.LIST_OFFSETS: 3,
+        ApiKey.METADATA: 6,
+        ApiKey.FIND_COORDINATOR: 2,
+        ApiKey.API_VERSIONS: 2,
+        ApiKey.CREATE_TOPICS: 3,
+        ApiKey.INIT_PRODUCER_ID: 1,
+        ApiKey.ADD_PARTITIONS_TO_TXN: 1,
+        ApiKey.ADD_OFFSETS_TO_TXN: 1,
+        ApiKey.END_TXN: 1,
+        ApiKey.TXN_OFFSET_COMMIT: 1,
+    }
+)
 
 
 def _client_software_version() -> str:
@@ -61,86 +79,14 @@ def _reason(error: OSError) -> str:
     return os.strerror(error.errno)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeApiVersions:
-    """What a broker said it understands (org.apache.kafka.clients.NodeApiVersions)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSettings:
+    """What all connections of a client have in common; times in seconds."""
 
-    #: API key -> lowest and highest version.
-    versions: Mapping[int, tuple[int, int]]
-    #: Feature -> level that the whole cluster has agreed on, such as transaction.version.
-    finalized_features: Mapping[str, int]
-
-    @classmethod
-    def of(cls, response: ApiVersionsResponse) -> Self:
-        """Read the broker's answer."""
-        return cls(
-            versions={key.api_key: (key.min_version, key.max_version) for key in response.api_keys},
-            finalized_features={
-                feature.name: feature.max_version_level for feature in response.finalized_features
-            },
-        )
-
-    def version_for(self, api_key: ApiKey) -> int:
-        """Choose the highest version that both sides have; UnsupportedVersionError if none."""
-        ours = request_class(api_key).versions
-        if api_key not in self.versions:
-            raise UnsupportedVersionError(
-                f"the broker does not know the {api_key.name} API; "
-                "brokers older than Apache Kafka 2.1 are not supported"
-            )
-        lowest, highest = self.versions[api_key]
-        chosen = min(ours.max, highest)
-        if chosen < max(ours.min, lowest):
-            raise UnsupportedVersionError(
-                f"{api_key.name}: the broker has versions {lowest} to {highest}, "
-                f"this client {ours.min} to {ours.max}"
-            )
-        return chosen
-
-
-@dataclass(frozen=True, slots=True)
-class InFlightRequest:
-    """A request that waits for its answer."""
-
-    correlation_id: int
-    api_key: ApiKey
-    api_version: int
-    deadline: float
-    response: asyncio.Future[Any]
-
-
-class InFlightRequests:
-    """The unanswered requests of one connection, oldest first."""
-
-    def __init__(self) -> None:
-        self._requests: deque[InFlightRequest] = deque()
-
-    def __len__(self) -> int:
-        return len(self._requests)
-
-    def add(self, request: InFlightRequest) -> None:
-        """Append the request just sent."""
-        self._requests.append(request)
-
-    def next_deadline(self) -> float | None:
-        """When the oldest request is overdue."""
-        return self._requests[0].deadline if self._requests else None
-
-    def complete(self, correlation_id: int) -> InFlightRequest:
-        """Take out the oldest request, which the answer that came must belong to."""
-        if not self._requests:
-            raise DecodeError(f"an answer (correlation id {correlation_id}) to no request")
-        expected = self._requests[0].correlation_id
-        if expected != correlation_id:
-            raise DecodeError(f"an answer to request {correlation_id} instead of {expected}")
-        return self._requests.popleft()
-
-    def fail_all(self, error: Exception) -> None:
-        """Fail every request with the reason for which the connection ended."""
-        while self._requests:
-            response = self._requests.popleft().response
-            if not response.done():
-                response.set_exception(error)
+    client_id: str
+    request_timeout: float
+    #: connections.max.idle.ms; None where an idle connection is kept.
+    max_idle: float | None = None
 
 
 class BrokerConnection:
@@ -150,16 +96,18 @@ class BrokerConnection:
         self,
         node: Node,
         transport: Transport,
+        settings: ConnectionSettings,
         *,
-        client_id: str,
-        request_timeout: float,
+        listener: NetworkListener | None = None,
+        on_throttle: Callable[[float], None] | None = None,
     ) -> None:
         """Start the tasks that move bytes."""
         self.node = node
         self.api_versions = NodeApiVersions({}, {})
         self._transport = transport
-        self._client_id = client_id
-        self._request_timeout = request_timeout
+        self._settings = settings
+        self._listener = listener
+        self._on_throttle = on_throttle
         self._on_close: Callable[[NetworkError], None] | None = None
         self._loop = asyncio.get_running_loop()
         self._in_flight = InFlightRequests()
@@ -167,22 +115,31 @@ class BrokerConnection:
         self._outgoing: deque[tuple[list[bytes | memoryview], asyncio.Future[Any] | None]] = deque()
         self._has_outgoing = asyncio.Event()
         self._closed_by: NetworkError | None = None
+        self._closed_in_peace = False
         self._timeout_check: asyncio.TimerHandle | None = None
+        self._idle_check: asyncio.TimerHandle | None = None
+        self._last_used = self._loop.time()
         self._tasks = (
             self._loop.create_task(self._write_loop()),
             self._loop.create_task(self._read_loop()),
         )
+        if settings.max_idle is not None:
+            self._check_idle()
 
     @classmethod
     async def open(
         cls,
         node: Node,
+        settings: ConnectionSettings,
         *,
-        client_id: str,
+        connect: Callable[[Node, float], Awaitable[Transport]],
         setup_timeout: float,
-        request_timeout: float,
+        listener: NetworkListener | None = None,
+        on_throttle: Callable[[float], None] | None = None,
     ) -> BrokerConnection:
-        """Connect and learn the broker's API versions.
+        """Connect by `connect`, given node and time-out, and learn the broker's API versions.
+
+        `on_throttle` is told for how many seconds an answer asks the client to pause (KIP-219).
 
         Raises NetworkError (with the address and the cause) when that fails or takes longer than
         `setup_timeout` seconds, UnsupportedVersionError when the broker is too old.
@@ -190,11 +147,9 @@ class BrokerConnection:
         connection: BrokerConnection | None = None
         try:
             async with asyncio.timeout(setup_timeout):
-                transport = await PlaintextTransport.connect(
-                    node.host, node.port, timeout=setup_timeout
-                )
+                transport = await connect(node, setup_timeout)
                 connection = cls(
-                    node, transport, client_id=client_id, request_timeout=request_timeout
+                    node, transport, settings, listener=listener, on_throttle=on_throttle
                 )
                 await connection._negotiate()
                 return connection
@@ -232,34 +187,51 @@ class BrokerConnection:
         return self._closed_by is not None
 
     @property
+    def closed_in_peace(self) -> bool:
+        """Whether this client closed it of its own accord: nothing went wrong with the broker."""
+        return self._closed_in_peace
+
+    @property
     def in_flight_count(self) -> int:
         """Requests sent or queued that are not answered yet."""
         return len(self._in_flight)
 
-    def send(self, request: Any) -> asyncio.Future[Any]:
+    def send(self, request: Any, *, max_version: int | None = None) -> asyncio.Future[Any]:
         """Send a request in the highest common version; the future gives the decoded answer.
 
-        The future fails with NetworkError when the connection ends first.
+        `max_version` caps the version, where a higher one would mean something else than the caller
+        does (KIP-890: Produce 12 adds partitions to the transaction by itself). The future fails
+        with NetworkError when the connection ends first.
         """
-        return self._send_version(request, self.api_versions.version_for(request.api_key))
+        return self._send_version(request, self._version_for(request, max_version))
 
-    def send_without_response(self, request: Any) -> asyncio.Future[None]:
-        """Send a request that the broker does not answer (acks=0).
+    def send_without_response(
+        self, request: Any, *, max_version: int | None = None
+    ) -> asyncio.Future[None]:
+        """Send a request that the broker does not answer (acks=0); see `send`.
 
         The future is done when the operating system has taken the bytes.
         """
-        version = self.api_versions.version_for(request.api_key)
+        version = self._version_for(request, max_version)
         sent: asyncio.Future[None] = self._loop.create_future()
         self._enqueue(request, version, self._take_correlation_id(), sent)
         return sent
+
+    def _version_for(self, request: Any, max_version: int | None) -> int:
+        highest: int = request.highest_version
+        if max_version is not None:
+            highest = min(highest, max_version)
+        return self.api_versions.version_for(request.api_key, highest)
 
     def _send_version(self, request: Any, version: int) -> asyncio.Future[Any]:
         response: asyncio.Future[Any] = self._loop.create_future()
         correlation_id = self._take_correlation_id()
         self._enqueue(request, version, correlation_id, None)
-        deadline = self._loop.time() + self._request_timeout
+        deadline = self._last_used + self._settings.request_timeout
         self._in_flight.add(
-            InFlightRequest(correlation_id, request.api_key, version, deadline, response)
+            InFlightRequest(
+                correlation_id, request.api_key, version, self._last_used, deadline, response
+            )
         )
         if self._timeout_check is None:
             self._timeout_check = self._loop.call_at(deadline, self._check_timeout)
@@ -279,10 +251,15 @@ class BrokerConnection:
             request_api_key=request.api_key,
             request_api_version=version,
             correlation_id=correlation_id,
-            client_id=self._client_id,
+            client_id=self._settings.client_id,
         )
-        self._outgoing.append((encode_request(header, request), sent))
+        buffers = encode_request(header, request)
+        self._outgoing.append((buffers, sent))
         self._has_outgoing.set()
+        self._last_used = self._loop.time()
+        if self._listener is not None:
+            size = sum(memoryview(buffer).nbytes for buffer in buffers)
+            self._listener.request_sent(self.node.node_id, request.api_key, size)
 
     async def _write_loop(self) -> None:
         try:
@@ -325,8 +302,25 @@ class BrokerConnection:
                     NetworkError(f"{self.node}: {request.api_key.name} answer: {error}")
                 )
             raise
+        self._last_used = self._loop.time()
+        if self._listener is not None:
+            self._listener.response_received(
+                self.node.node_id,
+                request.api_key,
+                len(frame) + FRAME_OVERHEAD,
+                self._last_used - request.sent_at,
+            )
+        if throttle_time_ms := getattr(response, "throttle_time_ms", 0):
+            self._throttled(request, throttle_time_ms / 1000)
         if not request.response.done():
             request.response.set_result(response)
+
+    def _throttled(self, request: InFlightRequest, seconds: float) -> None:
+        if self._listener is not None:
+            self._listener.throttled(self.node.node_id, request.api_key, seconds)
+        first = CLIENT_THROTTLES_FROM.get(request.api_key, 0)
+        if self._on_throttle is not None and request.api_version >= first:
+            self._on_throttle(seconds)
 
     def _check_timeout(self) -> None:
         self._timeout_check = None
@@ -336,7 +330,7 @@ class BrokerConnection:
         if deadline <= self._loop.time():
             self._fail(
                 NetworkError(
-                    f"{self.node}: no answer within {self._request_timeout:g} s "
+                    f"{self.node}: no answer within {self._settings.request_timeout:g} s "
                     "(request.timeout.ms)"
                 ),
                 None,
@@ -344,17 +338,30 @@ class BrokerConnection:
         else:
             self._timeout_check = self._loop.call_at(deadline, self._check_timeout)
 
-    def close(self) -> None:
+    def _check_idle(self) -> None:
+        max_idle = self._settings.max_idle or 0
+        idle_at = self._last_used + max_idle
+        if idle_at <= self._loop.time():
+            if not self._in_flight and not self._outgoing:
+                self.close(f"idle for {max_idle:g} s (connections.max.idle.ms)")
+                return
+            # Whether an answer comes is for request.timeout.ms to decide.
+            idle_at = self._loop.time() + max(max_idle, LEAST_IDLE_CHECK)
+        self._idle_check = self._loop.call_at(idle_at, self._check_idle)
+
+    def close(self, reason: str = "closed by this client") -> None:
         """End the connection; requests without an answer fail. May be called twice."""
-        self._fail(NetworkError(f"{self.node}: the connection was closed by this client"), None)
+        self._closed_in_peace = self._closed_in_peace or self._closed_by is None
+        self._fail(NetworkError(f"{self.node}: the connection was {reason}"), None)
 
     def _fail(self, error: NetworkError, cause: BaseException | None) -> None:
         if self._closed_by is not None:
             return
         error.__cause__ = cause
         self._closed_by = error
-        if self._timeout_check is not None:
-            self._timeout_check.cancel()
+        for check in (self._timeout_check, self._idle_check):
+            if check is not None:
+                check.cancel()
         self._transport.close()
         for task in self._tasks:
             # The task that found the error ends by itself.

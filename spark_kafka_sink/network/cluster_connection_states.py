@@ -36,8 +36,12 @@ class IllegalConnectionStateError(RuntimeError):
 @dataclass(slots=True)
 class _NodeConnectionState:
     state: ConnectionState = ConnectionState.DISCONNECTED
-    #: Attempts that failed since the last one that reached READY.
+    #: Connections lost and attempts failed since the last one that reached READY.
     failures: int = 0
+    #: Attempts failed since the last one that reached READY.
+    failed_attempts: int = 0
+    #: When the last attempt began.
+    last_attempt_at: float = 0.0
     #: No attempt before this time.
     retry_at: float = 0.0
     throttled_until: float = 0.0
@@ -86,18 +90,30 @@ class ClusterConnectionStates:
             else node.retry_at
         )
 
-    def connecting(self, node_id: int) -> float:
+    def last_attempt_at(self, node_id: int) -> float:
+        """When the last attempt to connect began; 0 if there was none."""
+        return self._node(node_id).last_attempt_at
+
+    def throttled_until(self, node_id: int) -> float:
+        """Time until which the node has asked to be left alone; in the past if it has not."""
+        return self._node(node_id).throttled_until
+
+    def connecting(self, node_id: int, now: float) -> float:
         """Note that an attempt begins; return how many seconds it may take (KIP-601)."""
         node = self._move(node_id, ConnectionState.CONNECTING)
-        return self.setup_timeout.delay(node.failures)
+        node.last_attempt_at = now
+        return self.setup_timeout.delay(node.failed_attempts)
 
     def ready(self, node_id: int) -> None:
         """Note that the connection is up and its API versions are known."""
-        self._move(node_id, ConnectionState.READY).failures = 0
+        node = self._move(node_id, ConnectionState.READY)
+        node.failures = node.failed_attempts = 0
 
     def disconnected(self, node_id: int, now: float) -> None:
         """Note that the connection failed or was lost, and put off the next attempt."""
+        was_connecting = self.state(node_id) is ConnectionState.CONNECTING
         node = self._move(node_id, ConnectionState.DISCONNECTED)
+        node.failed_attempts += was_connecting
         node.retry_at = now + self.reconnect_backoff.delay(node.failures)
         node.failures += 1
 

@@ -9,15 +9,38 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from spark_kafka_sink.network.host_resolver import Address
+
 #: Linux takes at most 1024 buffers in one call (IOV_MAX).
 MAX_BUFFERS_PER_WRITE = 1024
 READ_SIZE = 65_536
+#: A buffer size that leaves the choice to the system.
+SYSTEM_DEFAULT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SocketOptions:
+    """How a socket is set up before it is connected."""
+
+    #: send.buffer.bytes (SO_SNDBUF) and receive.buffer.bytes (SO_RCVBUF).
+    send_buffer_bytes: int = SYSTEM_DEFAULT
+    receive_buffer_bytes: int = SYSTEM_DEFAULT
+
+    def apply(self, sock: socket.socket) -> None:
+        """Set the options; a buffer that is `SYSTEM_DEFAULT` is left to the system."""
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self.send_buffer_bytes != SYSTEM_DEFAULT:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.send_buffer_bytes)
+        if self.receive_buffer_bytes != SYSTEM_DEFAULT:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_buffer_bytes)
 
 
 class Transport(Protocol):
@@ -42,37 +65,17 @@ class PlaintextTransport:
         self._loop = asyncio.get_running_loop()
 
     @classmethod
-    async def connect(cls, host: str, port: int, timeout: float) -> PlaintextTransport:  # noqa: ASYNC109  shared out among addresses
-        """Connect to the first of the host's addresses that answers; OSError when none does.
-
-        Each address has an equal share of `timeout` seconds, so that one behind a dead route does
-        not keep the others from being tried.
-        """
-        loop = asyncio.get_running_loop()
-        addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        errors: list[OSError] = []
-        for family, kind, protocol, _, address in addresses:
-            try:
-                # The name service may list a family that this machine has switched off.
-                sock = socket.socket(family, kind, protocol)
-            except OSError as error:
-                errors.append(error)
-                continue
-            try:
-                sock.setblocking(False)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                async with asyncio.timeout(timeout / len(addresses)):
-                    await loop.sock_connect(sock, address)
-            except OSError as error:
-                sock.close()
-                errors.append(error)
-            except BaseException:
-                sock.close()
-                raise
-            else:
-                return cls(sock)
-        raise errors[-1] if errors else OSError(f"{host} has no address")
+    async def connect(cls, address: Address, options: SocketOptions) -> PlaintextTransport:
+        """Connect to an address; OSError when that fails, also where its family is switched off."""
+        sock = socket.socket(address.family, socket.SOCK_STREAM, address.protocol)
+        try:
+            sock.setblocking(False)
+            options.apply(sock)
+            await asyncio.get_running_loop().sock_connect(sock, address.socket_address)
+        except BaseException:
+            sock.close()
+            raise
+        return cls(sock)
 
     async def write(self, buffers: Sequence[bytes | memoryview]) -> None:
         """See `Transport.write`."""

@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from typing import TYPE_CHECKING
 
 import pytest
 
 from spark_kafka_sink.errors import BrokerError, NetworkError, UnsupportedVersionError
 from spark_kafka_sink.model import Node
-from spark_kafka_sink.network.broker_connection import BrokerConnection
+from spark_kafka_sink.network.broker_connection import BrokerConnection, ConnectionSettings
+from spark_kafka_sink.network.dialer import Dialer
+from spark_kafka_sink.network.host_resolver import HostResolver
+from spark_kafka_sink.network.node_api_versions import NodeApiVersions
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.api_versions import (
@@ -17,7 +21,11 @@ from spark_kafka_sink.protocol.messages.api_versions import (
 )
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from spark_kafka_sink.protocol.registry import decode_request_header, encode_response
+from tests.support.recording_listener import RecordingListener
 from tests.support.scripted_broker import ScriptedBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 VERSIONS = ApiVersionsResponse(
     api_keys=(
@@ -48,9 +56,22 @@ def _metadata(correlation_id: int, version: int) -> bytes:
     return b"".join(encode_response(correlation_id, response, version))
 
 
-async def _open(node: Node, **settings: float) -> BrokerConnection:
-    given = {"setup_timeout": 5.0, "request_timeout": 5.0, **settings}
-    return await BrokerConnection.open(node, client_id="test", **given)
+async def _open(
+    node: Node,
+    *,
+    setup_timeout: float = 5.0,
+    listener: RecordingListener | None = None,
+    on_throttle: Callable[[float], None] | None = None,
+    **settings: float,
+) -> BrokerConnection:
+    return await BrokerConnection.open(
+        node,
+        ConnectionSettings(**{"client_id": "test", "request_timeout": 5.0, **settings}),
+        connect=Dialer(HostResolver()).connect,
+        setup_timeout=setup_timeout,
+        listener=listener,
+        on_throttle=on_throttle,
+    )
 
 
 def _ask(script, count: int = 1, **settings: float) -> list:
@@ -73,6 +94,32 @@ def test_the_highest_common_version_is_used():
     seen = []
     _ask(_versions_first(lambda cid, version: (seen.append(version), _metadata(cid, version))[1]))
     assert [9] == seen
+
+
+def test_the_caller_may_cap_the_version():
+    """A request whose meaning changes with a later version goes out in the one asked for."""
+    seen = []
+
+    async def run() -> None:
+        connection = await _open(broker.node)
+        await connection.send(MetadataRequest(topics=()), max_version=7)
+        await connection.send(MetadataRequest(topics=()), max_version=99)
+        connection.close()
+        await connection.wait_closed()
+
+    script = _versions_first(
+        lambda cid, version: (seen.append(version), _metadata(cid, version))[1]
+    )
+    with ScriptedBroker(script) as broker:
+        asyncio.run(run())
+    assert [7, 9] == seen
+
+
+def test_a_cap_below_what_the_broker_has_is_refused():
+    """Where the broker has dropped the versions up to the cap, the request is not sent."""
+    versions = NodeApiVersions({ApiKey.METADATA: (8, 12)}, {})
+    with pytest.raises(UnsupportedVersionError, match="versions 8 to 12, this client 0 to 7"):
+        versions.version_for(ApiKey.METADATA, 7)
 
 
 def test_answers_come_back_to_the_requests_that_asked():
@@ -222,3 +269,86 @@ def test_who_asks_late_is_still_told_why_a_connection_ended():
     with ScriptedBroker(_versions_first(_metadata)) as broker:
         asyncio.run(run())
     assert 1 == len(reasons)
+
+
+def test_what_goes_over_the_wire_is_told_to_the_listener():
+    """Requests and answers are told with node, API, sizes on the wire, and how long they took."""
+    listener, sizes = RecordingListener(), []
+
+    def answer(correlation_id: int, version: int) -> bytes:
+        sizes.append(len(_metadata(correlation_id, version)))
+        return _metadata(correlation_id, version)
+
+    async def run() -> None:
+        connection = await _open(broker.node, listener=listener)
+        await connection.send(MetadataRequest(topics=()))
+        connection.close()
+        await connection.wait_closed()
+
+    with ScriptedBroker(_versions_first(answer)) as broker:
+        asyncio.run(run())
+    *_, sent, received = listener.events
+    assert ("sent", 7, ApiKey.METADATA, len(broker.requests[-1]) + 4) == sent
+    assert ("received", 7, ApiKey.METADATA, sizes[0]) == received[:-1]
+    assert 0 <= received[-1] < 5.0
+    assert ["sent", "received"] * 2 == [event[0] for event in listener.events]
+
+
+@pytest.mark.parametrize(("max_version", "pauses"), [(6, [0.25]), (5, [])])
+def test_a_pause_that_an_answer_asks_for_is_passed_on(max_version, pauses):
+    """From the version on in which the client has to do the waiting, it is told to (KIP-219)."""
+    asked_for, listener = [], RecordingListener()
+
+    def throttling(correlation_id: int, version: int) -> bytes:
+        response = MetadataResponse(brokers=(), topics=(), throttle_time_ms=250)
+        return b"".join(encode_response(correlation_id, response, version))
+
+    async def run() -> None:
+        connection = await _open(broker.node, listener=listener, on_throttle=asked_for.append)
+        await connection.send(MetadataRequest(topics=()), max_version=max_version)
+        connection.close()
+        await connection.wait_closed()
+
+    with ScriptedBroker(_versions_first(throttling)) as broker:
+        asyncio.run(run())
+    assert pauses == asked_for
+    assert ("throttled", 7, ApiKey.METADATA, 0.25) in listener.events
+
+
+def test_a_connection_that_nobody_uses_is_closed():
+    """After connections.max.idle.ms without a request the connection ends, and says why."""
+    reasons = []
+
+    async def run() -> None:
+        connection = await _open(broker.node, max_idle=0.05)
+        closed = asyncio.Event()
+        connection.set_on_close(lambda error: (reasons.append(str(error)), closed.set()))
+        async with asyncio.timeout(5):
+            await closed.wait()
+        assert connection.closed_in_peace
+        await connection.wait_closed()
+
+    with ScriptedBroker(_versions_first(_metadata)) as broker:
+        asyncio.run(run())
+    assert "idle for 0.05 s (connections.max.idle.ms)" in reasons[0]
+
+
+def test_a_connection_that_waits_for_an_answer_is_not_idle():
+    """Only request.timeout.ms ends the wait for an answer."""
+    [error] = _ask(_versions_first(lambda *_: b""), request_timeout=0.15, max_idle=0.01)
+    assert "no answer within 0.15 s" in str(error)
+
+
+def test_the_end_that_the_broker_made_is_no_peaceful_one():
+    """A connection that the broker closed is known from one that this client closed."""
+
+    async def run() -> bool:
+        connection = await _open(broker.node)
+        with pytest.raises(NetworkError):
+            await connection.send(MetadataRequest(topics=()))
+        connection.close()
+        await connection.wait_closed()
+        return connection.closed_in_peace
+
+    with ScriptedBroker(_versions_first(lambda *_: None)) as broker:
+        assert asyncio.run(run()) is False

@@ -33,7 +33,7 @@ def test_a_node_never_tried_may_be_connected_to_at_once(states):
 
 def test_an_attempt_that_is_under_way_is_not_begun_again(states):
     """While one attempt is under way no second one may begin."""
-    states.connecting(1)
+    states.connecting(1, now=0.0)
     assert not states.can_connect(1, now=100.0)
 
 
@@ -41,12 +41,12 @@ def test_the_backoff_doubles_with_each_failure_and_ends_with_success(states):
     """Failures put off the next attempt ever longer; a success starts the count anew."""
     waits = []
     for _ in range(3):
-        states.connecting(1)
+        states.connecting(1, now=0.0)
         states.disconnected(1, now=5.0)
         waits.append(round(states.ready_at(1) - 5.0, 3))
         assert not states.can_connect(1, now=5.0)
     assert [0.05, 0.1, 0.2] == waits
-    states.connecting(1)
+    states.connecting(1, now=0.0)
     states.ready(1)
     states.disconnected(1, now=6.0)
     assert 0.05 == round(states.ready_at(1) - 6.0, 3)
@@ -54,19 +54,46 @@ def test_the_backoff_doubles_with_each_failure_and_ends_with_success(states):
 
 def test_an_attempt_may_take_longer_after_each_failure(states):
     """The set-up time-out grows with each failed attempt (KIP-601)."""
-    assert 10.0 == states.connecting(1)
+    assert 10.0 == states.connecting(1, now=0.0)
     states.disconnected(1, now=0.0)
-    assert 20.0 == states.connecting(1)
+    assert 20.0 == states.connecting(1, now=0.0)
+
+
+def test_a_connection_that_was_lost_does_not_make_the_next_attempt_longer(states):
+    """Only failed attempts ask for more time: a broker that was there may be there again."""
+    states.connecting(1, now=0.0)
+    states.disconnected(1, now=0.0)
+    states.connecting(1, now=0.0)
+    states.ready(1)
+    states.disconnected(1, now=0.0)
+    assert 10.0 == states.connecting(1, now=0.0)
+
+
+def test_the_time_of_the_last_attempt_is_kept(states):
+    """A node is known by its last attempt, whatever has come of it."""
+    assert 0.0 == states.last_attempt_at(1)
+    states.connecting(1, now=3.0)
+    states.disconnected(1, now=4.0)
+    assert 3.0 == states.last_attempt_at(1)
 
 
 def test_a_throttled_node_is_left_alone_until_its_time_has_passed(states):
     """A node that asked for a pause gets no request before it is over (KIP-219)."""
-    states.connecting(1)
+    states.connecting(1, now=0.0)
     states.ready(1)
     states.throttle(1, until=3.0)
     assert not states.is_sendable(1, now=2.9)
     assert 3.0 == states.ready_at(1)
+    assert 3.0 == states.throttled_until(1)
     assert states.is_sendable(1, now=3.0)
+
+
+def test_a_shorter_pause_does_not_end_a_longer_one(states):
+    """Of several pauses asked for, the one that ends last counts."""
+    states.throttle(1, until=3.0)
+    states.throttle(1, until=2.0)
+    assert 3.0 == states.throttled_until(1)
+    assert 0.0 == states.throttled_until(2)
 
 
 @pytest.mark.parametrize("source", ConnectionState)
@@ -74,7 +101,7 @@ def test_a_throttled_node_is_left_alone_until_its_time_has_passed(states):
 def test_only_the_moves_in_the_table_are_possible(states, source, target):
     """A move that the table does not name raises and changes nothing."""
     moves = {
-        ConnectionState.CONNECTING: lambda: states.connecting(1),
+        ConnectionState.CONNECTING: lambda: states.connecting(1, now=0.0),
         ConnectionState.READY: lambda: states.ready(1),
         ConnectionState.DISCONNECTED: lambda: states.disconnected(1, now=0.0),
     }

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.model import Node, TopicPartition
 from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
-from spark_kafka_sink.network.metadata import Metadata, PartitionMetadata
+from spark_kafka_sink.network.metadata import Metadata, MetadataQuestion, PartitionMetadata
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.metadata import (
     MetadataResponse,
@@ -29,19 +29,27 @@ def metadata() -> Metadata:
 
 
 def _metadata() -> Metadata:
-    return Metadata(refresh_backoff=ExponentialBackoff(0.1, 1.0, _NoJitter()), max_age=300.0)
+    return Metadata(
+        refresh_backoff=ExponentialBackoff(0.1, 1.0, _NoJitter()), max_age=300.0, max_idle=60.0
+    )
 
 
 def _response(
-    *leaders: tuple[int, int], error: int = 0, topic_id: int = 1, rights: int = -(2**31)
+    *leaders: tuple[int, int],
+    error: int = 0,
+    topic_id: int = 1,
+    rights: int = -(2**31),
+    name: str = "t",
+    cluster_id: str | None = None,
 ) -> MetadataResponse:
-    """Describe topic `t` with partitions led by (leader id, leader epoch)."""
+    """Describe one topic with partitions led by (leader id, leader epoch)."""
     return MetadataResponse(
         brokers=tuple(MetadataResponseBroker(node_id=n, host="h", port=9092 + n) for n in range(3)),
+        cluster_id=cluster_id,
         topics=(
             MetadataResponseTopic(
                 error_code=error,
-                name="t",
+                name=name,
                 topic_id=UUID(int=topic_id),
                 partitions=tuple(
                     MetadataResponsePartition(
@@ -136,14 +144,14 @@ def test_nothing_known_is_asked_for_at_once(metadata):
 
 def test_a_complete_answer_is_good_until_it_is_too_old(metadata):
     """Without a sign of change the next question comes after metadata.max.age.ms."""
-    metadata.add_topic("t")
+    metadata.add_topic("t", now=0.0)
     metadata.update(_response((0, 1)), now=10.0)
     assert 310.0 == metadata.next_update_at()
 
 
 def test_a_requested_update_waits_for_the_backoff_only(metadata):
     """An error that shows the picture to be old has it renewed soon."""
-    metadata.add_topic("t")
+    metadata.add_topic("t", now=0.0)
     metadata.update(_response((0, 1)), now=10.0)
     metadata.request_update()
     assert 10.1 == metadata.next_update_at()
@@ -151,13 +159,13 @@ def test_a_requested_update_waits_for_the_backoff_only(metadata):
 
 def test_an_answer_that_leaves_something_open_is_followed_by_another_question(metadata):
     """A missing topic or leader is asked for again, at growing intervals."""
-    metadata.add_topic("t")
+    metadata.add_topic("t", now=0.0)
     waits = []
     for _ in range(3):
         metadata.update(_response((-1, 1)), now=10.0)
         waits.append(round(metadata.next_update_at() - 10.0, 3))
     assert [0.1, 0.2, 0.4] == waits
-    metadata.add_topic("u")
+    metadata.add_topic("u", now=0.0)
     metadata.update(_response((0, 1)), now=20.0)
     assert metadata.next_update_at() < 30.0
 
@@ -172,9 +180,9 @@ def test_failures_put_the_next_question_off(metadata):
 
 def test_a_new_topic_is_asked_for(metadata):
     """A topic that was not asked about makes the picture incomplete."""
-    metadata.add_topic("t")
+    metadata.add_topic("t", now=0.0)
     metadata.update(_response((0, 1)), now=10.0)
-    metadata.add_topic("u")
+    metadata.add_topic("u", now=0.0)
     assert ("t", "u") == metadata.topics
     assert metadata.next_update_at() < 11.0
 
@@ -205,3 +213,238 @@ def test_a_leader_outside_the_list_of_brokers_is_no_leader(metadata):
     """A broker that went down a moment ago may still be named as leader; it has no address."""
     metadata.update(_response((9, 1)), now=0.0)
     assert metadata.snapshot.leader_of(TopicPartition("t", 0)) is None
+
+
+def _partitions(metadata: Metadata) -> tuple[PartitionMetadata, ...]:
+    return metadata.snapshot.topics["t"].partitions
+
+
+def test_a_recreated_topic_with_fewer_partitions_has_fewer(metadata):
+    """Nothing of the topic that was there before is left, neither partitions nor epochs."""
+    metadata.update(_response((0, 7), (1, 7), (2, 7)), now=0.0)
+    metadata.update(_response((1, 0), topic_id=2), now=0.0)
+    assert (PartitionMetadata(1, 0),) == _partitions(metadata)
+    assert UUID(int=2) == metadata.snapshot.topic_id("t")
+
+
+def test_a_topic_that_is_not_known_has_no_id(metadata):
+    """The id is all zero until a broker names it."""
+    assert UUID(int=0) == metadata.snapshot.topic_id("t")
+
+
+def test_epochs_of_another_cluster_do_not_count(metadata):
+    """After a move to another cluster its leaders are believed, however low their epochs are."""
+    metadata.update(_response((0, 7), topic_id=0, cluster_id="a"), now=0.0)
+    metadata.update(_response((1, 7), topic_id=0, name="u", cluster_id="a"), now=0.0)
+    metadata.update(_response((1, 0), topic_id=0, cluster_id="b"), now=0.0)
+    assert (PartitionMetadata(1, 0),) == _partitions(metadata)
+    assert {"t"} == set(metadata.snapshot.topics)
+
+
+def test_an_answer_without_a_cluster_id_is_no_other_cluster(metadata):
+    """A broker too old to name its cluster does not make us forget."""
+    metadata.update(_response((0, 7), cluster_id="a"), now=0.0)
+    metadata.update(_response((1, 6)), now=0.0)
+    assert (PartitionMetadata(0, 7),) == _partitions(metadata)
+
+
+# --- what is asked, and how soon
+
+
+def test_a_new_topic_is_asked_about_by_itself_and_at_once(metadata):
+    """What is known already is not asked about again for the sake of a new topic."""
+    metadata.add_topic("t", now=0.0)
+    assert MetadataQuestion(("t",), is_full=True) == metadata.question(now=0.0)
+    metadata.update(_response((0, 1)), now=10.0)
+    metadata.add_topic("u", now=10.01)
+    assert metadata.next_update_at() <= 10.01
+    assert MetadataQuestion(("u",), is_full=False) == metadata.question(now=10.01)
+
+
+def test_a_partial_answer_leaves_the_other_topics_and_their_age(metadata):
+    """What a partial answer does not speak of stays, and gets no younger."""
+    metadata.add_topic("t", now=0.0)
+    metadata.update(_response((0, 1)), now=10.0)
+    metadata.add_topic("u", now=20.0)
+    metadata.update(_response((2, 5), name="u"), now=20.0, is_full=False)
+    assert {"t", "u"} == set(metadata.snapshot.topics)
+    assert 310.0 == metadata.next_update_at()
+    assert ("t", "u") == metadata.question(now=30.0).topics
+
+
+def test_everything_is_asked_about_when_something_is_out_of_date(metadata):
+    """A new topic does not keep an update from being a full one that has to be full."""
+    metadata.add_topic("t", now=0.0)
+    metadata.update(_response((0, 1)), now=10.0)
+    metadata.add_topic("u", now=10.0)
+    metadata.request_update()
+    assert MetadataQuestion(("t", "u"), is_full=True) == metadata.question(now=10.0)
+
+
+def test_an_answer_that_was_asked_for_before_a_topic_came_is_followed_by_a_question(metadata):
+    """A topic that was added while a question was under way is asked about next."""
+    metadata.add_topic("t", now=0.0)
+    metadata.add_topic("u", now=0.0)
+    metadata.update(_response((0, 1)), now=10.0)
+    assert metadata.is_unanswered("u")
+    assert not metadata.is_unanswered("t")
+    assert 10.1 == pytest.approx(metadata.next_update_at())
+    assert MetadataQuestion(("u",), is_full=False) == metadata.question(now=10.1)
+
+
+def test_answers_that_say_nothing_new_put_the_next_question_off(metadata):
+    """A leader that is not the leader any more, by brokers who do not know it yet, is no storm."""
+    metadata.add_topic("t", now=0.0)
+    waits = []
+    for _ in range(4):
+        metadata.update(_response((0, 1)), now=10.0)
+        metadata.request_update()
+        waits.append(round(metadata.next_update_at() - 10.0, 3))
+    metadata.update(_response((1, 2)), now=10.0)
+    metadata.request_update()
+    waits.append(round(metadata.next_update_at() - 10.0, 3))
+    assert [0.1, 0.2, 0.4, 0.8, 0.1] == waits
+
+
+# --- topics that are not used, or refused
+
+
+def test_a_topic_that_is_not_used_is_forgotten(metadata):
+    """After metadata.max.idle.ms without use a topic is neither asked about nor known."""
+    metadata.add_topic("t", now=0.0)
+    metadata.update(_response((0, 1)), now=0.0)
+    assert ("t",) == metadata.question(now=59.9).topics
+    assert () == metadata.question(now=60.0).topics
+    assert 0 == metadata.snapshot.partition_count("t")
+
+
+def test_a_topic_that_is_used_stays(metadata):
+    """Each use puts a topic's expiry off, and asks for nothing."""
+    metadata.add_topic("t", now=0.0)
+    metadata.update(_response((0, 1)), now=0.0)
+    metadata.add_topic("t", now=50.0)
+    assert 300.0 == metadata.next_update_at()
+    assert ("t",) == metadata.question(now=109.0).topics
+    assert 1 == metadata.snapshot.partition_count("t")
+
+
+def test_a_topic_that_nobody_has_answered_for_does_not_expire(metadata):
+    """While the brokers are away, what was wanted from them is not forgotten."""
+    metadata.add_topic("t", now=0.0)
+    assert ("t",) == metadata.question(now=1_000.0).topics
+
+
+def test_a_forgotten_topic_can_come_back(metadata):
+    """A topic that is used again after its expiry is asked about as a new one."""
+    metadata.add_topic("t", now=0.0)
+    metadata.update(_response((0, 1)), now=0.0)
+    metadata.question(now=60.0)
+    metadata.add_topic("t", now=61.0)
+    assert metadata.next_update_at() <= 61.0
+    assert MetadataQuestion(("t",), is_full=False) == metadata.question(now=61.0)
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION]
+)
+def test_a_refused_topic_is_not_asked_about_for_ever(metadata, code):
+    """A topic that was refused for good waits for the next update by age, and for its expiry."""
+    metadata.add_topic("t", now=0.0)
+    metadata.update(_response(error=code), now=10.0)
+    assert metadata.snapshot.topics["t"].is_refused
+    assert 310.0 == metadata.next_update_at()
+    metadata.ask_again("t")
+    assert metadata.next_update_at() <= 10.0
+    assert MetadataQuestion(("t",), is_full=False) == metadata.question(now=10.0)
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_REPLICATION_FACTOR]
+)
+def test_a_topic_that_may_come_is_asked_about_again(metadata, code):
+    """A topic that is not there yet, or has too few brokers yet, is asked about soon."""
+    metadata.add_topic("t", now=0.0)
+    metadata.update(_response(error=code), now=10.0)
+    assert not metadata.snapshot.topics["t"].is_refused
+    assert 10.1 == pytest.approx(metadata.next_update_at())
+
+
+# --- leader hints (KIP-951)
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def test_a_newer_leader_is_taken_over_with_its_address(metadata):
+    """A hint moves the partition it is about, and no other, to a broker not heard of before."""
+    metadata.update(_response((0, 1), (1, 1)), now=0.0)
+    node = Node(9, "new", 9092)
+    assert {T1} == metadata.update_leaders({T1: (9, 2)}, [node])
+    assert node == metadata.snapshot.leader_of(T1)
+    assert (PartitionMetadata(0, 1), PartitionMetadata(9, 2)) == _partitions(metadata)
+
+
+@pytest.mark.parametrize(
+    ("partition", "leader"),
+    [
+        (T0, (2, 5)),
+        (T0, (2, 4)),
+        (T0, (-1, -1)),
+        (T0, (8, 6)),
+        (T1, (2, 6)),
+        (TopicPartition("u", 0), (2, 6)),
+    ],
+    ids=["same epoch", "older", "unknown", "no address", "unknown partition", "unknown topic"],
+)
+def test_a_hint_that_is_not_newer_or_not_usable_changes_nothing(metadata, partition, leader):
+    """Epochs never go back, and a leader without an address is of no use."""
+    metadata.update(_response((0, 5)), now=0.0)
+    before = metadata.snapshot
+    assert set() == metadata.update_leaders({partition: leader}, [Node(9, "h", 1)])
+    assert before is metadata.snapshot
+
+
+def test_an_answer_that_lags_behind_a_hint_does_not_undo_it(metadata):
+    """What a hint told counts as much as what a metadata answer told."""
+    metadata.update(_response((0, 1)), now=0.0)
+    metadata.update_leaders({T0: (2, 3)}, [])
+    metadata.update(_response((0, 2)), now=0.0)
+    assert PartitionMetadata(2, 3) == _partitions(metadata)[0]
+
+
+_LEADERS = st.tuples(st.integers(0, 2), st.integers(-1, 6))
+
+
+@given(st.lists(st.tuples(st.booleans(), _LEADERS), max_size=30))
+def test_hints_and_answers_in_any_order_never_lower_an_epoch(told):
+    """The leader is always one that was named with the highest epoch heard of so far."""
+    metadata = _metadata()
+    metadata.update(_response((0, 0)), now=0.0)
+    named = {0: {0}}
+    for is_hint, (leader, epoch) in told:
+        if is_hint:
+            metadata.update_leaders({T0: (leader, epoch)}, [])
+        else:
+            metadata.update(_response((leader, epoch)), now=0.0)
+        highest = max(named)
+        # An answer without an epoch is believed, as from a broker too old to know any.
+        believed = highest if epoch == -1 and not is_hint else epoch
+        named.setdefault(believed, set()).add(leader)
+        known = _partitions(metadata)[0]
+        assert known.leader_epoch == max(highest, epoch)
+        assert known.leader_id in named[known.leader_epoch]
+
+
+# --- beginning anew
+
+
+def test_a_rebootstrap_forgets_brokers_and_keeps_topics(metadata):
+    """There is no leader any more, but a topic has its partitions, and everything is asked for."""
+    metadata.add_topic("t", now=0.0)
+    metadata.update(_response((0, 1), (1, 1)), now=0.0)
+    metadata.rebootstrap()
+    assert {} == metadata.snapshot.nodes
+    assert metadata.snapshot.leader_of(T0) is None
+    assert 2 == metadata.snapshot.partition_count("t")
+    assert MetadataQuestion(("t",), is_full=True) == metadata.question(now=1.0)
+    metadata.update(_response((0, 1), (1, 1)), now=1.0)
+    assert Node(0, "h", 9092) == metadata.snapshot.leader_of(T0)

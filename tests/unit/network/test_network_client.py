@@ -1,15 +1,89 @@
-"""Questions that any node can answer, when none does or when nobody waits any more."""
+"""Questions that any node can answer, the wait for topics, and which node is asked when."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
+import threading
+import time
+from typing import TYPE_CHECKING
 
 import pytest
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
-from spark_kafka_sink.errors import NetworkError
+from spark_kafka_sink.errors import BrokerError, KafkaTimeoutError, NetworkError
+from spark_kafka_sink.model import Node
+from spark_kafka_sink.network.host_resolver import HostResolver
 from spark_kafka_sink.network.network_client import NetworkClient
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.metadata import MetadataResponse
+from tests.support.metadata_script import MetadataScript, described
+from tests.support.recording_listener import RecordingListener
+from tests.support.scripted_broker import ScriptedBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+FAST = {
+    "retry.backoff.ms": 5,
+    "retry.backoff.max.ms": 10,
+    "reconnect.backoff.ms": 5,
+    "reconnect.backoff.max.ms": 10,
+    "request.timeout.ms": 2_000,
+    "linger.ms": 0,
+}
+#: Long enough for a machine that is busy with something else.
+PATIENCE = 20.0
+
+
+def _address(node: Node) -> str:
+    return f"{node.host}:{node.port}"
+
+
+def _run(
+    servers: str,
+    act: Callable[[NetworkClient], Awaitable[object]],
+    *,
+    listener: RecordingListener | None = None,
+    resolver: HostResolver | None = None,
+    **settings: object,
+) -> object:
+    """Do something with a client, and close it whatever happens."""
+
+    async def run() -> object:
+        config = ProducerConfig.from_mapping({"bootstrap.servers": servers, **FAST, **settings})
+        client = NetworkClient(config, listener=listener, resolver=resolver)
+        try:
+            return await act(client)
+        finally:
+            await client.close()
+
+    return asyncio.run(run())
+
+
+async def _wait(client: NetworkClient, *topics: str, within: float, **more: int) -> None:
+    await client.wait_for_topics(topics, asyncio.get_running_loop().time() + within, **more)
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    """Let the loop go on until something has happened that it does by itself."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110  any change at all may bring it about
+            await asyncio.sleep(0.001)
+
+
+def _error_of(code: ErrorCode) -> int:
+    """Give an error code as `described` takes it."""
+    return -code
+
+
+@pytest.fixture
+def nowhere():
+    """Give the address of a port that nobody listens on."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        yield Node(5, *unused.getsockname())
 
 
 def test_a_question_that_fails_after_its_asker_has_gone_is_no_unhandled_error(monkeypatch):
@@ -34,7 +108,7 @@ def test_a_question_that_fails_after_its_asker_has_gone_is_no_unhandled_error(mo
         await asyncio.sleep(0)
         with pytest.raises(NetworkError, match=r"bootstrap\.servers"):
             await client.update_metadata(loop.time() + 0.01)
-        question = client._metadata_update
+        question = client._metadata_updater._question
         assert question is not None
         patient.cancel()
         await asyncio.wait({question})
@@ -64,3 +138,383 @@ def test_a_question_is_asked_once_for_all_who_want_to_know():
         first, second = asyncio.run(ask())
     assert isinstance(first, NetworkError)
     assert isinstance(second, NetworkError)
+
+
+# --- waiting for topics
+
+
+def test_a_topic_that_does_not_come_is_told_with_the_broker_and_its_last_word():
+    """The time-out names the topic, who answered last, and what."""
+    unknown = _error_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    script = MetadataScript(lambda _: described(broker.node, {"t": unknown}))
+    with ScriptedBroker(script) as broker:
+        address = _address(broker.node)
+        with pytest.raises(KafkaTimeoutError) as caught:
+            _run(address, lambda client: _wait(client, "t", within=0.1))
+    message = str(caught.value)
+    assert "topic 't' is not known to the cluster after 0.1 s (max.block.ms)" in message
+    assert f"{address} (id -1): topic 't'" in message
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in message
+    assert isinstance(caught.value.__cause__, BrokerError)
+    assert len(script.asked) > 1
+
+
+def test_a_topic_of_which_nobody_answers_is_told_with_the_addresses_tried(nowhere):
+    """Where no broker can be reached, the error names the topic, the address and the reason."""
+    with pytest.raises(NetworkError) as caught:
+        _run(_address(nowhere), lambda client: _wait(client, "t", within=0.1))
+    message = str(caught.value)
+    assert "topic 't' is not known after 0.1 s" in message
+    assert _address(nowhere) in message
+    assert "refused" in message
+
+
+def test_topics_that_come_later_are_waited_for():
+    """A topic that the broker creates on being asked for appears within the time given."""
+    answers = itertools.count()
+
+    def answer(_: object) -> MetadataResponse:
+        created = next(answers) >= 2
+        count = 3 if created else _error_of(ErrorCode.LEADER_NOT_AVAILABLE)
+        return described(broker.node, {"t": count})
+
+    async def act(client: NetworkClient) -> int:
+        await _wait(client, "t", within=PATIENCE)
+        return client.metadata.snapshot.partition_count("t")
+
+    with ScriptedBroker(MetadataScript(answer)) as broker:
+        assert 3 == _run(_address(broker.node), act)
+
+
+def test_a_partition_beyond_those_known_is_asked_for_first():
+    """A topic that has grown since it was last asked about has the partition after all."""
+    counts = itertools.chain([2, 2], itertools.repeat(4))
+
+    async def act(client: NetworkClient) -> int:
+        await _wait(client, "t", within=PATIENCE)
+        await _wait(client, "t", within=PATIENCE, partition=1)
+        await _wait(client, "t", within=PATIENCE, partition=3)
+        return client.metadata.snapshot.partition_count("t")
+
+    script = MetadataScript(lambda _: described(broker.node, {"t": next(counts)}))
+    with ScriptedBroker(script) as broker:
+        assert 4 == _run(_address(broker.node), act)
+    assert 3 == len(script.asked)
+
+
+def test_a_partition_that_there_is_not_is_refused_at_the_deadline():
+    """The error says which partition is missing, and how many there are."""
+    script = MetadataScript(lambda _: described(broker.node, {"t": 2}))
+    with (
+        ScriptedBroker(script) as broker,
+        pytest.raises(KafkaTimeoutError, match=r"t-2 does not exist: .* has 2 partitions"),
+    ):
+        _run(_address(broker.node), lambda client: _wait(client, "t", within=0.1, partition=2))
+    assert len(script.asked) > 1
+
+
+async def _refused_twice(client: NetworkClient) -> list[str]:
+    refusals = []
+    for _ in range(2):
+        with pytest.raises(BrokerError) as caught:
+            await _wait(client, "t", within=PATIENCE)
+        refusals.append(caught.value.name)
+    return refusals
+
+
+@pytest.mark.parametrize(
+    ("code", "questions"),
+    [(ErrorCode.TOPIC_AUTHORIZATION_FAILED, 2), (ErrorCode.INVALID_TOPIC_EXCEPTION, 1)],
+)
+def test_a_topic_that_is_refused_is_told_at_once(code, questions):
+    """A missing right is asked about once for each who wants the topic, a bad name only once."""
+    script = MetadataScript(lambda _: described(broker.node, {"t": _error_of(code)}))
+    with ScriptedBroker(script) as broker:
+        assert [code.name] * 2 == _run(_address(broker.node), _refused_twice)
+    assert [("t",)] * questions == script.asked
+
+
+def test_new_topics_are_asked_about_without_the_known_ones():
+    """A producer with many topics asks about the next one alone."""
+
+    async def act(client: NetworkClient) -> None:
+        await _wait(client, "t", within=PATIENCE)
+        await _wait(client, "u", "v", within=PATIENCE)
+        assert {"t", "u", "v"} == set(client.metadata.snapshot.topics)
+
+    def answer(request: object) -> MetadataResponse:
+        return described(broker.node, {topic.name: 1 for topic in request.topics})
+
+    script = MetadataScript(answer)
+    with ScriptedBroker(script) as broker:
+        _run(_address(broker.node), act)
+    assert [("t",), ("u", "v")] == script.asked
+
+
+def test_a_broker_that_knows_no_brokers_is_asked_again():
+    """An answer of a broker that is still starting does not pass for a cluster."""
+    answers = itertools.count()
+
+    def answer(_: object) -> MetadataResponse:
+        if next(answers):
+            return described(broker.node, {"t": 1})
+        return MetadataResponse(brokers=(), topics=())
+
+    async def act(client: NetworkClient) -> None:
+        await _wait(client, "t", within=PATIENCE)
+        assert "knows of no brokers" in str(client.last_error)
+
+    with ScriptedBroker(MetadataScript(answer)) as broker:
+        _run(_address(broker.node), act)
+
+
+# --- beginning anew
+
+
+def _answers_but_once(broker: Callable[[], Node], gone: Node) -> Callable[[object], object]:
+    """Name a broker that cannot be reached, hang up on the second question, then name itself."""
+    answers = itertools.count()
+
+    def answer(_: object) -> MetadataResponse | None:
+        match next(answers):
+            case 0:
+                return described(gone, {"t": 1})
+            case 1:
+                return None
+        return described(broker(), {"t": 1, "u": 1})
+
+    return answer
+
+
+def test_the_bootstrap_servers_are_asked_again_when_no_known_broker_is_there(nowhere):
+    """A cluster that has moved is found where it was found first (KIP-899)."""
+
+    async def act(client: NetworkClient) -> dict[int, Node]:
+        await _wait(client, "t", within=PATIENCE)
+        await _wait(client, "u", within=PATIENCE)
+        return dict(client.metadata.snapshot.nodes)
+
+    script = MetadataScript(_answers_but_once(lambda: broker.node, nowhere))
+    with ScriptedBroker(script) as broker:
+        assert {7: broker.node} == _run(_address(broker.node), act)
+
+
+def test_with_the_strategy_none_only_known_brokers_are_tried(nowhere):
+    """metadata.recovery.strategy=none never goes back to bootstrap.servers."""
+
+    async def act(client: NetworkClient) -> None:
+        await _wait(client, "t", within=PATIENCE)
+        with pytest.raises(NetworkError, match=rf"{_address(nowhere)} \(id 5\).*refused"):
+            await _wait(client, "u", within=0.2)
+
+    script = MetadataScript(_answers_but_once(lambda: broker.node, nowhere))
+    with ScriptedBroker(script) as broker:
+        _run(_address(broker.node), act, **{"metadata.recovery.strategy": "none"})
+    assert 1 == script.connections
+
+
+def test_a_broker_can_ask_for_a_new_beginning():
+    """REBOOTSTRAP_REQUIRED closes the connections, and bootstrap.servers are asked (KIP-1102)."""
+    answers = itertools.count()
+    listener = RecordingListener()
+
+    def answer(_: object) -> MetadataResponse:
+        if next(answers) == 1:
+            return MetadataResponse(
+                brokers=(), topics=(), error_code=ErrorCode.REBOOTSTRAP_REQUIRED
+            )
+        return described(broker.node, {"t": 1, "u": 1})
+
+    async def act(client: NetworkClient) -> None:
+        await _wait(client, "t", within=PATIENCE)
+        await _wait(client, "u", within=PATIENCE)
+        assert {7: broker.node} == client.metadata.snapshot.nodes
+
+    with ScriptedBroker(MetadataScript(answer)) as broker:
+        _run(_address(broker.node), act, listener=listener)
+    changes = [event for event in listener.events if "connected" in event[0]]
+    expected = [("connected", -1), ("disconnected", -1)] * 2
+    assert expected == changes
+
+
+def test_a_refused_beginning_is_no_reason_to_stop(nowhere):
+    """With the strategy none, REBOOTSTRAP_REQUIRED is an error like any other: asked again."""
+    answers = itertools.count()
+
+    def answer(_: object) -> MetadataResponse:
+        if next(answers) == 0:
+            return MetadataResponse(
+                brokers=(), topics=(), error_code=ErrorCode.REBOOTSTRAP_REQUIRED
+            )
+        return described(broker.node, {"t": 1})
+
+    async def act(client: NetworkClient) -> None:
+        await _wait(client, "t", within=PATIENCE)
+        assert "REBOOTSTRAP_REQUIRED" in str(client.last_error)
+
+    script = MetadataScript(answer)
+    with ScriptedBroker(script) as broker:
+        _run(_address(broker.node), act, **{"metadata.recovery.strategy": "none"})
+    assert 1 == script.connections
+
+
+def test_brokers_that_give_no_metadata_for_too_long_are_forgotten():
+    """After metadata.recovery.rebootstrap.trigger.ms in vain the client begins anew (KIP-1102)."""
+    answers = itertools.count()
+
+    def answer(_: object) -> MetadataResponse:
+        if 0 < next(answers) < 3:
+            return MetadataResponse(brokers=(), topics=())
+        return described(broker.node, {"t": 1, "u": 1})
+
+    async def act(client: NetworkClient) -> None:
+        await _wait(client, "t", within=PATIENCE)
+        await _wait(client, "u", within=PATIENCE)
+
+    script = MetadataScript(answer)
+    with ScriptedBroker(script) as broker:
+        trigger = {"metadata.recovery.rebootstrap.trigger.ms": 0}
+        _run(_address(broker.node), act, **trigger)
+    assert script.connections > 1
+
+
+def test_the_bootstrap_servers_become_nodes_by_their_canonical_names():
+    """resolve_canonical_bootstrap_servers_only connects to what stands behind an alias."""
+    asked = []
+
+    def getaddrinfo(host: str, port: int, **_: object) -> list[tuple]:
+        asked.append(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port))]
+
+    resolver = HostResolver(
+        getaddrinfo=getaddrinfo, getnameinfo=lambda *_: ("canonical.example", "0")
+    )
+    with ScriptedBroker(MetadataScript(lambda _: described(broker.node, {"t": 1}))) as broker:
+        _run(
+            f"alias.example:{broker.node.port}",
+            lambda client: _wait(client, "t", within=PATIENCE),
+            resolver=resolver,
+            **{"client.dns.lookup": "resolve_canonical_bootstrap_servers_only"},
+        )
+    assert ["alias.example", "canonical.example"] == asked
+
+
+# --- connections
+
+
+def test_a_throttled_node_gets_no_requests_before_its_time():
+    """What an answer asks for is kept to, and can be seen (KIP-219)."""
+
+    async def act(client: NetworkClient) -> None:
+        await _wait(client, "t", within=PATIENCE)
+        now = asyncio.get_running_loop().time()
+        until = client.throttled_until(Node(-1, broker.node.host, broker.node.port))
+        assert 50.0 < until - now <= 60.0
+        assert until == client.ready_at(Node(-1, broker.node.host, broker.node.port))
+        assert client.ready_connection(Node(-1, *broker.node[1:])) is None
+        assert 0.0 == client.throttled_until(broker.node)
+
+    script = MetadataScript(lambda _: described(broker.node, {"t": 1}, throttle_time_ms=60_000))
+    with ScriptedBroker(script) as broker:
+        _run(_address(broker.node), act)
+
+
+def test_a_node_that_asks_for_a_pause_is_asked_again_after_it():
+    """Where there is no other node, a question waits for the end of the pause, and no longer."""
+
+    async def act(client: NetworkClient) -> float:
+        await _wait(client, "t", within=PATIENCE)
+        began = asyncio.get_running_loop().time()
+        await _wait(client, "u", within=PATIENCE)
+        return asyncio.get_running_loop().time() - began
+
+    known = {"t": 1, "u": 1}
+    first = Node(-1, "127.0.0.1", 0)
+    script = MetadataScript(lambda _: described(first, known, throttle_time_ms=100))
+    with ScriptedBroker(script) as broker:
+        first = Node(-1, *broker.node[1:])
+        assert 0.05 < _run(_address(broker.node), act)
+
+
+def test_connections_are_told_to_the_listener(nowhere):
+    """Attempts, connections and their ends are told; those that are ready are counted."""
+    listener = RecordingListener()
+
+    async def act(client: NetworkClient) -> None:
+        await _wait(client, "t", within=PATIENCE)
+        assert 1 == client.connection_count
+        assert client.ready_connection(nowhere) is None
+        await _until(lambda: ("connection failed", 5) in listener.events)
+
+    with ScriptedBroker(MetadataScript(lambda _: described(broker.node, {"t": 1}))) as broker:
+        _run(_address(broker.node), act, listener=listener)
+    assert ("connected", -1) in listener.events
+    assert ("disconnected", -1) == listener.events[-1]
+
+
+def test_an_idle_connection_is_closed_without_an_alarm():
+    """What connections.max.idle.ms ends is no error, and no reason to ask for metadata."""
+    listener = RecordingListener()
+
+    async def act(client: NetworkClient) -> None:
+        await _wait(client, "t", within=PATIENCE)
+        due = client.metadata.next_update_at()
+        await _until(lambda: not client.connection_count)
+        assert client.last_error is None
+        assert due == client.metadata.next_update_at()
+
+    with ScriptedBroker(MetadataScript(lambda _: described(broker.node, {"t": 1}))) as broker:
+        _run(_address(broker.node), act, listener=listener, **{"connections.max.idle.ms": 30})
+    assert ("disconnected", -1) == listener.events[-1]
+
+
+def test_a_name_service_that_hangs_does_not_hold_up_the_close():
+    """Closing ends at once, though the look-up of a name may go on for a minute."""
+    hanging, answer = threading.Event(), threading.Event()
+
+    def hang(*_: object, **__: object) -> list[tuple]:
+        hanging.set()
+        answer.wait(PATIENCE)
+        return []
+
+    async def act(client: NetworkClient) -> None:
+        with pytest.raises(NetworkError):
+            await _wait(client, "t", within=0.05)
+
+    began = time.monotonic()
+    _run("h.example:9092", act, resolver=HostResolver(getaddrinfo=hang))
+    assert hanging.is_set()
+    assert time.monotonic() - began < PATIENCE / 2
+    answer.set()
+
+
+def test_an_attempt_that_is_given_up_before_it_began_can_be_made_again():
+    """A new beginning gives up attempts that are under way, and leaves nothing behind of them."""
+
+    async def act(client: NetworkClient) -> None:
+        bootstrap = Node(-1, *broker.node[1:])
+        assert client.ready_connection(bootstrap) is None
+        client.rebootstrap()
+        await _wait(client, "t", within=PATIENCE)
+
+    with ScriptedBroker(MetadataScript(lambda _: described(broker.node, {"t": 1}))) as broker:
+        _run(_address(broker.node), act)
+
+
+def test_a_fault_of_ours_in_connecting_is_not_hidden():
+    """An error that is none of the network's reaches the loop, not only a later time-out."""
+    unexpected: list[object] = []
+
+    async def act(client: NetworkClient) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: unexpected.append(context["exception"]))
+        client._dialer.connect = _raise_lookup_error
+        with pytest.raises(NetworkError):
+            await _wait(client, "t", within=0.05)
+
+    _run("h.example:9092", act)
+    assert isinstance(unexpected[0], LookupError)
+
+
+async def _raise_lookup_error(*_: object) -> None:
+    raise LookupError("a fault")

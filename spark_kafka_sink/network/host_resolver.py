@@ -1,0 +1,101 @@
+"""Host names to addresses, on threads of our own.
+
+The event loop's own `getaddrinfo` runs on its default executor, whose threads are joined when the
+loop is shut down: a name service that hangs would hold up the producer's `close` for as long. The
+threads here are daemons that nobody waits for. Who asks for a name that is being looked up joins
+that look-up, so a hanging name service costs one thread per name, however often it is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Address(NamedTuple):
+    """Where a socket can be connected to."""
+
+    family: int
+    protocol: int
+    #: As the socket module has it for the family: host and port, for IPv6 two numbers more.
+    socket_address: tuple[Any, ...]
+
+
+class HostResolver:
+    """Looks host names up without blocking the event loop."""
+
+    def __init__(
+        self,
+        *,
+        getaddrinfo: Callable[..., list[tuple[Any, ...]]] = socket.getaddrinfo,
+        getnameinfo: Callable[[tuple[Any, ...], int], tuple[str, str]] = socket.getnameinfo,
+    ) -> None:
+        """Take the two functions that ask the system."""
+        self._getaddrinfo = getaddrinfo
+        self._getnameinfo = getnameinfo
+        #: The look-ups under way; each gives a result or an error, never raises.
+        self._lookups: dict[tuple[object, ...], asyncio.Future[tuple[Any, OSError | None]]] = {}
+
+    async def addresses(self, host: str, port: int) -> list[Address]:
+        """Give all addresses of a host, in the system's order; OSError when there are none."""
+        addresses: list[Address] = await self._look_up(self._resolve, host, port)
+        return addresses
+
+    async def canonical_names(self, host: str) -> list[str]:
+        """Give the canonical name of each address of a host, each once; OSError as `addresses`.
+
+        An address without a name is given as such (java.net.InetAddress.getCanonicalHostName).
+        """
+        names: list[str] = await self._look_up(self._resolve_canonical_names, host)
+        return names
+
+    def _resolve(self, host: str, port: int) -> list[Address]:
+        found = self._getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = [Address(family, protocol, where) for family, _, protocol, _, where in found]
+        if not addresses:
+            raise OSError(f"{host} has no address")
+        return addresses
+
+    def _resolve_canonical_names(self, host: str) -> list[str]:
+        addresses = self._resolve(host, 0)
+        names = (self._getnameinfo(it.socket_address, socket.NI_NUMERICSERV) for it in addresses)
+        return list(dict.fromkeys(name for name, _ in names))
+
+    async def _look_up(self, function: Callable[..., Any], *arguments: object) -> Any:
+        key = (function.__name__, *arguments)
+        lookup = self._lookups.get(key)
+        if lookup is None:
+            lookup = self._lookups[key] = self._start(function, *arguments)
+            lookup.add_done_callback(lambda _: self._lookups.pop(key))
+        # Ours is not the only wait for it: it goes on when ours is cancelled.
+        await asyncio.wait({lookup})
+        result, error = lookup.result()
+        if error is not None:
+            raise error
+        return result
+
+    def _start(
+        self, function: Callable[..., Any], *arguments: object
+    ) -> asyncio.Future[tuple[Any, OSError | None]]:
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[tuple[Any, OSError | None]] = loop.create_future()
+
+        def run() -> None:
+            result, error = None, None
+            try:
+                result = function(*arguments)
+            except (OSError, UnicodeError) as failure:
+                # What cannot be written as a host name at all is a UnicodeError.
+                error = failure if isinstance(failure, OSError) else OSError(str(failure))
+            # A loop that was closed meanwhile has nobody left who waits.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(outcome.set_result, (result, error))
+
+        threading.Thread(target=run, name="kafka-host-resolver", daemon=True).start()
+        return outcome

@@ -1,0 +1,61 @@
+"""The requests of one connection that wait for their answers, in the order of their sending."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spark_kafka_sink.errors import DecodeError
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from spark_kafka_sink.protocol.api_keys import ApiKey
+
+
+@dataclass(frozen=True, slots=True)
+class InFlightRequest:
+    """A request that waits for its answer."""
+
+    correlation_id: int
+    api_key: ApiKey
+    api_version: int
+    #: Times of the loop's clock.
+    sent_at: float
+    deadline: float
+    response: asyncio.Future[Any]
+
+
+class InFlightRequests:
+    """The unanswered requests of one connection, oldest first."""
+
+    def __init__(self) -> None:
+        self._requests: deque[InFlightRequest] = deque()
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def add(self, request: InFlightRequest) -> None:
+        """Append the request just sent."""
+        self._requests.append(request)
+
+    def next_deadline(self) -> float | None:
+        """When the oldest request is overdue."""
+        return self._requests[0].deadline if self._requests else None
+
+    def complete(self, correlation_id: int) -> InFlightRequest:
+        """Take out the oldest request, which the answer that came must belong to."""
+        if not self._requests:
+            raise DecodeError(f"an answer (correlation id {correlation_id}) to no request")
+        expected = self._requests[0].correlation_id
+        if expected != correlation_id:
+            raise DecodeError(f"an answer to request {correlation_id} instead of {expected}")
+        return self._requests.popleft()
+
+    def fail_all(self, error: Exception) -> None:
+        """Fail every request with the reason for which the connection ended."""
+        while self._requests:
+            response = self._requests.popleft().response
+            if not response.done():
+                response.set_exception(error)

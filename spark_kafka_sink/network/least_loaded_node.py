@@ -1,0 +1,85 @@
+"""Which node to ask what any node can answer (NetworkClient.leastLoadedNode). Touches no socket."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.network.cluster_connection_states import ConnectionState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from spark_kafka_sink.model import Node
+    from spark_kafka_sink.network.cluster_connection_states import ClusterConnectionStates
+
+
+class Availability(Enum):
+    """What can be done with the node that was found, best first."""
+
+    #: It is connected, and has room for a request.
+    READY = auto()
+    #: An attempt to connect is under way: wait for it, before any other node is bothered.
+    CONNECTING = auto()
+    #: It may be connected to now.
+    CAN_CONNECT = auto()
+    #: It is connected, and has max.in.flight requests already: it answers this one after those.
+    SATURATED = auto()
+    #: It is connected, and has asked to be left alone for a while (KIP-219).
+    THROTTLED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class LeastLoadedNode:
+    """The best node there is."""
+
+    node: Node
+    availability: Availability
+
+
+def least_loaded_node(
+    nodes: Iterable[Node],
+    states: ClusterConnectionStates,
+    in_flight: Callable[[int], int],
+    *,
+    max_in_flight: int,
+    now: float,
+) -> LeastLoadedNode | None:
+    """Choose among nodes by what they are good for, then by load; the first of equals.
+
+    A node that was tried long ago goes before one that was tried just now. None where all are
+    disconnected and may not be tried yet.
+    """
+    best: tuple[int, float] | None = None
+    chosen: LeastLoadedNode | None = None
+    for node in nodes:
+        count = in_flight(node.node_id)
+        availability = _availability(node.node_id, states, count < max_in_flight, now)
+        if availability is None:
+            continue
+        load = (
+            states.last_attempt_at(node.node_id)
+            if availability is Availability.CAN_CONNECT
+            else float(count)
+        )
+        rank = (availability.value, load)
+        if best is None or rank < best:
+            best, chosen = rank, LeastLoadedNode(node, availability)
+    return chosen
+
+
+def _availability(
+    node_id: int,
+    states: ClusterConnectionStates,
+    has_room: bool,  # noqa: FBT001 - one of the two things that decide
+    now: float,
+) -> Availability | None:
+    state = states.state(node_id)
+    if state is ConnectionState.READY:
+        if not states.is_sendable(node_id, now):
+            return Availability.THROTTLED
+        return Availability.READY if has_room else Availability.SATURATED
+    if state is ConnectionState.CONNECTING:
+        return Availability.CONNECTING
+    return Availability.CAN_CONNECT if states.can_connect(node_id, now) else None

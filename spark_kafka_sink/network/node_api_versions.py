@@ -1,0 +1,59 @@
+"""What a broker said it understands, and the version to speak with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from spark_kafka_sink.errors import UnsupportedVersionError
+from spark_kafka_sink.protocol.registry import request_class
+from spark_kafka_sink.protocol.schema import VersionRange
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spark_kafka_sink.protocol.api_keys import ApiKey
+    from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsResponse
+
+
+@dataclass(frozen=True, slots=True)
+class NodeApiVersions:
+    """What a broker said it understands (org.apache.kafka.clients.NodeApiVersions)."""
+
+    #: API key -> lowest and highest version.
+    versions: Mapping[int, tuple[int, int]]
+    #: Feature -> level that the whole cluster has agreed on, such as transaction.version.
+    finalized_features: Mapping[str, int]
+
+    @classmethod
+    def of(cls, response: ApiVersionsResponse) -> Self:
+        """Read the broker's answer."""
+        return cls(
+            versions={key.api_key: (key.min_version, key.max_version) for key in response.api_keys},
+            finalized_features={
+                feature.name: feature.max_version_level for feature in response.finalized_features
+            },
+        )
+
+    def version_for(self, api_key: ApiKey, max_version: int | None = None) -> int:
+        """Choose the highest version that both sides have; UnsupportedVersionError if none.
+
+        `max_version` is the highest that the caller's request can be sent in, where that is less
+        than what this package speaks.
+        """
+        ours = request_class(api_key).versions
+        if max_version is not None:
+            ours = VersionRange(ours.min, min(ours.max, max_version))
+        if api_key not in self.versions:
+            raise UnsupportedVersionError(
+                f"the broker does not know the {api_key.name} API; "
+                "brokers older than Apache Kafka 2.1 are not supported"
+            )
+        lowest, highest = self.versions[api_key]
+        chosen = min(ours.max, highest)
+        if chosen < max(ours.min, lowest):
+            raise UnsupportedVersionError(
+                f"{api_key.name}: the broker has versions {lowest} to {highest}, "
+                f"this client {ours.min} to {ours.max}"
+            )
+        return chosen

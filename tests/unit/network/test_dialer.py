@@ -1,0 +1,151 @@
+"""Connecting to one of a host's addresses."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.model import Node
+from spark_kafka_sink.network.dialer import Dialer, addresses_in_turn
+from spark_kafka_sink.network.host_resolver import Address, HostResolver
+
+NODE = Node(1, "host", 9092)
+
+
+def _address(family: int, *where: object) -> Address:
+    return Address(family, socket.IPPROTO_TCP, where)
+
+
+def _dialer(addresses: list[Address]) -> Dialer:
+    """Dial hosts that all have these addresses."""
+    found = [(it.family, socket.SOCK_STREAM, it.protocol, "", it[2]) for it in addresses]
+    return Dialer(HostResolver(getaddrinfo=lambda *_, **__: found))
+
+
+def _connect(dialer: Dialer, times: int = 1) -> list[tuple]:
+    """Connect as often as asked, hang up, and give the addresses that were reached."""
+    reached = []
+
+    async def connect() -> None:
+        for _ in range(times):
+            transport = await dialer.connect(NODE, timeout=0.1)
+            reached.append(transport._socket.getpeername())
+            transport.close()
+
+    asyncio.run(connect())
+    return reached
+
+
+def _without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be a machine whose name service knows IPv6, and whose kernel does not."""
+
+    class Socket(socket.socket):
+        def __init__(self, family: int = -1, *rest: object, **named: object) -> None:
+            if family == socket.AF_INET6:
+                raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+            super().__init__(family, *rest, **named)
+
+    monkeypatch.setattr(socket, "socket", Socket)
+
+
+def test_an_address_of_a_family_that_the_machine_lacks_is_passed_over(monkeypatch):
+    """Where IPv6 is switched off, a broker's IPv4 address beside it is enough."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ipv4 = _address(socket.AF_INET, *server.getsockname())
+        with monkeypatch.context() as machine:
+            _without_ipv6(machine)
+            dialer = _dialer([_address(socket.AF_INET6, "::1", 9, 0, 0), ipv4])
+            assert [server.getsockname()] == _connect(dialer)
+
+
+def test_a_host_of_which_no_address_can_be_used_tells_why(monkeypatch):
+    """The last address's error is the one that is raised."""
+    with monkeypatch.context() as machine:
+        _without_ipv6(machine)
+        with pytest.raises(OSError, match="Address family not supported"):
+            _connect(_dialer([_address(socket.AF_INET6, "::1", 9, 0, 0)]))
+
+
+def test_a_refused_address_is_followed_by_the_next():
+    """The first address that answers is taken."""
+    with socket.socket() as unused, socket.create_server(("127.0.0.1", 0)) as server:
+        unused.bind(("127.0.0.1", 0))
+        addresses = [_address(socket.AF_INET, *s.getsockname()) for s in (unused, server)]
+        assert [server.getsockname()] == _connect(_dialer(addresses))
+
+
+def test_a_host_without_an_address_is_an_error():
+    """An empty answer of the name service is told as such."""
+    with pytest.raises(OSError, match="host has no address"):
+        _connect(_dialer([]))
+
+
+def test_an_address_that_never_answers_leaves_time_for_the_next(monkeypatch):
+    """A route that swallows packets costs its share of the time, not all of it, at every try."""
+    silent = ("192.0.2.1", 9092)
+    sock_connect = asyncio.SelectorEventLoop.sock_connect
+
+    async def connect(loop: asyncio.SelectorEventLoop, sock: socket.socket, address: tuple) -> None:
+        await (asyncio.Event().wait() if address == silent else sock_connect(loop, sock, address))
+
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_connect", connect)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ipv4 = _address(socket.AF_INET, *server.getsockname())
+        silent_one = _address(socket.AF_INET, *silent)
+        assert [server.getsockname()] == _connect(_dialer([silent_one, ipv4]))
+    with pytest.raises(TimeoutError):
+        _connect(_dialer([silent_one]))
+
+
+def test_the_next_connection_goes_to_the_next_address():
+    """A connection that ended is not made again to the same one of the host's machines first."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as one,
+        socket.create_server(("127.0.0.1", 0)) as other,
+    ):
+        servers = [one.getsockname(), other.getsockname()]
+        dialer = _dialer([_address(socket.AF_INET, *where) for where in servers])
+        assert [*servers, *servers] == _connect(dialer, times=4)
+
+
+def test_nodes_take_turns_each_for_itself():
+    """What was tried for one node says nothing of another, or of the same under another name."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as one,
+        socket.create_server(("127.0.0.1", 0)) as other,
+    ):
+        servers = [one.getsockname(), other.getsockname()]
+        dialer = _dialer([_address(socket.AF_INET, *where) for where in servers])
+
+        async def connect(node: Node) -> tuple:
+            transport = await dialer.connect(node, timeout=1.0)
+            reached = transport._socket.getpeername()
+            transport.close()
+            return reached
+
+        async def connect_all() -> list[tuple]:
+            return [await connect(NODE), await connect(NODE._replace(host="moved"))]
+
+        assert [servers[0], servers[0]] == asyncio.run(connect_all())
+
+
+@given(st.lists(st.integers(1, 9), unique=True, min_size=1), st.data())
+def test_every_address_is_tried_and_the_last_one_last(ports, data):
+    """Whichever address was tried last, all are tried, and that one after all others."""
+    addresses = [_address(socket.AF_INET, "h", port) for port in ports]
+    last = data.draw(st.sampled_from(addresses))
+    in_turn = addresses_in_turn(addresses, last)
+    assert sorted(addresses) == sorted(in_turn)
+    assert last == in_turn[-1]
+
+
+def test_an_address_that_is_gone_changes_nothing():
+    """The order is the system's when what was tried last is not among the addresses any more."""
+    addresses = [_address(socket.AF_INET, "h", port) for port in (1, 2)]
+    assert addresses == addresses_in_turn(addresses, _address(socket.AF_INET, "h", 3))
+    assert addresses == addresses_in_turn(addresses, None)

@@ -1,0 +1,112 @@
+"""Looking names up without waiting for a name service that hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+
+import pytest
+
+from spark_kafka_sink.network.host_resolver import Address, HostResolver
+
+WAIT = 10.0
+
+
+def _found(*hosts: str) -> list[tuple]:
+    return [
+        (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, 9092)) for host in hosts
+    ]
+
+
+def test_all_addresses_are_given_in_order():
+    """Every address that the system knows is there, in its order."""
+    resolver = HostResolver(getaddrinfo=lambda *_, **__: _found("10.0.0.2", "10.0.0.1"))
+    expected = [
+        Address(socket.AF_INET, socket.IPPROTO_TCP, (host, 9092))
+        for host in ("10.0.0.2", "10.0.0.1")
+    ]
+    assert expected == asyncio.run(resolver.addresses("h", 9092))
+
+
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        (socket.gaierror(-2, "Name or service not known"), "not known"),
+        (UnicodeError("label too long"), "label too long"),
+    ],
+)
+def test_what_cannot_be_looked_up_is_an_os_error(failure, words):
+    """A name that is unknown, or no name at all, is told in the system's words."""
+
+    def fail(*_: object, **__: object) -> list:
+        raise failure
+
+    with pytest.raises(OSError, match=words):
+        asyncio.run(HostResolver(getaddrinfo=fail).addresses("h", 9092))
+
+
+def test_a_name_service_that_hangs_does_not_keep_the_loop_from_ending():
+    """The loop ends, and whoever waited with it, while the look-up goes on for nobody."""
+    asked, answer, answered = threading.Event(), threading.Event(), threading.Event()
+
+    def hang(*_: object, **__: object) -> list:
+        asked.set()
+        answer.wait(WAIT)
+        answered.set()
+        return _found("10.0.0.1")
+
+    async def ask() -> None:
+        async with asyncio.timeout(0.05):
+            await HostResolver(getaddrinfo=hang).addresses("h", 9092)
+
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        asyncio.run(ask())
+    assert asked.is_set()
+    assert not answered.is_set()
+    assert time.monotonic() - began < WAIT / 2
+    # The late answer finds a closed loop, which is nobody's error.
+    answer.set()
+    assert answered.wait(WAIT)
+
+
+def test_who_asks_for_a_name_that_is_being_looked_up_joins_in():
+    """One look-up of a name at a time serves all who ask, also when the first has gone."""
+    calls, answer = [], threading.Event()
+
+    def slow(host: str, *_: object, **__: object) -> list:
+        calls.append(host)
+        answer.wait(WAIT)
+        return _found("10.0.0.1")
+
+    async def ask() -> list:
+        resolver = HostResolver(getaddrinfo=slow)
+        first, second = (asyncio.ensure_future(resolver.addresses("h", 1)) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        answer.set()
+        found = await second
+        await resolver.addresses("h", 1)
+        return found
+
+    assert 1 == len(asyncio.run(ask()))
+    assert ["h", "h"] == calls
+
+
+def test_canonical_names_are_those_of_all_addresses():
+    """Each address gives its name once, or itself where it has none."""
+    names = {"10.0.0.1": "one.example", "10.0.0.2": "one.example", "10.0.0.3": "10.0.0.3"}
+    resolver = HostResolver(
+        getaddrinfo=lambda *_, **__: _found(*names),
+        getnameinfo=lambda where, _: (names[where[0]], "0"),
+    )
+    assert ["one.example", "10.0.0.3"] == asyncio.run(resolver.canonical_names("alias"))
+
+
+def test_this_machine_is_found():
+    """The system's own functions are the ones that are used."""
+    found = asyncio.run(HostResolver().addresses("127.0.0.1", 9092))
+    assert ("127.0.0.1", 9092) in [address.socket_address for address in found]
+    assert asyncio.run(HostResolver().canonical_names("127.0.0.1"))

@@ -1,0 +1,53 @@
+import random
+
+import pytest
+
+from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.refresh_schedule import RefreshSchedule
+
+
+class _NoJitter(random.Random):
+    def uniform(self, a: float, b: float) -> float:
+        return (a + b) / 2
+
+
+@pytest.fixture
+def schedule() -> RefreshSchedule:
+    return RefreshSchedule(backoff=ExponentialBackoff(0.1, 1.0, _NoJitter()), max_age=300.0)
+
+
+def test_an_answer_by_age_is_no_sign_of_a_stale_broker(schedule):
+    """Answers every metadata.max.age.ms that say nothing new do not lengthen the back-off."""
+    for now in (0.0, 300.0, 600.0, 900.0):
+        schedule.answered(now, full=True, progressed=False)
+    schedule.request_full_update()
+    assert 900.1 == pytest.approx(schedule.next_at(has_new_topics=False))
+
+
+def test_an_answer_ends_the_backoff_of_failures(schedule):
+    """After an answer the next failure waits as the first one did."""
+    for now in (0.0, 1.0, 2.0):
+        schedule.failed(now)
+    assert 2.4 == pytest.approx(schedule.next_at(has_new_topics=False))
+    schedule.answered(3.0, full=True, progressed=True)
+    schedule.failed(4.0)
+    assert 304.0 > schedule.next_at(has_new_topics=True) == pytest.approx(4.1)
+
+
+def test_a_partial_answer_is_not_enough_where_a_full_one_is_due(schedule):
+    """What was asked for in full stays due until it has come."""
+    schedule.answered(0.0, full=True, progressed=True)
+    schedule.request_full_update()
+    schedule.answered(1.0, full=False, progressed=True)
+    assert schedule.is_full_update_due(1.0)
+    schedule.answered(2.0, full=True, progressed=True)
+    assert not schedule.is_full_update_due(2.0)
+
+
+def test_new_topics_are_asked_about_as_soon_as_the_backoff_allows(schedule):
+    """Without new topics an answer is good for metadata.max.age.ms, with them for no time."""
+    schedule.answered(0.0, full=True, progressed=True)
+    assert 300.0 == schedule.next_at(has_new_topics=False)
+    assert 0.1 == schedule.next_at(has_new_topics=True)
+    schedule.allow_at_once()
+    assert 0.0 == schedule.next_at(has_new_topics=True)
