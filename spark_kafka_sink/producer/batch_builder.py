@@ -2,8 +2,9 @@
 
 The kernel fills open batches in bulk and comes back when it cannot go on; what then has to be done
 (another block, a larger one, the next sticky partition) is decided here, once per batch, never per
-row. A batch is closed when full, when memory runs short, or when its writer says that no more will
-come. Closing compresses it, so a slow network makes the writing thread wait for memory, not grow.
+row. A batch is closed when full, when memory runs short, when it has waited for linger.ms and could
+be sent at once, or when its writer says that no more will come. Closing compresses it, so a slow
+network makes the writing thread wait for memory, not grow.
 
 How large a batch gets. Its block starts at what the partition's last batch grew to and grows
 fourfold, up to `batch.size` divided by the compression ratio seen so far, as long as that is no
@@ -13,33 +14,31 @@ and ten thousand quiet ones fit into the same `buffer.memory`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-
-from spark_kafka_sink.errors import (
-    BufferExhaustedError,
-    InvalidPartitionError,
-    InvalidTopicError,
-    RecordTooLargeError,
-)
+from spark_kafka_sink.errors import BufferExhaustedError, RecordError, RecordTooLargeError
 from spark_kafka_sink.producer.batch_split import split_batch
 from spark_kafka_sink.producer.buffer_pool import MIN_BLOCK_BYTES, BufferPool, block_bytes
-from spark_kafka_sink.producer.open_batches import NO_SLOT, OpenBatches, TopicSlots
-from spark_kafka_sink.producer.partitioner import BuiltInPartitioner
+from spark_kafka_sink.producer.delivery_errors import broken_off
+from spark_kafka_sink.producer.open_batches import NO_SLOT, OpenBatches
 from spark_kafka_sink.producer.producer_batch import ProducerBatch
+from spark_kafka_sink.producer.record_accumulator import NEVER
+from spark_kafka_sink.producer.row_history import BatchRows, RowHistory
 from spark_kafka_sink.record.compression import CompressionType, Compressor
 from spark_kafka_sink.record.compression_ratio import CompressionRatioEstimator
-from spark_kafka_sink.record.kernel import AppendStatus, SlotStatus, append_rows, assign_slots
+from spark_kafka_sink.record.kernel import NO_INDEXES, AppendStatus, append_rows
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Callable, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.producer.open_batches import FilledBlock
+    from spark_kafka_sink.producer.row_placement import PlacedRows, RowPlacement
     from spark_kafka_sink.record.columns import RecordColumns
     from spark_kafka_sink.record.kernel import AppendResult
 
@@ -50,6 +49,29 @@ FIRST_BLOCK_BYTES = 16_384
 OVERSHOOT = 1.048
 
 
+class RowWatcher(Protocol):
+    """Who wants to know where each row went, because somebody waits for it."""
+
+    #: int32[rows], filled with each row's place in its batch.
+    row_indexes: NDArray[np.int32]
+
+    def written(self, start: int, stop: int, row_slots: NDArray[np.int32]) -> None:
+        """Note that these rows are in the open batches of their slots (before those change)."""
+
+    def refused(self, row: int, error: Exception) -> bool:
+        """Note why a row cannot be written; True to go on with the next one."""
+
+
+class BufferListener(Protocol):
+    """Who counts the waits for memory (`sender_metrics.SenderMetrics`)."""
+
+    def on_buffer_wait(self, seconds: float, now: float) -> None:
+        """Hear of a wait that has ended, in vain or not."""
+
+    def on_buffer_exhausted(self, now: float) -> None:
+        """Hear of memory that did not come free in time."""
+
+
 class BatchBuilder:
     """Fills, closes and hands over batches. Not thread-safe: one thread at a time."""
 
@@ -57,33 +79,51 @@ class BatchBuilder:
         self,
         config: ProducerConfig,
         *,
+        open_batches: OpenBatches,
+        placement: RowPlacement,
         pool: BufferPool,
         compressor: Compressor,
         batch_size_of: Callable[[str], int],
         enqueue: Callable[[ProducerBatch], None],
         clock: Callable[[], float],
-        rng: random.Random,
+        lingers: bool = False,
+        listener: BufferListener | None = None,
+        on_lost: Callable[[Exception], None] = lambda _: None,
     ) -> None:
         """Hand closed batches to `enqueue`.
 
         `batch_size_of` tells how many bytes a topic's batches may have on the wire; `clock` gives
-        monotonic seconds.
+        monotonic seconds; with `lingers` a batch's time counts from its opening, as in Java, else
+        from its closing: slow input must never expire an open batch; `on_lost` hears why a batch
+        got lost between its filling and its queue.
         """
+        self._open = open_batches
+        self._placement = placement
         self._pool = pool
         self._enqueue = enqueue
         self._clock = clock
-        self._partitioner = BuiltInPartitioner(rng)
+        self._lingers = lingers
+        self._linger = config.linger_ms / 1000
+        self._delivery_timeout = config.delivery_timeout_ms / 1000
         self._asked_batch_size_of = batch_size_of
-        self._ignore_keys = config.partitioner_ignore_keys
         self._max_block = config.max_block_ms / 1000
-        self._max_record_bytes = (
+        #: The largest record that can be sent, as it is in an empty batch.
+        self.max_record_bytes = (
             min(config.max_request_size, config.buffer_memory) - RECORD_BATCH_OVERHEAD
         )
         self._compression = CompressionType.from_name(config.compression_type)
         self._compressor = compressor
         self._ratios = CompressionRatioEstimator()
-        self._open = OpenBatches()
+        self._history = RowHistory()
+        self._moves = 0
         self._open_bytes = 0
+        self._listener = listener
+        self._on_lost = on_lost
+        self._may_wait = True
+        self._give_up_at: float | None = None
+        self._began_at: float | None = None
+        #: Until when a row may wait for memory; kept for the next one if it waited in vain.
+        self._deadline: float | None = None
 
     def _batch_size_of(self, topic: str) -> int:
         # batch.size=0 switches batching off; any record exceeds 1 as well, and 1 can be divided by.
@@ -94,88 +134,80 @@ class BatchBuilder:
     def append(
         self,
         columns: RecordColumns,
-        partitions_of: Callable[[str], Sequence[int]],
         *,
         partition_counts: Sequence[int],
         first_row: int,
         now_ms: int,
+        watcher: RowWatcher | None = None,
+        may_wait: bool = True,
+        give_up_at: float | None = None,
+        began_at: float | None = None,
     ) -> None:
         """Append all rows.
 
-        `partition_counts` has an entry for each of `columns.topics`; `partitions_of` lists a
-        topic's partitions that have a leader; `first_row` is the number of the first row, for
-        errors; `now_ms` is the timestamp of rows that have none.
+        `partition_counts` has an entry for each of `columns.topics`; `first_row` is the number of
+        the first row, for errors; `now_ms` is the timestamp of rows that have none; without
+        `may_wait` memory must be there at once, with `give_up_at` by then, and not max.block.ms.
+        `began_at`, in seconds, is when the first row came: a batch opened now has waited since.
 
         Raises InvalidTopicError, InvalidPartitionError or RecordTooLargeError for a bad row,
-        BufferExhaustedError when memory does not come free within max.block.ms.
+        BufferExhaustedError when memory does not come free within max.block.ms; about a record too
+        large and about memory, a watcher is asked first.
         """
-        topics = [
-            self._open.topic(name, count)
-            for name, count in zip(columns.topics, partition_counts, strict=True)
-        ]
-        row_slots = self._assign_slots(columns, topics, first_row)
-        indexes = np.array([topic.index for topic in topics], dtype=np.int64)
-        sticky = self._open.sticky[indexes]
+        placed = self._placement.place(columns, partition_counts, first_row)
+        if self._open.moves != self._moves:
+            # What is remembered of rows names slots by their old numbers.
+            self._moves = self._open.moves
+            self._history.clear()
+        self._may_wait = may_wait
+        self._give_up_at = give_up_at
+        self._began_at = began_at
+        self._deadline = None
+        sticky = self._open.sticky[placed.sticky_rows]
         row = 0
         try:
-            while True:
+            while row < columns.num_rows:
                 result = append_rows(
-                    columns,
-                    row_slots,
+                    placed.columns,
+                    placed.row_slots,
                     row,
                     self._open.slots,
                     sticky,
                     now_ms,
-                    self._max_record_bytes,
+                    self.max_record_bytes,
+                    row_indexes=NO_INDEXES if watcher is None else watcher.row_indexes,
                 )
+                if watcher is not None and result.next_row > row:
+                    watcher.written(row, result.next_row, placed.row_slots)
                 row = result.next_row
-                match result.status:
-                    case AppendStatus.ALL_APPENDED:
-                        return
-                    case AppendStatus.BATCH_FULL:
-                        self._make_room(result.slot, result.record_bytes, first_row + row)
-                    case AppendStatus.STICKY_FULL:
-                        index = int(columns.topic_index[row])
-                        topic = columns.topics[index]
-                        self._move_sticky(
-                            sticky[index],
-                            topics[index],
-                            available=partitions_of(topic),
-                            batch_size=self._batch_size_of(topic),
-                        )
-                    case AppendStatus.RECORD_TOO_LARGE:
-                        raise self._too_large(result, columns, first_row)
+                try:
+                    self._go_on(result, placed, sticky, first_row)
+                except (RecordError, BufferExhaustedError) as error:
+                    if watcher is None or not watcher.refused(row, error):
+                        raise
+                    row += 1
         finally:
-            self._open.sticky[indexes] = sticky
+            self._open.sticky[placed.sticky_rows] = sticky
+            if watcher is None and row:
+                self._history.add(first_row, placed.row_slots[:row])
 
-    def _assign_slots(
-        self, columns: RecordColumns, topics: Sequence[TopicSlots], first_row: int
-    ) -> NDArray[np.int32]:
-        result = assign_slots(
-            columns,
-            np.array([topic.first_slot for topic in topics], dtype=np.int32),
-            np.array([topic.partition_count for topic in topics], dtype=np.int32),
-            ignore_keys=self._ignore_keys,
-        )
+    def _go_on(
+        self, result: AppendResult, placed: PlacedRows, sticky: NDArray[np.void], first_row: int
+    ) -> None:
+        """Do what the kernel came back for."""
         match result.status:
-            case SlotStatus.ALL_ASSIGNED:
-                return result.row_slots
-            case SlotStatus.NULL_TOPIC:
-                raise InvalidTopicError(
-                    "the topic is null",
-                    row=first_row + result.row,
-                    advice="Give every row a topic, or set the topic for all rows",
+            case AppendStatus.ALL_APPENDED:
+                return
+            case AppendStatus.BATCH_FULL:
+                self._make_room(result.slot, result.record_bytes, first_row + result.next_row)
+            case AppendStatus.STICKY_FULL:
+                index = int(placed.columns.topic_index[result.next_row])
+                name = placed.columns.topics[index]
+                self._placement.move_sticky(
+                    sticky[index], name, placed.topics[index], batch_size=self._batch_size_of(name)
                 )
-            case SlotStatus.INVALID_PARTITION:
-                index = int(columns.topic_index[result.row])
-                count = topics[index].partition_count
-                raise InvalidPartitionError(
-                    f"the topic has no such partition: it has {count}, numbered from 0",
-                    row=first_row + result.row,
-                    topic=columns.topics[index],
-                    partition=int(columns.partition[result.row]),
-                    advice="Correct the partition, or leave it null to let the producer choose",
-                )
+            case AppendStatus.RECORD_TOO_LARGE:
+                raise self._too_large(result, placed.columns, first_row)
 
     def _too_large(
         self, result: AppendResult, columns: RecordColumns, first_row: int
@@ -184,26 +216,13 @@ class BatchBuilder:
         # A row without a key that finds no sticky partition yet has no place either.
         place = None if result.slot == NO_SLOT else self._open.topic_partition(result.slot)
         return RecordTooLargeError(
-            f"the record takes {result.record_bytes} bytes, and at most {self._max_record_bytes} "
+            f"the record takes {result.record_bytes} bytes, and at most {self.max_record_bytes} "
             "fit into max.request.size and buffer.memory",
             row=first_row + row,
             topic=columns.topics[int(columns.topic_index[row])],
             partition=None if place is None else place.partition,
             advice="Raise max.request.size (and max.message.bytes of the topic), or write less",
         )
-
-    def _move_sticky(
-        self, sticky: np.void, topic: TopicSlots, *, available: Sequence[int], batch_size: int
-    ) -> None:
-        current = None if sticky["slot"] == NO_SLOT else int(sticky["slot"]) - topic.first_slot
-        # Partitions that the topic has been given since these rows were counted have no slots yet.
-        slotted = [partition for partition in available if partition < topic.partition_count]
-        partition = self._partitioner.next_partition(
-            slotted or range(topic.partition_count), current
-        )
-        sticky["slot"] = topic.first_slot + partition
-        sticky["bytes"] = 0
-        sticky["limit"] = batch_size
 
     # --- memory
 
@@ -223,8 +242,9 @@ class BatchBuilder:
         size = min(block_bytes(max(min(start, target), needed)), self._pool.total_bytes)
         block = self._allocate(size, slot, row)
         self._open_bytes += block.nbytes
+        now = self._clock() if self._began_at is None else self._began_at
         # `record_bytes` was measured behind other records, where it takes some bytes more.
-        self._open.open(slot, block, min(max(target, needed), size), row)
+        self._open.open(slot, block, min(max(target, needed), size), first_row=row, now=now)
 
     def _grow(self, slot: int, needed: int) -> bool:
         target = self._target_bytes(slot)
@@ -248,22 +268,40 @@ class BatchBuilder:
         if self._compression is not CompressionType.NONE:
             full = int(full / self._ratios.estimation(topic, self._compression))
         fair_share = self._pool.total_bytes // (2 * (len(self._open) + 1))
-        return max(min(full, max(fair_share, self._pool.available_bytes // 2)), MIN_BLOCK_BYTES)
+        most = max(fair_share, self._pool.available_bytes // 2, MIN_BLOCK_BYTES)
+        return min(full, most)
 
     def _allocate(self, size: int, slot: int, row: int) -> NDArray[np.uint8]:
-        deadline = self._clock() + self._max_block
         while (block := self._pool.try_allocate(size)) is None:
             if size > self._pool.total_bytes - self._open_bytes:
                 # Waiting could not help: the memory is in batches that nobody has closed yet.
                 self.close(self._open.fullest(), row - 1)
-            elif not self._pool.wait_for(size, max(deadline - self._clock(), 0)):
+                continue
+            if not self._wait_for(size):
                 raise BufferExhaustedError(
                     f"no memory came free within {self._max_block:g} s (max.block.ms) for row "
                     f"{row}, {self._open.topic_partition(slot)}: {self._pool.total_bytes} bytes "
                     "(buffer.memory) hold records that no broker has acknowledged. Check that the "
                     "brokers keep up, or raise max.block.ms or buffer.memory"
                 )
+        self._deadline = None
         return block
+
+    def _wait_for(self, size: int) -> bool:
+        started = self._clock()
+        if self._deadline is None:
+            self._deadline = started + (self._max_block if self._may_wait else 0)
+            if self._give_up_at is not None:
+                self._deadline = min(self._deadline, self._give_up_at)
+        try:
+            enough = self._pool.wait_for(size, max(self._deadline - started, 0))
+        finally:
+            now = self._clock()
+            if self._listener is not None and self._may_wait:
+                self._listener.on_buffer_wait(now - started, now)
+        if not enough and self._listener is not None and self._may_wait:
+            self._listener.on_buffer_exhausted(now)
+        return enough
 
     # --- closing
 
@@ -272,24 +310,71 @@ class BatchBuilder:
         for slot in self._open.open_slots():
             self.close(slot, last_row)
 
+    def close_due(
+        self, now: float, is_drainable: Callable[[TopicPartition], bool], *, last_row: int = 0
+    ) -> float:
+        """Close the batches that have waited for linger.ms and can be sent at once.
+
+        Those that cannot be sent go on filling, until they have waited for delivery.timeout.ms.
+        Gives the time when the next batch will have waited long enough; `NEVER` without one.
+        `last_row` as in `close_all`.
+        """
+        for slot in self._open.open_slots():
+            opened_at = self._open.opened_at(slot)
+            if opened_at + self._linger > now:
+                return opened_at + self._linger
+            topic_partition = self._open.topic_partition(slot)
+            if is_drainable(topic_partition) or opened_at + self._delivery_timeout <= now:
+                self.close(slot, last_row)
+        return NEVER
+
+    def abort_open(self, error: Exception) -> bool:
+        """Give up what is in open batches (as `RecordAccumulator.abort_undrained_batches`).
+
+        Tells whether there was anything.
+        """
+        had_records = False
+        for slot in self._open.open_slots():
+            filled = self._open.take(slot)
+            had_records = had_records or filled.record_count > 0
+            self._open_bytes -= filled.block.nbytes
+            self._pool.deallocate(filled.block)
+            filled.result.fail(error)
+        return had_records
+
     def close(self, slot: int, last_row: int) -> None:
         """Close one open batch and hand it over, in parts if compression did less than hoped."""
-        filled = self._open.take(slot)
-        self._open_bytes -= filled.block.nbytes
-        if filled.record_count == 0:
-            self._pool.deallocate(filled.block)
-            return
+        result = self._open.result(slot)
+        try:
+            filled = self._open.take(slot)
+            self._open_bytes -= filled.block.nbytes
+            if filled.record_count == 0:
+                self._pool.deallocate(filled.block)
+                return
+            self._hand_over(filled, last_row)
+        except BaseException as error:
+            # Nobody may wait for ever, whatever it was, nor rows without a future be passed over.
+            broken = broken_off(error)
+            result.fail(broken)
+            self._on_lost(broken)
+            raise
+
+    def _hand_over(self, filled: FilledBlock, last_row: int) -> None:
         records = filled.block.data[RECORD_BATCH_OVERHEAD : filled.used_bytes]
         batch = ProducerBatch(
             topic_partition=filled.topic_partition,
+            result=filled.result,
             payload=records,
             record_count=filled.record_count,
             base_timestamp=filled.base_timestamp,
             max_timestamp=filled.max_timestamp,
+            uncompressed_bytes=len(records),
+            max_record_bytes=filled.max_record_bytes,
             compression=self._compression,
             first_row=filled.first_row,
             last_row=last_row,
-            closed_at=self._clock(),
+            created_at=filled.opened_at if self._lingers else self._clock(),
+            rows=BatchRows(self._history, filled.slot, filled.first_row),
         )
         if self._compression is CompressionType.NONE:
             batch.block = filled.block

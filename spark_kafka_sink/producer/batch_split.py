@@ -21,23 +21,32 @@ def split_batch(batch: ProducerBatch, records: memoryview, part_count: int) -> l
 
     `records` are the batch's records, uncompressed.
     """
-    return [
-        replace(
-            batch,
-            payload=memoryview(part.payload),
-            record_count=part.record_count,
-            base_timestamp=part.base_timestamp,
-            max_timestamp=part.max_timestamp,
-            header=empty_header(),
-            block=None,
+    parts = split_payload(
+        records,
+        record_count=batch.record_count,
+        base_timestamp=batch.base_timestamp,
+        max_bytes=-(-len(records) // part_count),
+    )
+    results = batch.result.divide([part.record_count for part in parts])
+    batches = []
+    rows = batch.rows
+    for part, result in zip(parts, results, strict=True):
+        batches.append(
+            replace(
+                batch,
+                payload=memoryview(part.payload),
+                uncompressed_bytes=len(part.payload),
+                record_count=part.record_count,
+                base_timestamp=part.base_timestamp,
+                max_timestamp=part.max_timestamp,
+                result=result,
+                rows=rows,
+                header=empty_header(),
+                block=None,
+            )
         )
-        for part in split_payload(
-            records,
-            record_count=batch.record_count,
-            base_timestamp=batch.base_timestamp,
-            max_bytes=-(-len(records) // part_count),
-        )
-    ]
+        rows = rows and rows.behind(part.record_count)
+    return batches
 
 
 def split_refused_batch(batch: ProducerBatch, compressor: Compressor) -> list[ProducerBatch]:

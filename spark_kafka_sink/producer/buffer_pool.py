@@ -42,6 +42,8 @@ class BufferPool:
         self._kept: dict[int, list[NDArray[np.uint8]]] = {}
         self._kept_bytes = 0
         self._closed_by: Exception | None = None
+        #: Threads in `wait_for` now.
+        self.waiting_threads = 0
 
     @property
     def available_bytes(self) -> int:
@@ -96,9 +98,13 @@ class BufferPool:
     def wait_for(self, size: int, timeout: float) -> bool:
         """Wait until `size` bytes are free; False when they are not within `timeout` seconds."""
         with self._changed:
-            enough = self._changed.wait_for(
-                lambda: self._closed_by is not None or size <= self.available_bytes, timeout
-            )
+            self.waiting_threads += 1
+            try:
+                enough = self._changed.wait_for(
+                    lambda: self._closed_by is not None or size <= self.available_bytes, timeout
+                )
+            finally:
+                self.waiting_threads -= 1
             if self._closed_by is not None:
                 raise self._closed_by
             return enough

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.errors import BrokerError, DeliveryError, DeliveryTimeoutError
+from spark_kafka_sink.errors import BrokerError, DeliveryError, DeliveryTimeoutError, KafkaError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from spark_kafka_sink.producer.producer_batch import ProducerBatch
 
 DEFAULT_ADVICE = "Look at the broker's log for the reason"
@@ -41,14 +43,54 @@ ADVICE: dict[int, str] = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: "Check the topic's name",
 }
 
+#: What a broker answers that does not know a producer's last batches.
+FORGOTTEN = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 
-def delivery_error(batch: ProducerBatch, cause: Exception) -> DeliveryError:
-    """Say which records were not delivered, why, and what to do."""
+
+#: So many refused records are told of in one error.
+MAX_REFUSED_RECORDS = 5
+
+
+def delivery_error(
+    batch: ProducerBatch, cause: Exception, refused_records: Mapping[int, str] | None = None
+) -> DeliveryError:
+    """Say which records were not delivered, why, and what to do.
+
+    `refused_records`: what the broker said of single ones, by their place in the batch (KIP-467);
+    they are named by their input row where that is remembered.
+    """
     advice = DEFAULT_ADVICE
-    if isinstance(cause, BrokerError):
+    if isinstance(cause, BrokerError) and batch.may_be_in and cause.code in FORGOTTEN:
+        advice = (
+            "An earlier attempt was not answered, and the broker does not remember whether it has "
+            "that: look at the end of the partition before you write these records again"
+        )
+    elif isinstance(cause, BrokerError):
         advice = ADVICE.get(cause.code, DEFAULT_ADVICE)
     elif isinstance(cause, DeliveryTimeoutError):
         advice = "Check that the brokers are up and keep up, or raise delivery.timeout.ms"
-    error = DeliveryError(f"{batch} were not delivered: {cause}. {advice}")
+    refused = _refused(batch, refused_records or {})
+    error = DeliveryError(f"{batch} were not delivered: {cause}.{refused} {advice}")
     error.__cause__ = cause
     return error
+
+
+def _refused(batch: ProducerBatch, refused_records: Mapping[int, str]) -> str:
+    told = []
+    for index, message in sorted(refused_records.items())[:MAX_REFUSED_RECORDS]:
+        row = None if batch.rows is None else batch.rows.row_of(index)
+        place = f"record {index} of the batch" if row is None else f"input row {row}"
+        told.append(f" Refused: {place} ({message or 'no reason given'}).")
+    more = len(refused_records) - len(told)
+    return "".join(told) + (f" And {more} more." if more > 0 else "")
+
+
+def broken_off(error: BaseException) -> KafkaError:
+    """Say that an error, or an interrupt, struck where a batch is in nobody's hands."""
+    if isinstance(error, KafkaError):
+        return error
+    broken = KafkaError(
+        f"the producer was broken off in the middle of a batch, whose rows may be lost: {error!r}"
+    )
+    broken.__cause__ = error
+    return broken

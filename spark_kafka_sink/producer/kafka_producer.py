@@ -1,273 +1,337 @@
-"""The producer: a thread that writes, and a thread that talks to the brokers (KafkaProducer).
+"""The producer: callers that write, and a thread that talks to the brokers (Kafka's KafkaProducer).
 
-The caller's thread appends; it blocks only for memory and for the metadata of a new topic, never
-longer than max.block.ms. All sockets belong to one asyncio loop on a daemon thread of ours. Nothing
-relies on `atexit` or on the garbage collector: a worker may be killed at any moment, and what was
-not acknowledged by then was never reported as written.
+Callers' threads stage records or write columns; they block only for memory and for the metadata of
+a new topic, never longer than max.block.ms. All sockets belong to one asyncio loop on a daemon
+thread of ours. Nothing relies on `atexit` or on the garbage collector: a worker may be killed at
+any moment, and what was not acknowledged by then was never reported as written.
 
-A producer is made in the process that uses it, and is never pickled.
+A producer is made in the process that uses it, and is never pickled. Transactions are in
+`transactional_calls`, what brokers are told in `producer_core`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
-import random
-import threading
-import time
-from concurrent.futures import CancelledError, wait
-from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakSet
 
+from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import (
     KafkaError,
     KafkaTimeoutError,
     ProducerClosedError,
     RecordError,
+    SerializationError,
 )
-from spark_kafka_sink.network.network_client import NetworkClient
-from spark_kafka_sink.producer.batch_builder import BatchBuilder
-from spark_kafka_sink.producer.buffer_pool import BufferPool
-from spark_kafka_sink.producer.record_accumulator import RecordAccumulator
-from spark_kafka_sink.producer.sender import Sender
-from spark_kafka_sink.producer.transaction_manager import TransactionManager
-from spark_kafka_sink.record.compression import CompressionType, Compressor
+from spark_kafka_sink.model import PartitionInfo, RecordMetadata, TopicPartition
+from spark_kafka_sink.producer.interceptors import resolve_interceptors
+from spark_kafka_sink.producer.partitioner import TopicPartitions, resolve_partitioner
+from spark_kafka_sink.producer.produce_result import call_back
+from spark_kafka_sink.producer.producer_core import ProducerCore
+from spark_kafka_sink.producer.producer_record import ProducerRecord
+from spark_kafka_sink.producer.record_futures import (
+    FutureOfFullRecord,
+    FutureRecordMetadata,
+    FutureTableMetadata,
+)
+from spark_kafka_sink.producer.record_gatherer import CHUNK_RECORDS
+from spark_kafka_sink.producer.record_preparation import RecordPreparation, check_place
+from spark_kafka_sink.producer.sender_metrics import TimedCall
+from spark_kafka_sink.producer.transactional_calls import TransactionalCalls
+from spark_kafka_sink.record.arrow import record_batches, record_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
-    from spark_kafka_sink.config.producer_config import ProducerConfig
-    from spark_kafka_sink.model import PartitionAcks, TopicPartition
-    from spark_kafka_sink.producer.producer_batch import ProducerBatch
+    from spark_kafka_sink.metrics.kafka_metric import KafkaMetric
+    from spark_kafka_sink.metrics.metric_name import MetricName
+    from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
+    from spark_kafka_sink.model import PartitionAcks
     from spark_kafka_sink.record.columns import RecordColumns
 
-#: How long `close` waits for the network thread after telling it to stop.
-JOIN_TIMEOUT = 10.0
+#: Larger keys and values are written into a batch at once: what is staged lies outside of
+#: buffer.memory, and must be little.
+MAX_STAGED_BYTES = 4_096
 
 
-class KafkaProducer:
-    """Writes columns of records to Kafka.
+class KafkaProducer(TransactionalCalls):
+    """Sends records to Kafka. Thread-safe. Use it as a context manager, or `close` it."""
 
-    After an error that lost records every call raises that error again. Use it as a context
-    manager, or `close` it.
-    """
+    def __init__(
+        self, config: ProducerConfig | Mapping[str, object], *, lingers: bool = True
+    ) -> None:
+        """Start the network thread; connect to nothing yet.
 
-    def __init__(self, config: ProducerConfig) -> None:
-        """Start the network thread; connect to nothing yet."""
-        self._config = config
+        `config` are settings by Kafka's names, or a `ProducerConfig`. Without `lingers` no batch is
+        closed by linger.ms: only when it is full, when memory runs short, and by `flush`.
+
+        Raises ConfigError for settings that cannot be.
+        """
+        if not isinstance(config, ProducerConfig):
+            config = ProducerConfig.from_mapping(config)
         self._process_id = os.getpid()
-        self._append_lock = threading.Lock()
         self._closed = False
-        self._last_row = 0
-        self._size_limits: dict[str, int] = {}
-        self._compressor = Compressor(
-            CompressionType.from_name(config.compression_type), config.compression_level
-        )
-        transaction_manager = TransactionManager() if config.enable_idempotence else None
-        pool = BufferPool(config.buffer_memory)
-        self._accumulator = RecordAccumulator(
-            pool=pool,
-            delivery_timeout=config.delivery_timeout_ms / 1000,
-            transaction_manager=transaction_manager,
-            guarantee_order=config.max_in_flight_requests_per_connection == 1,
-        )
-        self._builder = BatchBuilder(
+        partitioner = resolve_partitioner(config.partitioner_class)
+        self._interceptors = resolve_interceptors(config.interceptor_classes)
+        self._core = core = ProducerCore(config, partitioner=partitioner, lingers=lingers)
+        self._preparation = RecordPreparation(
             config,
-            pool=pool,
-            compressor=self._compressor,
-            batch_size_of=self._batch_size_of,
-            enqueue=self._enqueue,
-            clock=time.monotonic,
-            rng=random.Random(),
+            partitioner=partitioner,
+            partitions_of=self._topic_partitions,
+            max_record_bytes=core.max_record_bytes,
         )
-        self._loop = asyncio.new_event_loop()
-        self._wakeup_pending = False
-        self._started = threading.Event()
-        self._thread = threading.Thread(
-            target=self._run_network_thread,
-            args=(transaction_manager,),
-            name="kafka-producer-network-thread",
-            daemon=True,
+        #: Whether nothing has to be done for a record of bytes but staging it.
+        self._is_plain = not (
+            self._interceptors
+            or core.is_transactional
+            or not self._preparation.takes_bytes_as_they_are
+            or self._preparation.places_each_record
         )
-        self._thread.start()
-        self._started.wait()
+        #: Topics whose records may be staged as they are; none once the producer has ended.
+        self._plain_topics: set[str] = set()
+        self._gatherer = core.gatherer
+        self._staged = core.gatherer.staged
+        core.start(on_end=self._plain_topics.clear)
+        _producers.add(self)
 
-    # --- the network thread
+    # --- sending
 
-    def _run_network_thread(self, transaction_manager: TransactionManager | None) -> None:
-        try:
-            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-                runner.run(self._serve(transaction_manager))
-        finally:
-            self._started.set()
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        headers: Sequence[tuple[str, bytes | None]] | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None = None,
+    ) -> FutureRecordMetadata:
+        """Send one record; return at once with a future of its `RecordMetadata`.
 
-    async def _serve(self, transaction_manager: TransactionManager | None) -> None:
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(
-            lambda _, context: self._accumulator.fail(
-                _fatal(context.get("exception") or KafkaError(str(context["message"])))
+        `timestamp` is in milliseconds since 1970; without one it is the time at which the record
+        gets into a batch, linger.ms later at most. `on_delivery(metadata, error)` is called on the
+        network thread when the record is acknowledged (`error` is None) or has failed (`metadata`
+        is None); nothing is sent while it runs.
+
+        What is wrong with a record or its topic comes with the future, as in Java. Raises
+        TypeError, ValueError and SerializationError for what is no record, ProducerClosedError,
+        and what ended the producer or its transaction.
+        """
+        if (
+            headers is not None
+            or partition is not None
+            or timestamp is not None
+            or on_delivery is not None
+            or topic not in self._plain_topics
+            or type(value) is not bytes
+            or len(value) > MAX_STAGED_BYTES
+            or (key is not None and (type(key) is not bytes or len(key) > MAX_STAGED_BYTES))
+        ):
+            return self._send(
+                ProducerRecord(topic, value, key, headers or (), partition, timestamp), on_delivery
             )
-        )
-        self._client = NetworkClient(self._config, on_change=self._on_change)
-        self._sender = Sender(
-            self._config,
-            client=self._client,
-            accumulator=self._accumulator,
-            transaction_manager=transaction_manager,
-            compressor=self._compressor,
-            on_message_too_large=self._lower_batch_size,
-        )
-        self._started.set()
+        future = FutureRecordMetadata()
+        future.producer = self
+        future.topic = topic
+        future.value = value
+        future.key = key
+        future.chunk = None
+        future.error = None
+        staged = self._staged
+        staged.append(future)
+        if len(staged.records) >= CHUNK_RECORDS:
+            self._write_full_chunk()
+        elif self._gatherer.staged_since is None:
+            self._core.note_staged()
+        return future
+
+    def _send(
+        self,
+        record: ProducerRecord,
+        on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None,
+    ) -> FutureRecordMetadata:
+        """Send a record with all that may belong to it (Java's `doSend`)."""
+        self._check_usable()
+        self._core.fail_if_not_ready_for_send()
+        if self._interceptors:
+            record = self._interceptors.on_send(record)
+        future = FutureOfFullRecord()
+        future.producer = self
+        future.chunk = None
+        future.error = None
+        future.callback = self._callback(on_delivery)
         try:
-            await self._sender.run()
-        except BaseException as error:  # noqa: BLE001 - told to the writing thread, whatever it is
-            self._accumulator.fail(_fatal(error))
-        finally:
-            self._accumulator.fail(ProducerClosedError("the producer is closed"))
-            await self._client.close()
-
-    def _on_change(self) -> None:
-        self._sender.wakeup()
-
-    def _wakeup(self) -> None:
-        self._wakeup_pending = False
-        self._sender.wakeup()
-
-    def _enqueue(self, batch: ProducerBatch) -> None:
-        self._accumulator.enqueue(batch)
-        # One wake-up serves all batches enqueued before the loop comes to it.
-        if not self._wakeup_pending:
-            self._wakeup_pending = True
-            self._call_soon(self._wakeup)
-
-    def _call_soon(self, callback: Callable[[], None]) -> None:
-        # A loop that has just closed needs no telling; the accumulator knows what it ended of.
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(callback)
-
-    def _lower_batch_size(self, topic: str, refused_bytes: int) -> None:
-        self._size_limits[topic] = min(self._batch_size_of(topic), refused_bytes // 2)
-
-    def _batch_size_of(self, topic: str) -> int:
-        return self._size_limits.get(topic, self._config.batch_size)
-
-    def _on_network_thread(self, coroutine: Coroutine[Any, Any, None], timeout: float) -> None:
-        """Run what ends by itself within `timeout` seconds, and wait for it."""
-        try:
-            answer = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        except RuntimeError:
-            coroutine.close()
+            check_place(record.topic, record.partition)
+            self._core.await_partition(record.topic, record.partition)
+            prepared = self._preparation.prepare(record)
+        except (RecordError, KafkaTimeoutError, KafkaError) as error:
+            if isinstance(error, ProducerClosedError | SerializationError):
+                raise
+            self._core.note_failed_send(error)
+            future.fail(error)
+            if future.callback is not None:
+                call_back(future.callback, future)
+            return future
+        if self._is_plain:
+            self._plain_topics.add(record.topic)
+            if self._core.has_ended:
+                self._plain_topics.clear()
+        future.topic, future.key, future.value = record.topic, prepared.key, prepared.value
+        future.headers = prepared.headers
+        future.partition = prepared.partition
+        future.timestamp = prepared.timestamp
+        self._staged.append(future)
+        size = len(prepared.value or b"") + len(prepared.key or b"")
+        if len(self._staged.records) >= CHUNK_RECORDS or size > MAX_STAGED_BYTES:
+            self._write_full_chunk()
         else:
-            # A loop that ends at this moment may never begin it, and so never answer.
-            wait([answer], timeout + JOIN_TIMEOUT)
-            with suppress(CancelledError):
-                if answer.done():
-                    return answer.result()
-        # The network thread has ended; the accumulator knows of what.
-        self._accumulator.raise_if_failed()
-        raise ProducerClosedError("the producer was closed by another thread")
+            self._core.note_staged()
+        return future
 
-    # --- the caller's thread
-
-    def _check_usable(self) -> None:
-        if os.getpid() != self._process_id:
-            raise ProducerClosedError(
-                "this producer belongs to the process that made it: make one after the fork"
-            )
-        if threading.current_thread() is self._thread:
-            raise ProducerClosedError("the producer's own network thread must not wait for itself")
-        if self._closed:
-            raise ProducerClosedError("the producer is closed")
-
-    @contextmanager
-    def _filling_batches(self) -> Iterator[None]:
-        """Have the open batches to oneself; end the producer if they may have lost rows."""
-        with self._append_lock:
-            self._accumulator.raise_if_failed()
+    def _write_full_chunk(self) -> None:
+        # A callback may send, but the network thread must not wait for memory that only it frees.
+        if self._core.is_network_thread:
+            self._core.note_staged()
+        else:
             try:
-                yield
-            except (RecordError, KafkaTimeoutError):
-                # Raised before the row was touched: those before it are where they should be.
-                raise
-            except BaseException as error:
-                # An interrupt, say, may strike between a batch's closing and its queue. Going on
-                # would acknowledge everything but that batch.
-                self._accumulator.refuse(_broken_off(error))
-                raise
+                self._gatherer.write_staged()
+            except KafkaTimeoutError:
+                # The record is staged: whoever sends it again would have it there twice.
+                self._core.note_staged()
+            self._core.note_open_batches()
 
-    def _partition_count(self, topic: str) -> int:
-        count = self._client.metadata.snapshot.partition_count(topic)
-        if not count:
-            max_block = self._config.max_block_ms / 1000
-            waiting = self._client.wait_for_topics([topic], time.monotonic() + max_block)
-            self._on_network_thread(waiting, max_block)
-            count = self._client.metadata.snapshot.partition_count(topic)
-        return count
+    def _callback(
+        self, on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None
+    ) -> Callable[[FutureRecordMetadata], object] | None:
+        if self._interceptors:
+            return partial(_deliver_to_all, self._interceptors.on_acknowledgement, on_delivery)
+        return None if on_delivery is None else partial(_deliver, on_delivery)
 
-    def _led_partitions(self, topic: str) -> Sequence[int]:
-        known = self._client.metadata.snapshot.topics.get(topic)
-        if known is None:
-            return ()
-        return [index for index, p in enumerate(known.partitions) if p.leader_id >= 0]
+    def send_arrow(self, data: Any, *, topic: str | None = None) -> FutureTableMetadata:
+        """Send all rows of an Arrow table, record batch, or what exports an Arrow stream.
+
+        Columns go by name as in a Spark write (`value`, `key`, `topic`, `partition`, `headers`,
+        `timestamp`); `topic` goes before a column of that name. Returns when the rows are in
+        batches, with a future of the acknowledgements of each partition.
+
+        Raises SchemaError for columns that cannot be sent, RecordError for a row that cannot be
+        (the rows before it are sent), KafkaTimeoutError, BrokerError for a topic that is refused.
+        """
+        self._check_usable()
+        self._check_may_wait()
+        self._core.fail_if_not_ready_for_send()
+        if topic is not None:
+            check_place(topic, None)
+        parts = []
+        first_row = 0
+        for batch in record_batches(data):
+            columns = record_columns(batch, topic=topic, first_row=first_row)
+            if columns.num_rows:
+                counts = [self._core.await_partition(name) for name in columns.topics]
+                try:
+                    parts += self._gatherer.write_table(columns, counts, first_row)
+                finally:
+                    self._core.note_open_batches()
+            first_row += batch.num_rows
+        return FutureTableMetadata(self, parts)
 
     def append(self, columns: RecordColumns, *, first_row: int = 0) -> None:
-        """Append all rows of `columns`; return when they are in batches, not when they are sent.
+        """Write all rows of `columns`; return when they are in batches, not when they are sent.
 
-        `first_row` is the number of the first row, for errors: what the caller appended before.
+        For rows that nobody holds a future of: from now on the first record that is lost fails
+        every later call with its error. `first_row` is the number of the first row, for errors:
+        what the caller appended before.
 
         Raises RecordError (which row, and what to do) for a row that can never be sent,
         KafkaTimeoutError when metadata or memory did not come within max.block.ms, BrokerError
         when a topic is refused, DeliveryError when an earlier batch could not be delivered.
         """
         self._check_usable()
-        self._accumulator.raise_if_failed()
+        self._check_may_wait()
+        self._core.accumulator.remember_losses()
+        self._core.fail_if_not_ready_for_send()
         if not columns.num_rows:
             return
-        counts = [self._partition_count(topic) for topic in columns.topics]
-        with self._filling_batches():
-            self._last_row = max(self._last_row, first_row + columns.num_rows - 1)
-            self._builder.append(
-                columns,
-                self._led_partitions,
-                partition_counts=counts,
-                first_row=first_row,
-                now_ms=int(time.time() * 1000),
-            )
+        counts = [self._core.await_partition(topic) for topic in columns.topics]
+        try:
+            self._gatherer.write_columns(columns, counts, first_row)
+        finally:
+            self._core.note_open_batches()
+
+    # --- waiting
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send everything and wait until it is acknowledged; `timeout` in seconds.
+        """Send everything at once and wait until it has ended; `timeout` in seconds.
 
-        Raises DeliveryError when something was not delivered, KafkaTimeoutError when the time was
-        too short (delivery.timeout.ms bounds the wait in any case).
+        Errors of records are their futures' business; of rows from `append`, the first is raised
+        here. Raises KafkaTimeoutError when the time was too short (delivery.timeout.ms bounds the
+        wait in any case).
         """
         self._check_usable()
-        with self._filling_batches():
-            self._builder.close_all(self._last_row)
-        if not self._accumulator.await_all_done(timeout):
-            raise KafkaTimeoutError(f"not everything was acknowledged within {timeout} s")
+        self._check_may_wait()
+        with self._core.timed(TimedCall.FLUSH):
+            self._core.flush(timeout)
+
+    def partitions_for(self, topic: str) -> list[PartitionInfo]:
+        """List a topic's partitions, after waiting for its metadata up to max.block.ms.
+
+        Raises KafkaTimeoutError where it is not known, BrokerError where it is refused.
+        """
+        self._check_usable()
+        self._check_may_wait()
+        check_place(topic, None)
+        count = self._core.await_partition(topic)
+        snapshot = self._core.metadata.snapshot
+        return [
+            PartitionInfo(topic, number, snapshot.leader_of(TopicPartition(topic, number)))
+            for number in range(count)
+        ]
+
+    def _topic_partitions(self, topic: str) -> TopicPartitions:
+        leaders = self._core.leaders(topic)
+        led = [number for number, leader in enumerate(leaders) if leader >= 0]
+        return TopicPartitions(topic, len(leaders), led)
+
+    # --- what it has done
 
     def acks(self) -> dict[TopicPartition, PartitionAcks]:
         """Tell what has been acknowledged so far, by partition."""
-        return dict(self._sender.acks)
+        return self._core.acks()
+
+    def metrics(self) -> Mapping[MetricName, KafkaMetric]:
+        """Give the metrics by their names; `value()` of each is as of that moment."""
+        return self._core.metrics.metrics()
+
+    def metrics_snapshot(self) -> MetricsSnapshot:
+        """Sum up what was measured, in a form that can be pickled and merged."""
+        return self._core.sender_metrics.snapshot()
+
+    # --- the end
 
     def close(self, timeout: float | None = None) -> None:
         """Flush, stop the network thread, close all connections. May be called twice.
 
-        With `timeout` 0 nothing is sent any more, and what is not acknowledged is given up.
-        Raises what `flush` raises, after everything has been closed.
+        After `timeout` seconds what is not acknowledged is given up, and its futures fail; with 0
+        at once. An open transaction is aborted.
+
+        When everything has been closed it raises what nobody else was told of: KafkaTimeoutError
+        for records given up because `timeout` was over, or the first error by which rows of
+        `append` were lost; with 0 neither. Other errors were told to futures and to transactional
+        calls.
         """
         if self._closed:
             return
         self._check_usable()
+        self._check_may_wait()
+        self._closed = True
+        self._plain_topics.clear()
         try:
-            if timeout != 0:
-                self.flush(timeout)
+            self._core.close(timeout)
         finally:
-            self._closed = True
-            if self._thread.is_alive():
-                self._call_soon(self._sender.initiate_close)
-                self._thread.join(JOIN_TIMEOUT)
+            self._interceptors.close()
 
     def __enter__(self) -> Self:
         """Give the producer itself."""
@@ -280,20 +344,71 @@ class KafkaProducer:
         traceback: TracebackType | None,
     ) -> None:
         """Close; at once when the block failed, so that its error is not hidden by ours."""
-        self.close(timeout=None if exc_type is None else 0)
+        if os.getpid() == self._process_id:
+            self.close(timeout=None if exc_type is None else 0)
+
+    # --- who may call
+
+    def _check_usable(self) -> None:
+        if os.getpid() != self._process_id:
+            raise ProducerClosedError(
+                "this producer belongs to the process that made it: make one after the fork"
+            )
+        if self._closed:
+            raise ProducerClosedError("the producer is closed")
+
+    def _check_may_wait(self) -> None:
+        if self._core.is_network_thread:
+            raise ProducerClosedError("the producer's own network thread must not wait for itself")
+        if self._gatherer.is_writing:
+            raise ProducerClosedError("a callback must not wait: nothing is written meanwhile")
+
+    def check_may_wait(self) -> None:
+        """See `record_futures.Gathering`."""
+        if os.getpid() != self._process_id:
+            self._check_usable()
+        self._check_may_wait()
+
+    def monotonic(self) -> float:
+        """See `record_futures.Gathering`."""
+        return self._core.clock()
+
+    def write_staged(self, give_up_at: float | None = None) -> None:
+        """See `record_futures.Gathering`."""
+        self.check_may_wait()
+        self._gatherer.write_staged(give_up_at)
+        # The network thread may have come for it and found the batches taken.
+        self._core.note_open_batches()
 
 
-def _broken_off(error: BaseException) -> KafkaError:
-    broken_off = KafkaError(
-        f"the producer was broken off in the middle of a batch, whose rows may be lost: {error!r}"
-    )
-    broken_off.__cause__ = error
-    return broken_off
+#: All producers of this process, to be told of a fork.
+_producers: WeakSet[KafkaProducer] = WeakSet()
 
 
-def _fatal(error: BaseException) -> Exception:
-    if isinstance(error, KafkaError):
-        return error
-    fatal = KafkaError(f"the producer's network thread failed: {error!r}")
-    fatal.__cause__ = error
-    return fatal
+def _refuse_after_fork() -> None:
+    # Looking at the process id for every record would cost as much as staging it.
+    for producer in list(_producers):
+        producer._plain_topics.clear()  # noqa: SLF001  of the class above
+
+
+os.register_at_fork(after_in_child=_refuse_after_fork)
+
+
+def _deliver(
+    on_delivery: Callable[[RecordMetadata | None, Exception | None], object],
+    future: FutureRecordMetadata,
+) -> None:
+    error = future.exception(0)
+    on_delivery(None if error is not None else future.result(0), error)
+
+
+def _deliver_to_all(
+    on_acknowledgement: Callable[[RecordMetadata | None, Exception | None], object],
+    on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None,
+    future: FutureRecordMetadata,
+) -> None:
+    error = future.exception(0)
+    metadata = None if error is not None else future.result(0)
+    on_acknowledgement(metadata, error)
+    if on_delivery is not None:
+        on_delivery(metadata, error)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.producer.produce_result import ProduceResult
 from spark_kafka_sink.record.kernel import SLOT_DTYPE, STICKY_DTYPE
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
 
@@ -36,13 +37,28 @@ class FilledBlock:
     """What an open batch had become when it was closed."""
 
     topic_partition: TopicPartition
+    slot: int
+    result: ProduceResult
+    #: When it was opened, in seconds.
+    opened_at: float
     block: NDArray[np.uint8]
     #: Bytes used, the room for the batch header included.
     used_bytes: int
     record_count: int
     base_timestamp: int
     max_timestamp: int
+    max_record_bytes: int
     first_row: int
+
+
+@dataclass(slots=True)
+class _OpenBatch:
+    """What the kernel need not know of an open batch."""
+
+    block: NDArray[np.uint8]
+    first_row: int
+    opened_at: float
+    result: ProduceResult
 
 
 class OpenBatches:
@@ -54,16 +70,18 @@ class OpenBatches:
         self.sticky: NDArray[np.void] = np.zeros(0, dtype=STICKY_DTYPE)
         #: Per slot, the bytes its last batch had grown to: where the next one starts.
         self.last_bytes: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        #: How often slots were given other numbers, since a topic had grown.
+        self.moves = 0
         self._topics: dict[str, TopicSlots] = {}
         self._partitions: list[TopicPartition] = []
-        self._blocks: dict[int, NDArray[np.uint8]] = {}
-        self._first_rows: dict[int, int] = {}
+        #: By slot, in the order of opening.
+        self._batches: dict[int, _OpenBatch] = {}
 
     def __len__(self) -> int:
-        return len(self._blocks)
+        return len(self._batches)
 
     def __contains__(self, slot: int) -> bool:
-        return slot in self._blocks
+        return slot in self._batches
 
     def topic(self, name: str, partition_count: int) -> TopicSlots:
         """Give a topic's slots, as many as it has partitions by now."""
@@ -87,6 +105,7 @@ class OpenBatches:
         return known
 
     def _move(self, topic: TopicSlots, first_slot: int) -> None:
+        self.moves += 1
         offset = first_slot - topic.first_slot
         old = slice(topic.first_slot, topic.first_slot + topic.partition_count)
         new = slice(first_slot, first_slot + topic.partition_count)
@@ -96,23 +115,26 @@ class OpenBatches:
         if self.sticky["slot"][topic.index] != NO_SLOT:
             self.sticky["slot"][topic.index] += offset
         for slot in range(old.start, old.stop):
-            if slot in self._blocks:
-                self._blocks[slot + offset] = self._blocks.pop(slot)
-                self._first_rows[slot + offset] = self._first_rows.pop(slot)
+            if slot in self._batches:
+                self._batches[slot + offset] = self._batches.pop(slot)
 
     def topic_partition(self, slot: int) -> TopicPartition:
         """Name the partition that a slot is for."""
         return self._partitions[slot]
 
-    def open(self, slot: int, block: NDArray[np.uint8], limit: int, first_row: int) -> None:
+    def open(
+        self, slot: int, block: NDArray[np.uint8], limit: int, *, first_row: int, now: float
+    ) -> None:
         """Begin a batch in an empty block, of which `limit` bytes may be used."""
-        self._blocks[slot] = block
-        self._first_rows[slot] = first_row
+        self._batches[slot] = _OpenBatch(
+            block, first_row, now, ProduceResult(self._partitions[slot])
+        )
         entry = self.slots[slot]
         entry["address"] = block.ctypes.data
         entry["position"] = RECORD_BATCH_OVERHEAD
         entry["limit"] = limit
         entry["record_count"] = 0
+        entry["max_record_bytes"] = 0
 
     def used_bytes(self, slot: int) -> int:
         """Count the bytes an open batch has used, the header's room included."""
@@ -120,14 +142,22 @@ class OpenBatches:
 
     def block_bytes(self, slot: int) -> int:
         """Count the bytes of the block of an open batch."""
-        return self._blocks[slot].nbytes
+        return self._batches[slot].block.nbytes
+
+    def result(self, slot: int) -> ProduceResult:
+        """Give what those wait for who have records in an open batch."""
+        return self._batches[slot].result
+
+    def opened_at(self, slot: int) -> float:
+        """Tell when an open batch was opened, in seconds."""
+        return self._batches[slot].opened_at
 
     def grow(self, slot: int, block: NDArray[np.uint8], limit: int) -> NDArray[np.uint8]:
         """Move an open batch to a larger block; give the old one back."""
-        old = self._blocks[slot]
+        old = self._batches[slot].block
         used = self.used_bytes(slot)
         block[:used] = old[:used]
-        self._blocks[slot] = block
+        self._batches[slot].block = block
         entry = self.slots[slot]
         entry["address"] = block.ctypes.data
         entry["limit"] = limit
@@ -136,24 +166,30 @@ class OpenBatches:
     def take(self, slot: int) -> FilledBlock:
         """End an open batch and hand over its block."""
         entry = self.slots[slot]
+        batch = self._batches.pop(slot)
         filled = FilledBlock(
             topic_partition=self._partitions[slot],
-            block=self._blocks.pop(slot),
+            slot=slot,
+            result=batch.result,
+            opened_at=batch.opened_at,
+            block=batch.block,
             used_bytes=int(entry["position"]),
             record_count=int(entry["record_count"]),
             base_timestamp=int(entry["base_timestamp"]),
             max_timestamp=int(entry["max_timestamp"]),
-            first_row=self._first_rows.pop(slot),
+            max_record_bytes=int(entry["max_record_bytes"]),
+            first_row=batch.first_row,
         )
         self.last_bytes[slot] = filled.used_bytes
         entry["address"] = 0
         entry["position"] = 0
         entry["limit"] = 0
+        entry["record_count"] = 0
         return filled
 
     def open_slots(self) -> list[int]:
-        """List the slots with an open batch."""
-        return list(self._blocks)
+        """List the slots with an open batch, in the order of opening."""
+        return list(self._batches)
 
     def fullest(self) -> int:
         """Name the slot whose open batch has used most."""

@@ -1,28 +1,394 @@
-"""Which partition a record without key and partition goes to (Kafka's BuiltInPartitioner, KIP-794).
+"""Which partition a record goes to that does not say so itself.
 
-Such records stick to one partition until it has had about a batch's worth, and then go to another
-one chosen at random: full batches, and an even share in the long run. The start is random too, or
-all tasks of a job would begin with the same partition. Records with a key are placed by the kernel
-(murmur2), those with a partition go where they say.
+Two kinds of answer, of which `resolve_partitioner` gives one:
+
+- A `KeyRule`: the kernel places records that have a key, by its hash. Those without stick to one
+  partition until it has had about a batch's worth, and then go to another one: full batches, and
+  an even share in the long run (KIP-480). `BuiltInPartitioner` chooses that other one, more often
+  one whose queue is short (KIP-794). No Python runs per record.
+- A `Partitioner`: it is asked for every record, with a key or without, and `place_rows` writes its
+  answers into the columns. Round-robin is one, users bring others.
+
+Nothing here reads a clock or waits. Nothing is thread-safe but `BuiltInPartitioner`, whose load
+statistics may be replaced by another thread.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from bisect import bisect_right
+from dataclasses import replace
+from itertools import accumulate
+from operator import index
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from spark_kafka_sink.errors import ConfigError, InvalidPartitionError
+from spark_kafka_sink.producer.plugins import load_plugin
+from spark_kafka_sink.record.columns import NULL_PARTITION
+from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE, KEY_RULES
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import TypeAlias
+
+    from spark_kafka_sink.config.plugin_reference import PluginReference
+    from spark_kafka_sink.record.columns import (
+        BytesColumn,
+        Int32Array,
+        Int64Array,
+        RecordColumns,
+    )
+    from spark_kafka_sink.record.key_hashes import KeyRule
+
+    #: Topic, key, value, number of partitions, those with a leader -> partition.
+    PartitionFunction: TypeAlias = Callable[
+        [str, bytes | None, bytes | None, int, Sequence[int]], int
+    ]
+
+_MAX_INT32: Final = 0x7FFFFFFF
+#: With fewer partitions there is nothing to choose by load.
+_FEWEST_FOR_ADAPTIVE: Final = 2
+
+
+# --- the built-in one: sticky, uniform or by load
+
+
+class _LoadStats(NamedTuple):
+    """Partitions, and the running sum of their weights (Kafka's PartitionLoadStats)."""
+
+    partition_ids: Sequence[int]
+    cumulative_frequencies: Sequence[int]
 
 
 class BuiltInPartitioner:
-    """Chooses the next sticky partition of a topic."""
+    """Chooses the next sticky partition of one topic (Kafka's class of the same name).
+
+    The first choice is random, too, or all tasks of a job would begin with the same partition.
+    """
 
     def __init__(self, rng: random.Random) -> None:
         """Draw from `rng`."""
         self._rng = rng
+        self._load_stats: _LoadStats | None = None
 
     def next_partition(self, available: Sequence[int], current: int | None) -> int:
-        """Choose among `available`, another one than `current` if there is one."""
-        others = [partition for partition in available if partition != current]
-        return self._rng.choice(others or list(available))
+        """Choose among `available`, the partitions that have a leader; or all, if none has one.
+
+        Without load statistics all are as likely, but for `current`, which is chosen again only if
+        there is no other. With them each has its weight, `current` too, or two partitions would
+        share evenly whatever their load.
+        """
+        stats = self._load_stats
+        if stats is not None:
+            frequencies = stats.cumulative_frequencies
+            place = bisect_right(frequencies, self._rng.randrange(frequencies[-1]))
+            partition = stats.partition_ids[place]
+            # The statistics may be older than what is known of leaders now.
+            if partition in available:
+                return partition
+        others = [partition for partition in available if partition != current] or available
+        return others[self._rng.randrange(len(others))]
+
+    def update_load_stats(
+        self, queue_sizes: Sequence[int], partition_ids: Sequence[int], partition_count: int
+    ) -> None:
+        """Weigh partitions by their queues: the longest has weight 1, each batch fewer 1 more.
+
+        `partition_ids` are the partitions that may be chosen, `queue_sizes` the batches each of
+        them has, unfinished ones included; `partition_count` is how many the topic has, those that
+        are left out for want of a leader or by `NodeLatencies` included. Where weights would say
+        nothing, because all are equal and none is left out, all are as likely.
+        """
+        if len(queue_sizes) != len(partition_ids):
+            raise ValueError(f"{len(queue_sizes)} queues for {len(partition_ids)} partitions")
+        self._load_stats = None
+        if not partition_ids or partition_count < _FEWEST_FOR_ADAPTIVE:
+            return
+        longest = max(queue_sizes)
+        if len(partition_ids) == partition_count and min(queue_sizes) == longest:
+            return
+        self._load_stats = _LoadStats(
+            tuple(partition_ids), tuple(accumulate(longest + 1 - size for size in queue_sizes))
+        )
+
+    def forget_load_stats(self) -> None:
+        """Make all partitions as likely again."""
+        self._load_stats = None
+
+
+class _NodeLatency(NamedTuple):
+    #: When the node last had a batch to be sent, in seconds.
+    ready_at: float
+    #: When it last could be sent some.
+    drained_at: float
+
+
+class NodeLatencies:
+    """For how long brokers could not be sent what was ready for them.
+
+    What partitioner.availability.timeout.ms is held against, as Kafka's accumulator does with its
+    NodeLatencyStats.
+    """
+
+    def __init__(self, availability_timeout: float) -> None:
+        """Take seconds; 0 takes every node for available."""
+        self._availability_timeout = availability_timeout
+        self._nodes: dict[int, _NodeLatency] = {}
+
+    def update(self, node_id: int, now: float, *, can_drain: bool) -> None:
+        """Note that a node has batches to be sent, and whether it can be sent any."""
+        if self._availability_timeout <= 0:
+            return
+        known = self._nodes.get(node_id)
+        drained_at = now if can_drain or known is None else known.drained_at
+        self._nodes[node_id] = _NodeLatency(now, drained_at)
+
+    def is_available(self, node_id: int) -> bool:
+        """Tell whether the node could be sent batches within the time-out."""
+        known = self._nodes.get(node_id)
+        return known is None or known.ready_at - known.drained_at <= self._availability_timeout
+
+
+class PartitionLoads(NamedTuple):
+    """What `BuiltInPartitioner.update_load_stats` takes, in its order."""
+
+    queue_sizes: list[int]
+    partition_ids: list[int]
+    partition_count: int
+
+
+def partition_loads(
+    leaders: Sequence[int], queue_sizes: Mapping[int, int], latencies: NodeLatencies
+) -> PartitionLoads:
+    """Find the partitions of a topic that may be chosen, and their loads.
+
+    `leaders` has the node id of each partition's leader, negative for none; `queue_sizes` the
+    number of batches of each partition that has any. Left out are partitions without a leader, and
+    those with batches for a node that is not available. One whose queue is empty stays, whatever
+    its node: nothing is ready for that node any more, so only a new batch can show that it is back.
+    """
+    partition_ids = [
+        partition
+        for partition, leader in enumerate(leaders)
+        if leader >= 0 and (not queue_sizes.get(partition) or latencies.is_available(leader))
+    ]
+    sizes = [queue_sizes.get(partition, 0) for partition in partition_ids]
+    return PartitionLoads(sizes, partition_ids, len(leaders))
+
+
+# --- plug-ins, which are asked for every record
+
+
+class TopicPartitions(NamedTuple):
+    """What a partitioner may know of a topic."""
+
+    topic: str
+    partition_count: int
+    #: The partitions that have a leader now, in ascending order; there may be none.
+    available: Sequence[int]
+
+
+@runtime_checkable
+class Partitioner(Protocol):
+    """Places every record that names no partition: the plug-in for whole columns."""
+
+    def partition_rows(
+        self, topic: TopicPartitions, columns: RecordColumns, rows: Int64Array
+    ) -> Int32Array:
+        """Give an int32 array: the partition of each of `rows`, all of which are the topic's.
+
+        `rows` are indexes into `columns`, ascending, and not always all of them. `columns.key` and
+        `columns.value` have Arrow's layout of large_binary: `pyarrow.Array.from_buffers(
+        pyarrow.large_binary(), columns.num_rows, [None, py_buffer(offsets), py_buffer(data)])`
+        views one without a copy. A row is null where `validity`, unless that is empty, has a 0 at
+        bit `validity_offset + row`. What is raised fails these records, and no others.
+        """
+
+
+class RoundRobinPartitioner:
+    """Gives the partitions that have a leader one record each in turn, keys or not.
+
+    As Java's class of the same name: each topic begins with the first one, and all partitions are
+    served while none has a leader. Java asks twice for a record that begins a batch, and so leaves
+    out every other partition (KAFKA-9965); here each record is asked for once.
+    """
+
+    def __init__(self) -> None:
+        self._counters: dict[str, int] = {}
+
+    def partition_rows(
+        self,
+        topic: TopicPartitions,
+        columns: RecordColumns,  # noqa: ARG002  as the protocol has it
+        rows: Int64Array,
+    ) -> Int32Array:
+        """Go on where the topic's last record went."""
+        counter = self._counters.get(topic.topic, 0)
+        # A Java int, whose sign is taken away.
+        self._counters[topic.topic] = (counter + rows.size) & _MAX_INT32
+        turns = (counter + np.arange(rows.size)) & _MAX_INT32
+        served = topic.available if len(topic.available) else range(topic.partition_count)
+        choices: Int32Array = np.array(served, np.int32)
+        chosen: Int32Array = choices[turns % choices.size]
+        return chosen
+
+
+class FunctionPartitioner:
+    """Calls a function of Python for each record."""
+
+    def __init__(self, function: PartitionFunction) -> None:
+        """Call `function(topic, key, value, partition_count, available)`; key and value are bytes.
+
+        `available` lists the partitions that have a leader; the result is a partition's number.
+        """
+        self._function = function
+
+    def __str__(self) -> str:
+        """Name the function."""
+        return getattr(self._function, "__qualname__", type(self._function).__qualname__)
+
+    def partition(self, topic: TopicPartitions, key: bytes | None, value: bytes | None) -> int:
+        """Place one record, unchecked."""
+        return self._function(topic.topic, key, value, topic.partition_count, topic.available)
+
+    def partition_rows(
+        self, topic: TopicPartitions, columns: RecordColumns, rows: Int64Array
+    ) -> Int32Array:
+        """Place record after record.
+
+        Raises InvalidPartitionError for a function that raises, or returns no number of 32 bits.
+        """
+        chosen = np.empty(rows.size, np.int32)
+        for place, row in enumerate(rows.tolist()):
+            try:
+                key, value = _bytes_at(columns.key, row), _bytes_at(columns.value, row)
+                # numpy would take "3" and 3.7 for a number as well.
+                chosen[place] = index(self.partition(topic, key, value))
+            except Exception as error:
+                raise InvalidPartitionError(
+                    f"the partitioner {self} failed with {type(error).__name__}: {error}",
+                    row=row,
+                    topic=topic.topic,
+                    advice="Have it return a partition's number for every record",
+                ) from error
+        return chosen
+
+
+def _bytes_at(column: BytesColumn, row: int) -> bytes | None:
+    if column.validity.size:
+        bit = column.validity_offset + row
+        if not column.validity[bit >> 3] >> (bit & 7) & 1:
+            return None
+    start, end = column.offsets[row : row + 2].tolist()
+    return column.data[start:end].tobytes()
+
+
+def place_rows(
+    partitioner: Partitioner,
+    columns: RecordColumns,
+    topics: Sequence[TopicPartitions],
+    *,
+    first_row: int = 0,
+) -> RecordColumns:
+    """Fill in the partition of every row that has a topic and names no partition.
+
+    `topics` has an entry for each of `columns.topics`; `first_row` is the number of the first row,
+    for errors. Raises InvalidPartitionError when the partitioner fails, or names a partition that
+    the topic does not have; no row is placed then.
+    """
+    unplaced = np.flatnonzero(
+        (columns.partition == NULL_PARTITION) & (columns.topic_index >= 0)
+    ).astype(np.int64)
+    if not unplaced.size:
+        return columns
+    partition = columns.partition.copy()
+    topic_of_row = columns.topic_index[unplaced]
+    in_order = np.argsort(topic_of_row, kind="stable")
+    ends = np.cumsum(np.bincount(topic_of_row, minlength=len(topics)))
+    for topic, rows in zip(topics, np.split(unplaced[in_order], ends[:-1]), strict=True):
+        if rows.size:
+            partition[rows] = _chosen(partitioner, topic, columns, rows, first_row)
+    return replace(columns, partition=partition)
+
+
+def _chosen(
+    partitioner: Partitioner,
+    topic: TopicPartitions,
+    columns: RecordColumns,
+    rows: Int64Array,
+    first_row: int,
+) -> Int32Array:
+    """Ask the partitioner, and believe nothing that it says."""
+    try:
+        chosen = np.asarray(partitioner.partition_rows(topic, columns, rows))
+    except InvalidPartitionError as error:
+        # A partitioner counts the rows of the columns that it was given.
+        raise InvalidPartitionError(
+            error.cause, row=first_row + error.row, topic=error.topic, advice=error.advice
+        ) from error.__cause__
+    except Exception as error:
+        raise _refused(
+            partitioner, topic, first_row + int(rows[0]), f"{type(error).__name__}: {error}"
+        ) from error
+    if chosen.shape != rows.shape or chosen.dtype.kind not in "iu":
+        raise _refused(
+            partitioner,
+            topic,
+            first_row + int(rows[0]),
+            f"it returned {chosen.dtype}{list(chosen.shape)} for {rows.size} rows",
+        )
+    wrong = np.flatnonzero((chosen < 0) | (chosen >= topic.partition_count))
+    if wrong.size:
+        row = int(wrong[0])
+        raise InvalidPartitionError(
+            f"the partitioner {_name(partitioner)} chose it, but the topic has "
+            f"{topic.partition_count} partitions, numbered from 0",
+            row=first_row + int(rows[row]),
+            topic=topic.topic,
+            partition=int(chosen[row]),
+            advice="Correct the partitioner",
+        )
+    return chosen.astype(np.int32, copy=False)
+
+
+def _refused(
+    partitioner: Partitioner, topic: TopicPartitions, row: int, problem: str
+) -> InvalidPartitionError:
+    return InvalidPartitionError(
+        f"the partitioner {_name(partitioner)} failed: {problem}",
+        row=row,
+        topic=topic.topic,
+        advice="Have it return an int32 array with a partition's number for every row",
+    )
+
+
+def _name(partitioner: Partitioner) -> str:
+    if isinstance(partitioner, FunctionPartitioner):
+        return str(partitioner)
+    return type(partitioner).__qualname__
+
+
+def resolve_partitioner(reference: PluginReference | None) -> KeyRule | Partitioner:
+    """Make what `partitioner.class` names; None is the default.
+
+    A plug-in is a class (made without arguments) or an object with `partition_rows`, or else a
+    function as `FunctionPartitioner` calls it. Raises ConfigError for anything else.
+    """
+    if reference is None or reference.built_in == "default":
+        return DEFAULT_KEY_RULE
+    if reference.built_in == "round_robin":
+        return RoundRobinPartitioner()
+    if reference.built_in is not None:
+        return KEY_RULES[reference.built_in]
+    target = load_plugin(reference, "partitioner.class")
+    if isinstance(target, Partitioner):
+        return target
+    if callable(target):
+        return FunctionPartitioner(target)
+    raise ConfigError(
+        f"partitioner.class {reference} is no partitioner: give a function "
+        "(topic, key, value, partition_count, available) -> partition, or an object with "
+        "partition_rows"
+    )

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.producer.produce_result import ProduceResult
+    from spark_kafka_sink.producer.row_history import BatchRows
     from spark_kafka_sink.record.compression import CompressionType
 
 
@@ -48,16 +50,29 @@ class ProducerBatch:
     record_count: int
     base_timestamp: int
     max_timestamp: int
+    #: Bytes of the records before compression, without the batch header.
+    uncompressed_bytes: int
+    #: Bytes of the largest record, before compression; of a part, that of the whole.
+    max_record_bytes: int
     compression: CompressionType
     #: The first and the last input row that may be in this batch; rows between may be elsewhere.
     first_row: int
     last_row: int
-    closed_at: float
+    #: What delivery.timeout.ms counts from: the closing, or with linger.ms the opening.
+    created_at: float
+    #: What those wait for who have records in it.
+    result: ProduceResult
+    #: Which input rows its records were, where that is remembered.
+    rows: BatchRows | None = None
     #: The block that `payload` lies in, if it is not compressed.
     block: NDArray[np.uint8] | None = None
     header: memoryview = field(default_factory=empty_header)
     producer_id_and_epoch: ProducerIdAndEpoch = NO_PRODUCER_ID_AND_EPOCH
     base_sequence: int = NO_SEQUENCE
+    #: Whether it belongs to a transaction.
+    is_transactional: bool = False
+    #: Whether an attempt that failed may have been appended all the same.
+    may_be_in: bool = False
     #: How often it has been sent in vain.
     attempts: int = 0
     #: Not to be drained again before this time.
@@ -83,10 +98,13 @@ class ProducerBatch:
         """Whether it has been acknowledged or has failed."""
         return self.final_state is not None
 
-    def set_producer_state(self, producer: ProducerIdAndEpoch, base_sequence: int) -> None:
+    def set_producer_state(
+        self, producer: ProducerIdAndEpoch, base_sequence: int, *, is_transactional: bool = False
+    ) -> None:
         """Give it the identity that it keeps for all its retries."""
         self.producer_id_and_epoch = producer
         self.base_sequence = base_sequence
+        self.is_transactional = is_transactional
         self._is_stamped = False
 
     def buffers(self) -> list[bytes | memoryview]:
@@ -102,6 +120,7 @@ class ProducerBatch:
                 producer_epoch=self.producer_id_and_epoch.epoch,
                 base_sequence=self.base_sequence,
                 record_count=self.record_count,
+                transactional=self.is_transactional,
             )
             self._is_stamped = True
         return [self.header, self.payload]

@@ -7,21 +7,30 @@ each of them once. One lock guards the queues, held for moments only; `now` is m
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.model import UNKNOWN_OFFSET
+from spark_kafka_sink.producer.produce_result import NO_LOG_APPEND_TIME
 from spark_kafka_sink.producer.producer_batch import FinalState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from spark_kafka_sink.model import Node, TopicPartition
     from spark_kafka_sink.network.metadata import MetadataSnapshot
     from spark_kafka_sink.producer.buffer_pool import BufferPool
+    from spark_kafka_sink.producer.produce_result import ProduceResult
     from spark_kafka_sink.producer.producer_batch import ProducerBatch
     from spark_kafka_sink.producer.transaction_manager import TransactionManager
+
+logger = logging.getLogger(__name__)
 
 NEVER = float("inf")
 
@@ -48,38 +57,122 @@ class RecordAccumulator:
         delivery_timeout: float,
         transaction_manager: TransactionManager | None,
         guarantee_order: bool,
+        on_failed: Callable[[Exception], None] = lambda _: None,
     ) -> None:
-        """`guarantee_order`: one batch of a partition at a time (no idempotence, 1 in flight)."""
+        """`guarantee_order`: one batch of a partition at a time (no idempotence, 1 in flight).
+
+        `on_failed` hears, on the network thread, of the error that has ended the producer.
+        """
         self._pool = pool
         self._delivery_timeout = delivery_timeout
         self._transaction_manager = transaction_manager
         self._guarantee_order = guarantee_order
         self._lock = threading.Lock()
-        self._all_done = threading.Condition(self._lock)
         #: Partitions with something queued, and only those.
         self._queues: dict[TopicPartition, deque[ProducerBatch]] = {}
-        #: Every batch that is not done, in the order of closing, which is that of expiry.
+        #: Every batch that is not done, in the order of closing (Kafka's IncompleteBatches).
         self._incomplete: dict[ProducerBatch, None] = {}
+        #: What is told of batches that are done, until all callbacks have been called.
+        self._settling: deque[ProduceResult] = deque()
+        #: When each batch expires, and a number to tell equals apart; done ones are left in.
+        self._expiries: list[tuple[float, int, ProducerBatch]] = []
+        self._numbers = count()
+        self._flushes_in_progress = 0
+        self._remembers_losses = False
         self._muted: set[TopicPartition] = set()
         self._failed_by: Exception | None = None
+        #: The first error by which rows were lost that nobody holds a future of.
+        self._lost_by: Exception | None = None
+        self._on_failed = on_failed
 
-    # --- from the writing thread
+    # --- from the writing threads
 
     def enqueue(self, batch: ProducerBatch) -> None:
-        """Queue a batch just closed; raises the error that ended the producer, if one did."""
+        """Queue a batch just closed; raises the error that ended the producer, if one did.
+
+        A batch that its transaction does not take any more is refused.
+        """
         with self._lock:
             self._raise_if_failed()
-            self._queues.setdefault(batch.topic_partition, deque()).append(batch)
-            self._incomplete[batch] = None
+            refusal = self._refusal(batch)
+            if refusal is None:
+                self._queues.setdefault(batch.topic_partition, deque()).append(batch)
+                self._add_incomplete(batch)
+        if refusal is not None:
+            self.refuse_batch(batch, refusal)
 
-    def await_all_done(self, timeout: float | None) -> bool:
-        """Wait until every batch is acknowledged; raise the first error; False on time-out."""
-        with self._all_done:
-            done = self._all_done.wait_for(
-                lambda: self._failed_by is not None or not self._incomplete, timeout
-            )
-            self._raise_if_failed()
-            return done
+    def _refusal(self, batch: ProducerBatch) -> KafkaError | None:
+        # With the lock: a transaction whose end has begun knows all of its batches.
+        if self._transaction_manager is not None:
+            try:
+                self._transaction_manager.maybe_add_partition(batch.topic_partition)
+            except KafkaError as error:
+                return error
+        return None
+
+    def _add_incomplete(self, batch: ProducerBatch) -> None:
+        self._incomplete[batch] = None
+        expires_at = batch.created_at + self._delivery_timeout
+        heappush(self._expiries, (expires_at, next(self._numbers), batch))
+
+    def refuse_batch(self, batch: ProducerBatch, error: Exception) -> None:
+        """End a batch instead of queueing it."""
+        batch.finish(FinalState.FAILED)
+        self._release(batch)
+        batch.result.fail(error)
+
+    def remember_losses(self) -> None:
+        """Have the first batch that is lost from now on fail every later call.
+
+        For rows that nobody holds a future of.
+        """
+        self._remembers_losses = True
+
+    def note_loss(self, error: Exception) -> None:
+        """Hear of a batch that was lost before it could be queued."""
+        with self._lock:
+            self._note_loss(error)
+
+    def _note_loss(self, error: Exception) -> None:
+        if self._remembers_losses:
+            self._failed_by = self._failed_by or error
+            self._lost_by = self._lost_by or error
+
+    def queue_sizes(self, topic: str) -> dict[int, int]:
+        """Count the batches that wait, for each partition of a topic that has any."""
+        with self._lock:
+            return {
+                topic_partition.partition: len(queue)
+                for topic_partition, queue in self._queues.items()
+                if topic_partition.topic == topic
+            }
+
+    def is_queue_empty(self, topic_partition: TopicPartition) -> bool:
+        """Whether a batch of this partition, were it closed now, would be the next to be sent."""
+        with self._lock:
+            return topic_partition not in self._queues and topic_partition not in self._muted
+
+    def begin_flush(self) -> list[ProduceResult]:
+        """Note that somebody waits for all that is queued now, and give what to wait for."""
+        with self._lock:
+            self._flushes_in_progress += 1
+            settling = (result for result in self._settling if not result.is_settled)
+            return [*settling, *(batch.result for batch in self._incomplete)]
+
+    def end_flush(self) -> None:
+        """Note that the wait is over."""
+        with self._lock:
+            self._flushes_in_progress -= 1
+
+    @property
+    def flush_in_progress(self) -> bool:
+        """Whether anybody waits for the queues to drain."""
+        return self._flushes_in_progress > 0
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether every later call is going to raise an error."""
+        return self._failed_by is not None
 
     def raise_if_failed(self) -> None:
         """Raise the error that ended the producer, if one did."""
@@ -90,15 +183,25 @@ class RecordAccumulator:
         if self._failed_by is not None:
             raise self._failed_by
 
+    def is_failed_by(self, error: Exception) -> bool:
+        """Whether it is this error that ended the producer."""
+        return self._failed_by is error
+
+    def raise_if_lost(self) -> None:
+        """Raise the error by which rows were lost that nobody holds a future of, if any were."""
+        with self._lock:
+            if self._lost_by is not None:
+                raise self._lost_by
+
     def refuse(self, error: Exception) -> None:
         """Have every later call of the writing thread raise `error`, unless there was one before.
 
         What is queued already is still sent.
         """
-        with self._all_done:
+        with self._lock:
             if self._failed_by is None:
                 self._failed_by = error
-            self._all_done.notify_all()
+            self._note_loss(error)
 
     # --- from the network thread
 
@@ -186,50 +289,111 @@ class RecordAccumulator:
             self._transaction_manager.split(batch, parts)
         self._pool.reserve(sum(part.size_bytes for part in parts))
         with self._lock:
-            # The parts have the batch's time of closing, and so its place in the order of expiry.
-            self._incomplete = {
-                each: None
-                for known in self._incomplete
-                for each in ((known, *parts) if known is batch else (known,))
-            }
+            for part in parts:
+                self._add_incomplete(part)
             self._forget(batch)
         self.reenqueue(list(reversed(parts)))
 
     def expired_batches(self, now: float) -> list[ProducerBatch]:
-        """List the batches whose delivery.timeout.ms, counted from their closing, has passed."""
-        expired = []
+        """List the batches whose delivery.timeout.ms has passed since they were created."""
         with self._lock:
-            for batch in self._incomplete:
-                if batch.closed_at + self._delivery_timeout > now:
-                    break
-                expired.append(batch)
-        return expired
+            due = []
+            while self._expiries and self._expiries[0][0] <= now:
+                expiry = heappop(self._expiries)
+                if expiry[2] in self._incomplete:
+                    due.append(expiry)
+            # Whoever asked may let one live, such as one whose broker is throttled.
+            for expiry in due:
+                heappush(self._expiries, expiry)
+            return [batch for _, _, batch in due]
 
     def next_expiry_at(self) -> float:
         """When the oldest batch expires; `NEVER` if there is none."""
         with self._lock:
-            oldest = next(iter(self._incomplete), None)
-        return NEVER if oldest is None else oldest.closed_at + self._delivery_timeout
+            while self._expiries and self._expiries[0][2] not in self._incomplete:
+                heappop(self._expiries)
+            return self._expiries[0][0] if self._expiries else NEVER
 
-    def complete(self, batch: ProducerBatch) -> None:
-        """End a batch that a broker has."""
+    def complete(
+        self,
+        batch: ProducerBatch,
+        *,
+        base_offset: int = UNKNOWN_OFFSET,
+        log_append_time_ms: int = NO_LOG_APPEND_TIME,
+    ) -> None:
+        """End a batch that a broker has; times are its milliseconds, where it set its own."""
         batch.finish(FinalState.SUCCEEDED)
         if self._transaction_manager is not None:
             self._transaction_manager.complete(batch)
         with self._lock:
             self._muted.discard(batch.topic_partition)
-            self._forget(batch)
+            self._settle(batch)
+        batch.result.complete(base_offset, log_append_time_ms)
+
+    def fail_batch(
+        self,
+        batch: ProducerBatch,
+        error: Exception,
+        *,
+        record_errors: Mapping[int, str] | None = None,
+    ) -> None:
+        """End a batch that cannot be delivered; all others go on.
+
+        `record_errors`: why the broker refused single records, by their index (KIP-467).
+        """
+        with self._lock:
+            self._end_failed(batch)
+            self._note_loss(error)
+        if not self._remembers_losses:
+            logger.warning("%s", error)
+        batch.result.fail(error, record_errors)
+
+    def _end_failed(self, batch: ProducerBatch) -> None:
+        batch.finish(FinalState.FAILED)
+        if self._transaction_manager is not None:
+            self._transaction_manager.fail(batch)
+        queue = self._queues.get(batch.topic_partition)
+        if queue is not None and batch in queue:
+            queue.remove(batch)
+            if not queue:
+                del self._queues[batch.topic_partition]
+        self._muted.discard(batch.topic_partition)
+        self._settle(batch)
+
+    def abort_undrained_batches(self, error: Exception) -> None:
+        """End every batch that has never been sent (RecordAccumulator.abortUndrainedBatches)."""
+        self._abort([b for b in list(self._incomplete) if not b.has_sequence], error)
+
+    def abort_batches(self, error: Exception) -> None:
+        """End every batch (RecordAccumulator.abortBatches)."""
+        self._abort(list(self._incomplete), error)
+
+    def _abort(self, batches: Sequence[ProducerBatch], error: Exception) -> None:
+        with self._lock:
+            for batch in batches:
+                batch.last_error = error
+                self._end_failed(batch)
+        for batch in batches:
+            batch.result.fail(error)
+
+    def _settle(self, batch: ProducerBatch) -> None:
+        """Forget a batch whose result is going to be told next."""
+        while self._settling and self._settling[0].is_settled:
+            self._settling.popleft()
+        self._settling.append(batch.result)
+        self._forget(batch)
 
     def _forget(self, batch: ProducerBatch) -> None:
         del self._incomplete[batch]
+        self._release(batch)
+
+    def _release(self, batch: ProducerBatch) -> None:
         if batch.block is not None:
             # What a connection may still be reading must not be written over.
             self._pool.deallocate(batch.block, reusable=not batch.is_in_flight)
             batch.block = None
         else:
             self._pool.release(batch.size_bytes)
-        if not self._incomplete:
-            self._all_done.notify_all()
 
     def fail(self, error: Exception) -> None:
         """End everything that is not done; every later call of the writing thread raises `error`.
@@ -239,12 +403,18 @@ class RecordAccumulator:
         with self._lock:
             if self._failed_by is None:
                 self._failed_by = error
-            for batch in list(self._incomplete):
+            failed = list(self._incomplete)
+            if failed:
+                self._note_loss(self._failed_by)
+            for batch in failed:
                 batch.finish(FinalState.FAILED)
                 if self._transaction_manager is not None:
                     self._transaction_manager.fail(batch)
-                self._forget(batch)
+                self._settle(batch)
             self._queues.clear()
+            self._expiries.clear()
             self._muted.clear()
-            self._all_done.notify_all()
         self._pool.close(self._failed_by)
+        for batch in failed:
+            batch.result.fail(self._failed_by)
+        self._on_failed(self._failed_by)

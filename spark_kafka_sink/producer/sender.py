@@ -1,65 +1,83 @@
 """Sends what has been gathered, and ends each batch by what the broker says (Kafka's Sender).
 
 Runs on the network thread's event loop. `run_once` only looks and starts: what can be sent now is
-sent, what needs a connection, metadata or a producer id has that asked for, and every answer wakes
-the loop again. A batch that cannot be delivered ends the producer: the writing thread must fail
-rather than go on beside a hole.
+sent, what needs a connection, metadata or an answer has that asked for, and every answer wakes the
+loop again. A batch that cannot be delivered fails by itself; only what ends the whole producer (see
+`error_rules`) fails everything.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import contextlib
+from typing import TYPE_CHECKING, Any, Protocol
 
 from spark_kafka_sink.errors import (
     BrokerError,
     DecodeError,
     DeliveryTimeoutError,
+    IllegalStateError,
     KafkaError,
     NetworkError,
+    TransactionAbortedError,
 )
-from spark_kafka_sink.model import (
-    UNKNOWN_OFFSET,
-    Node,
-    PartitionAcks,
-    ProducerIdAndEpoch,
-    TopicPartition,
-)
+from spark_kafka_sink.model import UNKNOWN_OFFSET, Node, PartitionAcks, TopicPartition
 from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.producer.batch_split import split_refused_batch
 from spark_kafka_sink.producer.delivery_errors import delivery_error
+from spark_kafka_sink.producer.error_rules import MAY_BE_APPENDED, ProduceAction, produce_action
+from spark_kafka_sink.producer.produce_requests import (
+    hinted_nodes,
+    leader_hints,
+    produce_request,
+    record_errors,
+    refusal,
+)
+from spark_kafka_sink.producer.produce_result import NO_LOG_APPEND_TIME
 from spark_kafka_sink.producer.record_accumulator import NEVER
-from spark_kafka_sink.protocol.error_codes import (
-    ErrorCode,
-    broker_error,
-    is_invalid_metadata,
-    is_retriable,
-)
-from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest
-from spark_kafka_sink.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
+from spark_kafka_sink.producer.transaction_requests import ADD_PARTITIONS_RETRY_BACKOFF
+from spark_kafka_sink.producer.txn_request_sender import TxnRequestSender
+from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error, is_retriable
+from spark_kafka_sink.protocol.messages.produce import partition_responses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.network.broker_connection import BrokerConnection
+    from spark_kafka_sink.network.metadata import MetadataSnapshot
     from spark_kafka_sink.network.network_client import NetworkClient
+    from spark_kafka_sink.producer.partitioner import NodeLatencies
     from spark_kafka_sink.producer.producer_batch import ProducerBatch
     from spark_kafka_sink.producer.record_accumulator import RecordAccumulator
     from spark_kafka_sink.producer.transaction_manager import TransactionManager
     from spark_kafka_sink.protocol.messages.produce import (
         PartitionProduceResponse,
+        ProduceRequest,
         ProduceResponse,
     )
     from spark_kafka_sink.record.compression import Compressor
 
-#: What a broker ignores unless a transaction is asked for.
-NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
-LOG_APPEND_TIME_NOT_USED = -1
+#: The last Produce that adds no partition to a transaction by itself (KIP-890): all that TV1 knows.
+LAST_PRODUCE_WITHOUT_ADD = 11
+#: How soon to look again at a batch that expires only when its broker has had time to take it.
+POSTPONED_EXPIRY_INTERVAL = 1.0
+
+
+class BatchListener(Protocol):
+    """What the Sender tells whoever counts; `now` is monotonic seconds."""
+
+    def on_batches_drained(self, batches: Sequence[ProducerBatch], now: float) -> None:
+        """Hear of the batches of one request."""
+
+    def on_batch_retried(self, batch: ProducerBatch, now: float) -> None:
+        """Hear of a batch that will be sent again."""
+
+    def on_batch_failed(self, batch: ProducerBatch, now: float) -> None:
+        """Hear of a batch that was not delivered."""
+
+    def on_batch_split(self, now: float) -> None:
+        """Hear of a batch that was too large for its broker."""
 
 
 class Sender:
@@ -74,69 +92,144 @@ class Sender:
         transaction_manager: TransactionManager | None,
         compressor: Compressor,
         on_message_too_large: Callable[[str, int], None],
+        gather: Callable[[float], float] = lambda _: NEVER,
+        latencies: NodeLatencies | None = None,
+        listener: BatchListener | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        """`on_message_too_large` is told a topic and the size its broker refused."""
+        """`on_message_too_large` is told a topic and the size its broker refused.
+
+        `gather(now)` queues the open batches that are due, and gives when the next one will be;
+        `latencies` learns which nodes cannot keep up;
+        `clock` is that of the event loop unless another one is given.
+        """
         self._config = config
         self._client = client
         self._accumulator = accumulator
         self._transaction_manager = transaction_manager
         self._compressor = compressor
         self._on_message_too_large = on_message_too_large
+        self._gather = gather
+        self._latencies = latencies
+        self._listener = listener
         self._loop = asyncio.get_running_loop()
+        self._clock = clock or self._loop.time
         self._wakeup = asyncio.Event()
-        self._closing = False
+        self._close_at: float | None = None
+        self._request_timeout = config.request_timeout_ms / 1000
+        self._delivery_timeout = config.delivery_timeout_ms / 1000
         self._retry_backoff = ExponentialBackoff(
             config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000
         )
-        self._producer_id_request: asyncio.Task[None] | None = None
+        self._txn_requests = (
+            None
+            if transaction_manager is None
+            else TxnRequestSender(
+                client,
+                transaction_manager,
+                retry_backoff=self._retry_backoff,
+                request_timeout=self._request_timeout,
+                clock=self._clock,
+                start=self._start,
+                wakeup=self.wakeup,
+            )
+        )
         self._tasks: set[asyncio.Task[None]] = set()
         self.acks: dict[TopicPartition, PartitionAcks] = {}
 
+    # --- the loop
+
     def wakeup(self) -> None:
-        """Look again soon: something was enqueued, answered, connected or lost."""
+        """Look again soon: something was enqueued, answered, connected, asked for or lost."""
         self._wakeup.set()
 
-    def initiate_close(self) -> None:
-        """Stop the loop; what is not acknowledged by now stays so."""
-        self._closing = True
+    def initiate_close(self, timeout: float = 0.0) -> None:
+        """End the loop when all is sent and answered, at the latest after `timeout` seconds.
+
+        A transaction that is open by then is aborted, if time allows. What is neither acknowledged
+        nor refused in the end stays so. Called again, the earlier end counts.
+        """
+        close_at = self._clock() + timeout
+        self._close_at = close_at if self._close_at is None else min(self._close_at, close_at)
         self.wakeup()
 
     async def run(self) -> None:
         """Send until closed."""
         try:
-            while not self._closing:
+            while not self._is_closed(self._clock()):
                 self._wakeup.clear()
-                now = self._loop.time()
+                now = self._clock()
                 next_check_at = self.run_once(now)
-                try:
-                    timeout = None if next_check_at == NEVER else max(next_check_at - now, 0)
+                if self._close_at is not None:
+                    next_check_at = min(next_check_at, self._close_at)
+                timeout = None if next_check_at == NEVER else max(next_check_at - now, 0)
+                with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._wakeup.wait(), timeout)
-                except TimeoutError:
-                    continue
         finally:
+            if self._transaction_manager is not None:
+                self._transaction_manager.close()
             for task in list(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def _is_closed(self, now: float) -> bool:
+        if self._close_at is None:
+            return False
+        if now >= self._close_at:
+            return True
+        if self._accumulator.has_incomplete:
+            return False
+        manager = self._transaction_manager
+        if manager is None or not manager.has_ongoing_transaction:
+            return True
+        if not manager.is_completing:
+            try:
+                manager.begin_abort()
+            except KafkaError:
+                # Another thread was in the middle of something else: the coordinator will abort it.
+                return True
+        return False
+
     def run_once(self, now: float) -> float:
         """Start all that can be started at `now`; return when to look again at the latest."""
-        self._fail_expired(now)
-        if not self._accumulator.has_incomplete:
-            return self._maybe_update_metadata(now)
-        manager = self._transaction_manager
-        if manager is not None and not manager.has_producer_id:
-            self._request_producer_id(manager)
-            return min(self._maybe_update_metadata(now), self._accumulator.next_expiry_at())
-        return min(
-            self.send_producer_data(now),
-            self._maybe_update_metadata(now),
-            self._accumulator.next_expiry_at(),
-        )
+        next_check_at = min(self._gather(now), self._fail_expired(now))
+        manager, requests = self._transaction_manager, self._txn_requests
+        if manager is not None and requests is not None:
+            if manager.has_fatal_error:
+                self.fail(manager.last_error or KafkaError("the producer was ended"))
+                return self._maybe_update_metadata(now)
+            next_check_at = min(next_check_at, self._advance_transaction(manager, requests, now))
+        if self._accumulator.has_incomplete:
+            next_check_at = min(next_check_at, self.send_producer_data(now))
+        return min(next_check_at, self._maybe_update_metadata(now))
 
-    def _start(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
+    def _advance_transaction(
+        self, manager: TransactionManager, requests: TxnRequestSender, now: float
+    ) -> float:
+        error = manager.take_authorization_error()
+        if error is not None:
+            # Without an id nothing can be sent; with the right granted the next batches may be.
+            for batch in self._accumulator.expired_batches(NEVER):
+                self._accumulator.fail_batch(batch, error)
+        if manager.has_abortable_error:
+            self._accumulator.abort_undrained_batches(
+                manager.last_error or TransactionAbortedError("the transaction failed")
+            )
+        elif manager.is_aborting:
+            self._accumulator.abort_undrained_batches(
+                TransactionAbortedError("not sent, since the transaction was aborted")
+            )
+        if self._accumulator.has_incomplete:
+            manager.bump_idempotent_epoch_and_reset_id_if_needed()
+        # In this order: when the end of a transaction has begun, all of its batches are known.
+        may_end = manager.is_completing or manager.has_abortable_error
+        has_incomplete_batches = not may_end or self._accumulator.has_incomplete
+        return requests.advance(now, has_incomplete_batches=has_incomplete_batches)
+
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
-        return task
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -149,61 +242,22 @@ class Sender:
         """End the producer: every batch fails, and every later call raises this error."""
         if not isinstance(error, Exception):
             error = KafkaError(f"the network thread was ended by {error!r}")
+        if self._transaction_manager is not None:
+            self._transaction_manager.transition_to_fatal_error(error)
         self._accumulator.fail(error)
-
-    # --- metadata and producer id
 
     def _maybe_update_metadata(self, now: float) -> float:
         due_at = self._client.metadata.next_update_at()
         if due_at > now:
             return due_at
         if not self._client.is_updating_metadata:
-            self._start(self._loop.create_task(self._update_metadata(now)))
+            self._start(self._update_metadata(now))
         return NEVER
 
     async def _update_metadata(self, now: float) -> None:
-        try:
-            await self._client.update_metadata(now + self._config.request_timeout_ms / 1000)
-        except (NetworkError, DecodeError):
+        with contextlib.suppress(NetworkError, DecodeError):
             # Kept as the client's last error; the metadata's back-off decides when to ask again.
-            return
-
-    def _request_producer_id(self, manager: TransactionManager) -> None:
-        if self._producer_id_request is None:
-            self._producer_id_request = self._start(
-                self._loop.create_task(self._obtain_producer_id(manager))
-            )
-
-    async def _obtain_producer_id(self, manager: TransactionManager) -> None:
-        attempts = 0
-        try:
-            while True:
-                try:
-                    manager.producer_id_and_epoch = await self._ask_for_producer_id()
-                except (NetworkError, BrokerError) as error:
-                    if not error.retriable:
-                        raise
-                    await asyncio.sleep(self._retry_backoff.delay(attempts))
-                    attempts += 1
-                else:
-                    return
-        finally:
-            self._producer_id_request = None
-
-    async def _ask_for_producer_id(self) -> ProducerIdAndEpoch:
-        deadline = self._loop.time() + self._config.request_timeout_ms / 1000
-        connection = await self._client.least_loaded_connection(deadline)
-        response = await connection.send(
-            InitProducerIdRequest(
-                transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_TIMEOUT_MS
-            )
-        )
-        if response.error_code:
-            raise broker_error(
-                response.error_code,
-                f"{connection.node} gave no producer id (enable.idempotence=true needs one)",
-            )
-        return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
+            await self._client.update_metadata(now + self._request_timeout)
 
     # --- sending
 
@@ -213,79 +267,117 @@ class Sender:
         ready = self._accumulator.ready(snapshot, now)
         next_check_at = ready.next_check_at
         if ready.unknown_leader_topics:
+            for topic in ready.unknown_leader_topics:
+                # It may have been forgotten as idle while its batches waited.
+                self._client.metadata.add_topic(topic, now)
             self._client.metadata.request_update()
         for node in ready.ready_nodes:
+            if self._latencies is not None:
+                can_drain = self._client.ready_connection(node) is not None
+                self._latencies.update(node.node_id, now, can_drain=can_drain)
             while (connection := self._client.ready_connection(node)) is not None:
                 batches = self._accumulator.drain(
                     snapshot, node, self._config.max_request_size, now
                 )
                 if not batches:
                     break
-                self._send_produce_request(connection, batches)
+                if self._listener is not None:
+                    self._listener.on_batches_drained(batches, now)
+                self._send_produce_request(connection, snapshot, batches)
             ready_at = self._client.ready_at(node)
             if ready_at > now:
                 next_check_at = min(next_check_at, ready_at)
         return next_check_at
 
     def _send_produce_request(
-        self, connection: BrokerConnection, batches: list[ProducerBatch]
+        self,
+        connection: BrokerConnection,
+        snapshot: MetadataSnapshot,
+        batches: list[ProducerBatch],
     ) -> None:
-        request = ProduceRequest(
+        manager = self._transaction_manager
+        request = produce_request(
+            batches,
+            snapshot,
+            transactional_id=None if manager is None else manager.transactional_id,
             acks=self._config.acks,
             timeout_ms=self._config.request_timeout_ms,
-            topic_data=_by_topic(batches),
         )
-        if self._config.acks == 0:
-            connection.send_without_response(request).add_done_callback(
-                lambda sent: self._on_sent_without_response(batches, sent)
-            )
-            return
-        response = connection.send(request)
-        response.add_done_callback(
-            lambda done: self._on_produce_response(connection.node, batches, done)
-        )
+        max_version = None
+        if manager is not None and manager.is_transactional and not manager.is_transaction_v2:
+            max_version = LAST_PRODUCE_WITHOUT_ADD
+        try:
+            if self._config.acks == 0:
+                sent = connection.send_without_response(request, max_version=max_version)
+                sent.add_done_callback(lambda done: self._on_sent_without_response(batches, done))
+            else:
+                answer = connection.send(request, max_version=max_version)
+                answer.add_done_callback(
+                    lambda done: self._on_produce_response(connection.node, request, batches, done)
+                )
+        except NetworkError as error:
+            self._on_unanswered(batches, error)
+        except KafkaError as error:
+            # The broker lacks a version that can say it: so it will next time.
+            self.fail(error)
+
+    def _on_unanswered(self, batches: list[ProducerBatch], error: BaseException) -> None:
+        now = self._clock()
+        failure = error if isinstance(error, Exception) else KafkaError(repr(error))
+        for batch in batches:
+            batch.is_in_flight = False
+            if not batch.is_done:
+                self._retry_or_fail(
+                    batch, failure, can_retry=isinstance(error, NetworkError), now=now
+                )
 
     def _on_sent_without_response(
         self, batches: list[ProducerBatch], sent: asyncio.Future[None]
     ) -> None:
-        now = self._loop.time()
-        error = None if sent.cancelled() else sent.exception()
-        for batch in batches:
-            batch.is_in_flight = False
-            if batch.is_done or sent.cancelled():
-                continue
-            if error is None:
-                self._complete(batch, UNKNOWN_OFFSET, log_append_time=False)
-            elif isinstance(error, Exception):
-                self._retry_or_fail(batch, error, can_retry=True, now=now)
+        if sent.cancelled():
+            return
+        error = sent.exception()
+        if error is not None:
+            self._on_unanswered(batches, error)
+        else:
+            for batch in batches:
+                batch.is_in_flight = False
+                if not batch.is_done:
+                    self._complete(batch, UNKNOWN_OFFSET, NO_LOG_APPEND_TIME)
         self.wakeup()
 
+    # --- answers
+
     def _on_produce_response(
-        self, node: Node, batches: list[ProducerBatch], done: asyncio.Future[ProduceResponse]
+        self,
+        node: Node,
+        request: ProduceRequest,
+        batches: list[ProducerBatch],
+        done: asyncio.Future[ProduceResponse],
     ) -> None:
-        for batch in batches:
-            batch.is_in_flight = False
-        live = [batch for batch in batches if not batch.is_done]
-        now = self._loop.time()
         if done.cancelled():
             return
         error = done.exception()
-        if error is None:
-            response = done.result()
-            if response.throttle_time_ms:
-                self._client.throttle(node, response.throttle_time_ms / 1000)
-            answers = {
-                TopicPartition(topic.name, partition.index): partition
-                for topic in response.responses
-                for partition in topic.partition_responses
-            }
-            for batch in live:
-                self._on_partition_response(node, batch, answers.get(batch.topic_partition), now)
+        if error is not None:
+            self._on_unanswered(batches, error)
         else:
-            for batch in live:
-                self._retry_or_fail(
-                    batch, _as_exception(error), can_retry=isinstance(error, NetworkError), now=now
-                )
+            for batch in batches:
+                batch.is_in_flight = False
+            response = done.result()
+            answers = partition_responses(request, response)
+            hints = leader_hints(answers)
+            moved = (
+                self._client.metadata.update_leaders(hints, hinted_nodes(response))
+                if hints
+                else set()
+            )
+            now = self._clock()
+            for batch in batches:
+                if not batch.is_done:
+                    answer = answers.get(batch.topic_partition)
+                    self._on_partition_response(
+                        node, batch, answer, now, has_new_leader=batch.topic_partition in moved
+                    )
         self.wakeup()
 
     def _on_partition_response(
@@ -294,93 +386,160 @@ class Sender:
         batch: ProducerBatch,
         answer: PartitionProduceResponse | None,
         now: float,
+        *,
+        has_new_leader: bool,
     ) -> None:
         if answer is None:
             error = DecodeError(f"{node} did not answer for {batch.topic_partition}")
             self._retry_or_fail(batch, error, can_retry=True, now=now)
             return
         code = answer.error_code
-        if code in {ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER}:
+        action = produce_action(code)
+        if action is ProduceAction.COMPLETE:
             # A duplicate of a batch older than the broker's memory: it is in, where is forgotten.
             offset = answer.base_offset if code == ErrorCode.NONE else UNKNOWN_OFFSET
             # Of a duplicate the broker tells the latest timestamp, whoever has set it.
-            log_append_time = answer.log_append_time_ms not in {
-                LOG_APPEND_TIME_NOT_USED,
-                batch.max_timestamp,
-            }
-            self._complete(batch, offset, log_append_time=log_append_time)
+            is_replaced = answer.log_append_time_ms != batch.max_timestamp
+            append_time = answer.log_append_time_ms if is_replaced else NO_LOG_APPEND_TIME
+            self._complete(batch, offset, append_time)
             return
-        if is_invalid_metadata(code):
+        if action is ProduceAction.REFRESH_METADATA:
             self._client.metadata.request_update()
-        if code == ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
-            self._on_message_too_large(batch.topic_partition.topic, batch.size_bytes)
-            self._accumulator.replace(batch, split_refused_batch(batch, self._compressor))
+        if action is ProduceAction.SPLIT and batch.record_count > 1:
+            self._split(batch, now)
             return
-        context = f"{node} refused the batch"
-        if answer.record_errors:
-            first = answer.record_errors[0]
-            context += f" (record {first.batch_index} of it: {first.batch_index_error_message})"
-        elif answer.error_message:
-            context += f" ({answer.error_message})"
         self._retry_or_fail(
-            batch, broker_error(code, context), can_retry=self._can_retry(batch, code), now=now
+            batch,
+            broker_error(code, refusal(node, answer)),
+            can_retry=self._can_retry(batch, action, answer),
+            now=now,
+            at_once=has_new_leader,
+            outcome_known=not is_retriable(code),
+            refused_records=record_errors(answer),
         )
 
-    def _can_retry(self, batch: ProducerBatch, code: int) -> bool:
+    def _can_retry(
+        self, batch: ProducerBatch, action: ProduceAction, answer: PartitionProduceResponse
+    ) -> bool:
         if self._transaction_manager is not None:
-            return self._transaction_manager.can_retry(batch, code)
-        return is_retriable(code)
+            return self._transaction_manager.can_retry(
+                batch, answer.error_code, answer.log_start_offset
+            )
+        return action in {ProduceAction.RETRY, ProduceAction.REFRESH_METADATA}
 
-    def _complete(self, batch: ProducerBatch, offset: int, *, log_append_time: bool) -> None:
+    def _split(self, batch: ProducerBatch, now: float) -> None:
+        self._on_message_too_large(batch.topic_partition.topic, batch.size_bytes)
+        self._accumulator.replace(batch, split_refused_batch(batch, self._compressor))
+        if self._listener is not None:
+            self._listener.on_batch_split(now)
+
+    def _complete(self, batch: ProducerBatch, offset: int, log_append_time_ms: int) -> None:
         known = offset != UNKNOWN_OFFSET
         acks = PartitionAcks(
             first_offset=offset,
             last_offset=offset + batch.record_count - 1 if known else UNKNOWN_OFFSET,
             records=batch.record_count,
             bytes=batch.size_bytes,
-            log_append_time=log_append_time,
+            log_append_time=log_append_time_ms != NO_LOG_APPEND_TIME,
         )
         earlier = self.acks.get(batch.topic_partition)
         self.acks[batch.topic_partition] = acks if earlier is None else earlier.merged(acks)
-        self._accumulator.complete(batch)
+        if self._transaction_manager is not None:
+            self._transaction_manager.note_offset(batch, offset)
+        self._accumulator.complete(batch, base_offset=offset, log_append_time_ms=log_append_time_ms)
 
     def _retry_or_fail(
-        self, batch: ProducerBatch, error: Exception, *, can_retry: bool, now: float
+        self,
+        batch: ProducerBatch,
+        error: Exception,
+        *,
+        can_retry: bool,
+        now: float,
+        at_once: bool = False,
+        outcome_known: bool = False,
+        refused_records: Mapping[int, str] | None = None,
     ) -> None:
+        """Put a batch back, or fail it. One that has expired meanwhile fails by the next look."""
         if not can_retry or batch.attempts >= self._config.retries:
-            self.fail(delivery_error(batch, error))
+            self._fail_batch(
+                batch, error, now=now, outcome_known=outcome_known, refused_records=refused_records
+            )
             return
         batch.last_error = error
-        batch.retry_at = now + self._retry_backoff.delay(batch.attempts)
+        if not isinstance(error, BrokerError) or error.code in MAY_BE_APPENDED:
+            batch.may_be_in = True
+        batch.retry_at = now + (0.0 if at_once else self._retry_delay(batch, error))
         batch.attempts += 1
         self._accumulator.reenqueue([batch])
+        if self._listener is not None:
+            self._listener.on_batch_retried(batch, now)
 
-    def _fail_expired(self, now: float) -> None:
-        for batch in self._accumulator.expired_batches(now)[:1]:
-            cause = batch.last_error or self._client.last_error or self._cause_without_error(batch)
-            timeout = DeliveryTimeoutError(
-                f"not acknowledged within {self._config.delivery_timeout_ms} ms "
-                f"(delivery.timeout.ms) after {batch.attempts} failed attempts; last cause: {cause}"
-            )
-            self.fail(delivery_error(batch, timeout))
+    def _retry_delay(self, batch: ProducerBatch, error: Exception) -> float:
+        if getattr(error, "code", None) == ErrorCode.CONCURRENT_TRANSACTIONS:
+            # The markers of the transaction before are still being written: a matter of moments.
+            return ADD_PARTITIONS_RETRY_BACKOFF
+        return self._retry_backoff.delay(batch.attempts)
+
+    def _fail_batch(
+        self,
+        batch: ProducerBatch,
+        cause: Exception,
+        *,
+        now: float,
+        outcome_known: bool,
+        refused_records: Mapping[int, str] | None = None,
+    ) -> None:
+        """Fail one batch, and what cannot go on without it."""
+        error = delivery_error(batch, cause, refused_records)
+        manager = self._transaction_manager
+        if manager is not None:
+            try:
+                manager.handle_failed_batch(batch, cause, outcome_known=outcome_known)
+            except IllegalStateError as illegal:
+                # The manager has ended the producer with it (KAFKA-14831).
+                error = delivery_error(batch, illegal)
+        if self._listener is not None:
+            self._listener.on_batch_failed(batch, now)
+        self._accumulator.fail_batch(batch, error, record_errors=refused_records)
+        if manager is not None and manager.has_fatal_error:
+            self._accumulator.fail(error)
+
+    # --- time
+
+    def _fail_expired(self, now: float) -> float:
+        """Fail what delivery.timeout.ms has passed for; return when the next batch expires.
+
+        A batch whose broker told us to wait (KIP-219) could not be sent in its time: it gets
+        request.timeout.ms from when the broker takes requests again.
+        """
+        postponed = False
+        for batch in self._accumulator.expired_batches(now):
+            if self._postponed_until(batch) > now:
+                postponed = True
+                continue
+            self._fail_batch(batch, self._expiry(batch), now=now, outcome_known=False)
+        if postponed:
+            return now + POSTPONED_EXPIRY_INTERVAL
+        return self._accumulator.next_expiry_at()
+
+    def _postponed_until(self, batch: ProducerBatch) -> float:
+        expires_at = batch.created_at + self._delivery_timeout
+        leader = self._client.metadata.snapshot.leader_of(batch.topic_partition)
+        if leader is None:
+            return expires_at
+        throttled_until = self._client.throttled_until(leader)
+        if throttled_until < expires_at:
+            return expires_at
+        return throttled_until + self._request_timeout
+
+    def _expiry(self, batch: ProducerBatch) -> DeliveryTimeoutError:
+        cause = batch.last_error or self._client.last_error or self._cause_without_error(batch)
+        return DeliveryTimeoutError(
+            f"not acknowledged within {self._config.delivery_timeout_ms} ms "
+            f"(delivery.timeout.ms) after {batch.attempts} failed attempts; last cause: {cause}"
+        )
 
     def _cause_without_error(self, batch: ProducerBatch) -> str:
         if self._client.metadata.snapshot.leader_of(batch.topic_partition) is None:
             return "the partition has no leader"
         return "no broker answered"
-
-
-def _as_exception(error: BaseException) -> Exception:
-    return error if isinstance(error, Exception) else KafkaError(repr(error))
-
-
-def _by_topic(batches: list[ProducerBatch]) -> tuple[TopicProduceData, ...]:
-    topics: dict[str, list[PartitionProduceData]] = {}
-    for batch in batches:
-        topics.setdefault(batch.topic_partition.topic, []).append(
-            PartitionProduceData(index=batch.topic_partition.partition, records=batch.buffers())
-        )
-    return tuple(
-        TopicProduceData(name=topic, partition_data=tuple(partitions))
-        for topic, partitions in topics.items()
-    )

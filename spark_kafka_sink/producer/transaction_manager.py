@@ -1,46 +1,330 @@
-"""Producer id, epoch and sequence numbers (the idempotent half of Kafka's TransactionManager).
+"""The producer's id, its order, and its transactions (Kafka's TransactionManager).
 
-Used by the network thread alone. It decides which batch may go next and what an answer means for
-the order of a partition; it sends nothing and reads no clock. Without idempotence there is none.
+Callers' threads begin and end transactions and wait for results; the network thread asks for the
+next request, hands in answers, and reports what became of each batch. One lock guards all of it,
+held for moments only. Nothing is sent here and no clock is read.
+
+A producer without a transactional id uses the idempotent half alone. With one, the caller's calls
+follow the table in `transaction_state`; partitions are added to the transaction by a request of
+their own up to transaction.version 1 (TV1), and by Produce itself from 2 on (TV2, KIP-890). Which
+of the two is the coordinator's finalized feature, looked up between transactions, so that a
+transaction ends by the rules under which it began.
+
+Unlike Java, whether the next transaction needs a new epoch is decided when the old one has ended,
+not when its end is asked for: batches may fail in between.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.model import NO_PRODUCER_ID_AND_EPOCH, NO_SEQUENCE, ProducerIdAndEpoch
-from spark_kafka_sink.producer.txn_partition_map import TxnPartitionMap, increment_sequence
-from spark_kafka_sink.protocol.error_codes import ErrorCode, is_retriable
+from spark_kafka_sink.errors import (
+    BrokerError,
+    FatalProducerError,
+    IllegalStateError,
+    KafkaError,
+    ProducerFencedError,
+    TransactionAbortableError,
+    UnsupportedVersionError,
+)
+from spark_kafka_sink.model import NO_PRODUCER_ID_AND_EPOCH
+from spark_kafka_sink.producer.error_rules import (
+    ProduceAction,
+    TxnAction,
+    produce_action,
+    txn_action,
+)
+from spark_kafka_sink.producer.transaction_core import PendingOffsets
+from spark_kafka_sink.producer.transaction_requests import TransactionRequests
+from spark_kafka_sink.producer.transaction_state import TransactionState
+from spark_kafka_sink.producer.transactional_request_result import TransactionalRequestResult
+from spark_kafka_sink.producer.txn_request_handlers import (
+    AddOffsetsToTxnHandler,
+    EndTxnHandler,
+)
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
     from spark_kafka_sink.producer.producer_batch import ProducerBatch
 
-#: Batches of each producer that a broker keeps in mind for a partition (ProducerStateEntry).
-REMEMBERED_BATCHES = 5
+_S = TransactionState
 
 
-class TransactionManager:
-    """Keeps the order of each partition whole across retries."""
+class TransactionManager(TransactionRequests):
+    """What users call, and what accumulator and Sender ask about batches; see the module."""
 
-    def __init__(self) -> None:
-        """Start without a producer id: one has to be asked for before anything is sent."""
-        self.producer_id_and_epoch: ProducerIdAndEpoch = NO_PRODUCER_ID_AND_EPOCH
-        self._partitions = TxnPartitionMap()
+    # --- calls of the producer's users
 
-    @property
-    def has_producer_id(self) -> bool:
-        """Whether a broker has given us our id."""
-        return self.producer_id_and_epoch.is_valid
+    def initialize_transactions(self) -> TransactionalRequestResult:
+        """Ask for the id, ending what an earlier producer of this transactional id left open.
+
+        Raises IllegalStateError when it was done before, or another operation is under way.
+        """
+
+        def begin() -> TransactionalRequestResult:
+            self._fail_if_in_error()
+            self._transition_to(_S.INITIALIZING)
+            result = TransactionalRequestResult("init_transactions")
+            self._enqueue_init_producer_id(result, NO_PRODUCER_ID_AND_EPOCH)
+            return result
+
+        return self._begin_or_resume(begin, _S.INITIALIZING, "init_transactions")
+
+    def begin_transaction(self) -> None:
+        """Open a transaction; nothing is sent until there is something to write.
+
+        Raises IllegalStateError unless the producer is initialized and no transaction is open.
+        """
+        with self._lock:
+            self._ensure_transactional("begin_transaction")
+            self._fail_if_operation_pending("begin_transaction")
+            self._fail_if_in_error()
+            self._transition_to(_S.IN_TRANSACTION)
+            self._pending_offsets.clear()
+
+    def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group_metadata: ConsumerGroupMetadata,
+    ) -> TransactionalRequestResult:
+        """Have a group's offsets committed with the open transaction.
+
+        Gives the operation under way for equal arguments, so that a time-out can be waited out.
+        Raises IllegalStateError when no transaction is open.
+        """
+        with self._lock:
+            transactional_id = self._ensure_transactional("send_offsets_to_transaction")
+            self._fail_if_operation_pending("send_offsets_to_transaction")
+            self._fail_if_in_error()
+            if self._state is not _S.IN_TRANSACTION:
+                raise IllegalStateError(
+                    f"offsets cannot be sent in state {self._state.name}: begin a transaction first"
+                )
+            pending = [each for each in self._pending_offsets if not each.result.is_acked]
+            for each in pending:
+                if each.offsets == offsets and each.group_metadata == group_metadata:
+                    return each.result
+            result = TransactionalRequestResult("send_offsets_to_transaction")
+            self._pending_offsets = [
+                *pending,
+                PendingOffsets(dict(offsets), group_metadata, result),
+            ]
+            if self._is_transaction_v2:
+                self._transaction_started = True
+                self._enqueue_offset_commit(result, offsets, group_metadata)
+            else:
+                self._requests.put(
+                    AddOffsetsToTxnHandler(
+                        result=result,
+                        transactional_id=transactional_id,
+                        producer=self.producer_id_and_epoch,
+                        offsets=offsets,
+                        group_metadata=group_metadata,
+                    )
+                )
+            return result
+
+    def begin_commit(self) -> TransactionalRequestResult:
+        """Commit as soon as all that was written is acknowledged.
+
+        Raises IllegalStateError when no transaction is open, TransactionAbortableError when it can
+        only be aborted.
+        """
+
+        def begin() -> TransactionalRequestResult:
+            self._fail_if_in_error()
+            self._transition_to(_S.COMMITTING_TRANSACTION)
+            return self._begin_completing("commit_transaction", committed=True)
+
+        return self._begin_or_resume(begin, _S.COMMITTING_TRANSACTION, "commit_transaction")
+
+    def begin_abort(self) -> TransactionalRequestResult:
+        """Abort: drop what was not sent, wait for what was, tell the coordinator.
+
+        Raises IllegalStateError when no transaction is open.
+        """
+
+        def begin() -> TransactionalRequestResult:
+            if self._state is not _S.ABORTABLE_ERROR:
+                self._fail_if_in_error()
+            self._transition_to(_S.ABORTING_TRANSACTION)
+            self._new_partitions.clear()
+            return self._begin_completing("abort_transaction", committed=False)
+
+        return self._begin_or_resume(begin, _S.ABORTING_TRANSACTION, "abort_transaction")
+
+    def fail_if_not_ready_for_send(self) -> None:
+        """Refuse a record that cannot be sent now, before anything is done for it.
+
+        Raises what ended the producer or its transaction; IllegalStateError outside one.
+        """
+        with self._lock:
+            self._fail_if_operation_pending("send")
+            self._fail_if_in_error()
+            if self.is_transactional and self._state is not _S.IN_TRANSACTION:
+                advice = (
+                    "begin a transaction first"
+                    if self.has_producer_id
+                    else "call init_transactions, then begin a transaction"
+                )
+                raise IllegalStateError(
+                    f"records cannot be sent in state {self._state.name}: {advice}"
+                )
+
+    def maybe_add_partition(self, topic_partition: TopicPartition) -> None:
+        """Let the open transaction have a partition that a batch was closed for.
+
+        Raises as `fail_if_not_ready_for_send`.
+        """
+        with self._lock:
+            self.fail_if_not_ready_for_send()
+            if not self.is_transactional:
+                return
+            if self._is_transaction_v2:
+                self._partitions.add(topic_partition)
+                self._transaction_started = True
+            elif not (
+                topic_partition in self._partitions or topic_partition in self._pending_partitions
+            ):
+                self._new_partitions.add(topic_partition)
+
+    def maybe_transition_to_error_state(self, error: Exception) -> None:
+        """Note that a record was not delivered: the transaction, or the producer, ends of it."""
+        with self._lock:
+            if self.has_fatal_error:
+                return
+            if _is_fatal(error):
+                self._fatal(error)
+            elif self.has_ongoing_transaction and not self.is_aborting:
+                self._transition_to(_S.ABORTABLE_ERROR, _abortable(error), poison=True)
+
+    def _begin_or_resume(
+        self,
+        begin: Callable[[], TransactionalRequestResult],
+        target: TransactionState,
+        operation: str,
+    ) -> TransactionalRequestResult:
+        """Give the operation under way if it is the same, so that a time-out can be waited out."""
+        with self._lock:
+            self._ensure_transactional(operation)
+            if self._pending_transition is not None:
+                result, state = self._pending_transition
+                if result.is_acked:
+                    self._pending_transition = None
+                elif state is target:
+                    return result
+            self._fail_if_operation_pending(operation)
+            result = begin()
+            self._pending_transition = (result, target)
+            return result
+
+    def _fail_if_operation_pending(self, operation: str) -> None:
+        if self._pending_transition is None:
+            return
+        result, _ = self._pending_transition
+        if not result.is_acked:
+            raise IllegalStateError(
+                f"{operation} is not possible before the end of {result.operation} is known: "
+                f"call {result.operation} again"
+            )
+        self._pending_transition = None
+
+    def _ensure_transactional(self, operation: str) -> str:
+        if self._transactional_id is None:
+            raise IllegalStateError(f"{operation} needs transactional.id to be set")
+        return self._transactional_id
+
+    def _fail_if_in_error(self) -> None:
+        """Raise an error of this call, which names the one that ended the producer as its cause."""
+        error = self._last_error
+        if error is None:
+            return
+        if self.has_abortable_error:
+            raise TransactionAbortableError(
+                f"the transaction failed: abort it, then go on. Its error was: {error}"
+            ) from error
+        if isinstance(error, ProducerFencedError):
+            raise ProducerFencedError(str(error), code=error.code, name=error.name) from error
+        raise FatalProducerError(
+            f"the producer was ended by an earlier error; close it and make another. "
+            f"The error was: {error}"
+        ) from error
+
+    def _begin_completing(self, operation: str, *, committed: bool) -> TransactionalRequestResult:
+        self._enqueue_new_partitions()
+        result = TransactionalRequestResult(operation)
+        self._requests.put(
+            EndTxnHandler(
+                result=result,
+                transactional_id=self._transactional_id or "",
+                producer=self.producer_id_and_epoch,
+                committed=committed,
+                is_transaction_v2=self._is_transaction_v2,
+            )
+        )
+        return result
+
+    # --- ends
+
+    def transition_to_fatal_error(self, error: Exception) -> None:
+        """End the producer, and all that waits for an answer."""
+        with self._lock:
+            if not self.has_fatal_error:
+                self._fatal(error)
+
+    def take_authorization_error(self) -> Exception | None:
+        """Give the error, once, if no id was given for lack of a right; the caller may try again.
+
+        All that waited for the id has failed by then, but for the batches.
+        """
+        with self._lock:
+            error = self._last_error
+            if not (
+                self.has_abortable_error
+                and isinstance(error, BrokerError)
+                and txn_action(ApiKey.INIT_PRODUCER_ID, error.code) is TxnAction.UNAUTHORIZED
+            ):
+                return None
+            self._fail_requests(error)
+            self._transition_to(_S.UNINITIALIZED, poison=True)
+            return error
+
+    def close(self) -> None:
+        """Fail every request that waits: the producer is closed by force."""
+        with self._lock:
+            self._fail_requests(KafkaError("the producer was closed before the operation ended"))
+
+    # --- batches: the accumulator asks what may go, the Sender tells what became of it
+
+    def bump_idempotent_epoch_and_reset_id_if_needed(self) -> None:
+        """Start partitions anew that have to (KIP-360), and ask for an id where there is none."""
+        with self._lock:
+            self._sequences.resolve()
+            if not self._sequences.restart_quiet_partitions() and self._state is _S.READY:
+                self._transition_to(_S.UNINITIALIZED, poison=True)
+            if (
+                not self.is_transactional
+                and not self.has_producer_id
+                and self._state is _S.UNINITIALIZED
+            ):
+                self._transition_to(_S.INITIALIZING, poison=True)
+                result = TransactionalRequestResult("InitProducerId")
+                self._enqueue_init_producer_id(result, NO_PRODUCER_ID_AND_EPOCH)
 
     def may_drain(self, first: ProducerBatch) -> bool:
         """Whether a partition's first queued batch may be sent now.
 
+        Not before there is a producer id, nor before the partition belongs to the transaction. A
+        batch that was never sent waits while older ones have another epoch, or were given up with
+        their fate unknown (RecordAccumulator.shouldStopDrainBatchesForPartition).
+
         A retried batch goes when it is the oldest one on its way: the broker would refuse any other
-        as out of order (RecordAccumulator.shouldStopDrainBatchesForPartition). A batch that was
-        never sent has to wait in three cases in which Java sends it, since the retry of an older
-        one might then be refused for ever:
+        as out of order. A batch that was never sent has to wait in three more cases in which Java
+        sends it, since the retry of an older one might then be refused for ever:
 
         - Nothing of the partition has been acknowledged yet. A broker that does not know a producer
           takes its first batch with any sequence number; if it refused the first for a moment, as
@@ -49,73 +333,83 @@ class TransactionManager:
         - five are on their way. A broker recognizes duplicates among the last five batches only.
           (They are counted here: a connection also counts answers that nobody has looked at yet.)
         """
-        if not self.has_producer_id:
-            return False
-        entry = self._partitions.entry(first.topic_partition)
-        in_flight = entry.in_flight
-        if not in_flight or in_flight[0] is first:
-            return True
-        return (
-            not first.has_sequence
-            and entry.last_acked_sequence != NO_SEQUENCE
-            and in_flight[0].attempts == 0
-            and len(in_flight) < REMEMBERED_BATCHES
-        )
+        with self._lock:
+            if not self.has_producer_id or self.has_fatal_error:
+                return False
+            if self.is_transactional and first.topic_partition not in self._partitions:
+                return False
+            return self._sequences.may_drain(first)
 
     def assign_sequence(self, batch: ProducerBatch) -> None:
         """Give a batch that is drained for the first time the next sequence numbers."""
-        if batch.has_sequence:
-            return
-        entry = self._partitions.entry(batch.topic_partition)
-        batch.set_producer_state(self.producer_id_and_epoch, entry.next_sequence)
-        entry.next_sequence = increment_sequence(entry.next_sequence, batch.record_count)
-        entry.in_flight.append(batch)
+        with self._lock:
+            self._sequences.assign(batch)
 
     def in_retry_order(self, batches: Sequence[ProducerBatch]) -> list[ProducerBatch]:
         """Sort batches of one partition that wait for a retry by their sequence numbers."""
-        in_flight = self._partitions.entry(batches[0].topic_partition).in_flight
-        return sorted(batches, key=in_flight.index)
+        with self._lock:
+            return self._sequences.in_retry_order(batches)
 
     def split(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
         """Let parts take over the sequence numbers of a batch the broker found too large."""
-        if not batch.has_sequence:
-            return
-        in_flight = self._partitions.entry(batch.topic_partition).in_flight
-        sequence = batch.base_sequence
-        for part in parts:
-            part.set_producer_state(batch.producer_id_and_epoch, sequence)
-            sequence = increment_sequence(sequence, part.record_count)
-        position = in_flight.index(batch)
-        in_flight[position : position + 1] = parts
+        with self._lock:
+            self._sequences.split(batch, parts)
+
+    def note_offset(self, batch: ProducerBatch, base_offset: int) -> None:
+        """Note where a batch was appended, if the broker said so."""
+        with self._lock:
+            self._sequences.note_offset(batch, base_offset)
 
     def complete(self, batch: ProducerBatch) -> None:
         """Note that the broker has a batch."""
-        entry = self._partitions.entry(batch.topic_partition)
-        entry.in_flight.remove(batch)
-        last = increment_sequence(batch.base_sequence, batch.record_count - 1)
-        if entry.last_acked_sequence == NO_SEQUENCE or not self._is_older(
-            last, entry.last_acked_sequence
-        ):
-            entry.last_acked_sequence = last
-
-    @staticmethod
-    def _is_older(sequence: int, than: int) -> bool:
-        # Half a turn of the wheel is far more than can ever be in flight.
-        return 0 < increment_sequence(than, -sequence) < 2**30
+        with self._lock:
+            self._sequences.acknowledge(batch)
 
     def fail(self, batch: ProducerBatch) -> None:
         """Note that a batch will not be sent again."""
-        if batch.has_sequence:
-            self._partitions.entry(batch.topic_partition).in_flight.remove(batch)
+        with self._lock:
+            self._sequences.remove(batch)
 
-    def can_retry(self, batch: ProducerBatch, error_code: int) -> bool:
-        """Whether the same bytes, sent again, may succeed.
+    def can_retry(self, batch: ProducerBatch, code: int, log_start_offset: int = -1) -> bool:
+        """Whether a batch that was answered so may succeed if it is sent again.
 
-        OUT_OF_ORDER_SEQUENCE_NUMBER is explained while a batch before this one is not acknowledged:
-        then this one came too early and goes again in its turn. Otherwise records are missing on
-        the broker that it had acknowledged, and sending again cannot bring them back.
+        With the same bytes, but for OUT_OF_ORDER_SEQUENCE_NUMBER and UNKNOWN_PRODUCER_ID, after
+        which the partition may have to start anew; see `PartitionSequences.can_retry`.
         """
-        if error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            entry = self._partitions.entry(batch.topic_partition)
-            return not entry.is_next_sequence(batch.base_sequence)
-        return is_retriable(error_code)
+        action = produce_action(code)
+        if action is not ProduceAction.BUMP_EPOCH:
+            return action in {ProduceAction.RETRY, ProduceAction.REFRESH_METADATA}
+        with self._lock:
+            return self._sequences.can_retry(batch, code, log_start_offset)
+
+    def handle_failed_batch(
+        self, batch: ProducerBatch, error: Exception, *, outcome_known: bool
+    ) -> None:
+        """Note that a batch fails with `error`, and what follows for the transaction and the order.
+
+        `outcome_known`: the broker has certainly not got it. Otherwise it may be in: it expired, or
+        its retries are used up.
+        """
+        with self._lock:
+            self.maybe_transition_to_error_state(error)
+            if self.has_fatal_error or not batch.has_sequence:
+                return
+            self._sequences.fail(batch, outcome_known=outcome_known)
+            if self.is_transactional:
+                self._require_epoch_bump()
+
+
+def _is_fatal(error: Exception) -> bool:
+    if isinstance(error, BrokerError):
+        return produce_action(error.code) is ProduceAction.FATAL
+    return isinstance(error, UnsupportedVersionError | FatalProducerError)
+
+
+def _abortable(error: Exception) -> Exception:
+    """Say of an error that was tried long enough that the transaction cannot get over it."""
+    is_txn_state = isinstance(error, BrokerError) and error.code == ErrorCode.INVALID_TXN_STATE
+    if not is_txn_state and not getattr(error, "retriable", False):
+        return error
+    abortable = TransactionAbortableError(f"records of the transaction were not written: {error}")
+    abortable.__cause__ = error
+    return abortable

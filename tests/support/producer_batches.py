@@ -7,6 +7,7 @@ from uuid import UUID
 
 from spark_kafka_sink.model import Node, TopicPartition
 from spark_kafka_sink.network.metadata import MetadataSnapshot, PartitionMetadata, TopicMetadata
+from spark_kafka_sink.producer.produce_result import ProduceResult
 from spark_kafka_sink.producer.producer_batch import ProducerBatch
 from spark_kafka_sink.record.compression import CompressionType
 
@@ -14,19 +15,23 @@ NODES = {node_id: Node(node_id, "127.0.0.1", 9092 + node_id) for node_id in rang
 
 
 def batch(
-    partition: int = 0, *, records: int = 1, size: int = 100, closed_at: float = 0.0
+    partition: int = 0, *, records: int = 1, size: int = 100, created_at: float = 0.0
 ) -> ProducerBatch:
     """Make a closed batch of topic `t`, its payload `size` bytes of no meaning."""
+    topic_partition = TopicPartition("t", partition)
     return ProducerBatch(
-        topic_partition=TopicPartition("t", partition),
+        topic_partition=topic_partition,
+        result=ProduceResult(topic_partition),
         payload=memoryview(bytes(size)),
         record_count=records,
         base_timestamp=0,
         max_timestamp=0,
+        uncompressed_bytes=size,
+        max_record_bytes=size,
         compression=CompressionType.LZ4,
         first_row=0,
         last_row=records - 1,
-        closed_at=closed_at,
+        created_at=created_at,
     )
 
 

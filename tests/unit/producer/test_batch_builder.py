@@ -11,7 +11,11 @@ import pytest
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.producer.batch_builder import BatchBuilder
 from spark_kafka_sink.producer.buffer_pool import BufferPool
+from spark_kafka_sink.producer.open_batches import OpenBatches
+from spark_kafka_sink.producer.partitioner import NodeLatencies
+from spark_kafka_sink.producer.row_placement import RowPlacement
 from spark_kafka_sink.record.compression import CompressionType, Compressor
+from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE
 from tests.support.record_columns import columns
 
 if TYPE_CHECKING:
@@ -27,22 +31,41 @@ class _Built:
         )
         self.batches: list[ProducerBatch] = []
         self.pool = BufferPool(config.buffer_memory)
+        #: What the cluster tells of its partitions: all three are led.
+        self.led: list[int] = [0, 1, 2]
+        open_batches = OpenBatches()
         self.builder = BatchBuilder(
             config,
+            open_batches=open_batches,
+            placement=RowPlacement(
+                config,
+                open_batches,
+                partitioner=DEFAULT_KEY_RULE,
+                cluster=self,
+                latencies=NodeLatencies(0),
+                rng=random.Random(1),
+            ),
             pool=self.pool,
             compressor=Compressor(CompressionType.from_name(config.compression_type)),
             batch_size_of=lambda topic: config.batch_size,
             enqueue=self.batches.append,
             clock=lambda: 0.0,
-            rng=random.Random(1),
         )
 
-    def append(self, *args, partition_count: int = 3, available=None, first_row=0, **given) -> None:
-        """Append rows whose topics all have as many partitions, all of them led."""
+    def leaders(self, topic: str) -> list[int]:
+        """See `row_placement.ClusterView`."""
+        return [0 if partition in self.led else -1 for partition in range(max(self.led) + 1)]
+
+    def queue_sizes(self, topic: str) -> dict[int, int]:
+        """See `row_placement.ClusterView`: nothing waits."""
+        return {}
+
+    def append(self, *args, partition_count: int = 3, led=None, first_row=0, **given) -> None:
+        """Append rows whose topics all have as many partitions."""
+        self.led = list(range(partition_count)) if led is None else led
         rows = columns(*args, **given)
         self.builder.append(
             rows,
-            lambda topic: range(partition_count) if available is None else available,
             partition_counts=[partition_count] * len(rows.topics),
             first_row=first_row,
             now_ms=0,
@@ -71,10 +94,10 @@ def test_a_record_that_only_just_fits_into_the_memory_gets_all_of_it(codec):
 def test_a_partition_that_is_newer_than_the_rows_is_left_for_the_next_append():
     """Metadata may grow a topic in mid-append: the slots behind its own are another topic's."""
     built = _Built(**{"batch.size": 100})
-    built.append([b"a", b"b"], topics=["t", "u"], available=[0])
-    built.append([b"v"] * 50, available=[0, 3])
+    built.append([b"a", b"b"], topics=["t", "u"], led=[0])
+    built.append([b"v"] * 50, led=[0, 3])
     assert {"t-0": 51, "u-0": 1} == built.sizes()
-    built.append([b"v"] * 50, available=[3], partition_count=4)
+    built.append([b"v"] * 50, led=[3], partition_count=4)
     sizes = built.sizes()
     assert (101, 1) == (sizes["t-0"] + sizes["t-3"], sizes["u-0"])
     assert sizes["t-3"] > 0

@@ -95,3 +95,30 @@ def test_a_closed_pool_wakes_who_waits_with_the_error_that_closed_it():
     with pytest.raises(ProducerClosedError, match="the network thread died"):
         pool.try_allocate(2_048)
     closer.join()
+
+
+def test_the_threads_that_wait_are_counted():
+    """What the metric waiting-threads shows, and what ready() of Kafka asks (exhausted)."""
+    pool = BufferPool(4_096)
+    pool.reserve(4_096)
+    assert 0 == pool.waiting_threads
+    waits = [threading.Thread(target=pool.wait_for, args=(1, 10), daemon=True) for _ in range(2)]
+    for wait in waits:
+        wait.start()
+    pause = threading.Event()
+    assert any(pool.waiting_threads == 2 or pause.wait(0.001) for _ in range(5_000))
+    pool.release(4_096)
+    for wait in waits:
+        wait.join()
+    assert 0 == pool.waiting_threads
+
+
+def test_a_wait_in_vain_is_counted_no_longer():
+    """Nor is one that ends with an error."""
+    pool = BufferPool(4_096)
+    pool.reserve(4_096)
+    assert not pool.wait_for(1, timeout=0)
+    pool.close(ProducerClosedError("closed"))
+    with pytest.raises(ProducerClosedError):
+        pool.wait_for(1, timeout=0)
+    assert 0 == pool.waiting_threads

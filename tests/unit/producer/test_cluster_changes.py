@@ -14,7 +14,7 @@ from spark_kafka_sink.devbroker.faults import AnswerError, CloseConnection
 from spark_kafka_sink.devbroker.server import DevBroker
 from spark_kafka_sink.errors import DeliveryError, UnsupportedVersionError
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.network.broker_connection import NodeApiVersions
+from spark_kafka_sink.network.node_api_versions import NodeApiVersions
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -37,7 +37,7 @@ SMALL_BATCHES = {"batch.size": 2_000, "compression.type": "none"}
 
 def _producer(servers: str, **settings: object) -> KafkaProducer:
     given = {"bootstrap.servers": servers, **FAST_RETRIES, **SMALL_BATCHES, **settings}
-    return KafkaProducer(ProducerConfig.from_mapping(given))
+    return KafkaProducer(ProducerConfig.from_mapping(given), lingers=False)
 
 
 def _rows(count: int, start: int = 0) -> list[bytes]:
@@ -62,14 +62,15 @@ def _rewrite_partitions(
     brokers: tuple[MetadataResponseBroker, ...] = (),
 ) -> None:
     """Have the producer's metadata tell something else of partitions and, if given, of brokers."""
-    metadata = producer._client.metadata
+    metadata = producer._core._client.metadata
     update = metadata.update
 
-    def rewritten(response: MetadataResponse, now: float) -> None:
+    def rewritten(response: MetadataResponse, now: float, **question: bool) -> None:
         topics = tuple(
             replace(topic, partitions=rewrite(topic.partitions)) for topic in response.topics
         )
-        update(replace(response, topics=topics, brokers=brokers or response.brokers), now)
+        told = replace(response, topics=topics, brokers=brokers or response.brokers)
+        update(told, now, **question)
 
     metadata.update = rewritten
 
@@ -112,9 +113,9 @@ def test_rows_are_written_to_partitions_that_are_added_in_mid_write():
             _rewrite_partitions(producer, lambda known: known[:count])
             producer.append(columns(_rows(300), partitions=[row % 3 for row in range(300)]))
             count = 6
-            producer._loop.call_soon_threadsafe(producer._client.metadata.request_update)
-            producer._loop.call_soon_threadsafe(producer._sender.wakeup)
-            _await(lambda: producer._client.metadata.snapshot.partition_count("t") == count)
+            producer._core._thread.call_soon(producer._core._client.metadata.request_update)
+            producer._core._thread.call_soon(producer._core._sender.wakeup)
+            _await(lambda: producer._core._client.metadata.snapshot.partition_count("t") == count)
             producer.append(
                 columns(_rows(600, 300), partitions=[row % 6 for row in range(600)]),
                 first_row=300,
@@ -221,7 +222,10 @@ def test_without_idempotence_nothing_is_lost(fault, in_flight):
         with _producer(broker.bootstrap_servers, **settings) as producer:
             producer.append(columns(_rows(5_000)))
             producer.flush()
-            assert producer._builder._pool.total_bytes == producer._builder._pool.available_bytes
+            assert (
+                producer._core.gatherer._builder._pool.total_bytes
+                == producer._core.gatherer._builder._pool.available_bytes
+            )
         written = _values(broker)
         assert hook.fired > 5
     assert _rows(5_000) == (written if in_flight == 1 else sorted(set(written)))
@@ -234,7 +238,7 @@ def test_without_acks_a_connection_that_was_lost_is_made_anew():
         with _producer(broker.bootstrap_servers, acks=0) as producer:
             producer.append(columns(_rows(100)))
             producer.flush()
-            _await(lambda: producer._client.last_error is not None)
+            _await(lambda: producer._core._client.last_error is not None)
             producer.append(columns(_rows(100, 100)), first_row=100)
             producer.flush()
             _await(lambda: len(_values(broker)) >= 100)

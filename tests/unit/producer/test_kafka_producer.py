@@ -1,4 +1,4 @@
-"""The producer against the embedded broker, which is told to misbehave."""
+"""The bulk path of the producer against the embedded broker, which is told to misbehave."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def broker():
 
 def _producer(broker, **settings) -> KafkaProducer:
     given = {"bootstrap.servers": broker.bootstrap_servers, **FAST_RETRIES, **settings}
-    return KafkaProducer(ProducerConfig.from_mapping(given))
+    return KafkaProducer(ProducerConfig.from_mapping(given), lingers=False)
 
 
 def _values(broker, topic: str = "t", partitions: int = PARTITIONS) -> list[list[bytes | None]]:
@@ -388,7 +388,7 @@ def test_a_peer_that_does_not_speak_kafka_is_told_as_such():
                 connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
                 connection.recv(1_000)
 
-        peer = threading.Thread(target=answer)
+        peer = threading.Thread(target=answer, daemon=True)
         peer.start()
         address = f"127.0.0.1:{server.getsockname()[1]}"
         producer = KafkaProducer(
@@ -423,7 +423,7 @@ def test_buffer_memory_is_never_exceeded_by_more_than_a_batch(broker):
     sizes = {"buffer.memory": 1_000_000, "max.request.size": 100_000, "compression.type": "none"}
     lowest = 1_000_000
     with _producer(broker, **sizes) as producer:
-        pool = producer._builder._pool
+        pool = producer._core.gatherer._builder._pool
         for start in range(0, 20_000, 1_000):
             rows = range(start, start + 1_000)
             producer.append(
@@ -474,8 +474,8 @@ def test_closing_leaves_no_thread_and_no_connection(broker):
     """After close the network thread has ended and the sockets are closed."""
     with _producer(broker) as producer:
         producer.append(columns([b"v"]))
-    assert producer._thread not in threading.enumerate()
-    assert producer._loop.is_closed()
+    assert producer._core._thread._thread not in threading.enumerate()
+    assert producer._core._thread._loop.is_closed()
 
 
 def test_closing_sends_what_is_gathered(broker):
@@ -492,7 +492,7 @@ def test_a_block_that_fails_is_left_with_its_own_error(broker):
     with pytest.raises(ZeroDivisionError), _producer(broker) as producer:  # noqa: PT012
         producer.append(columns([b"v"]))
         raise ZeroDivisionError
-    assert not producer._thread.is_alive()
+    assert not producer._core._thread.is_alive
 
 
 def test_a_producer_is_not_used_after_a_fork(broker):
@@ -509,25 +509,25 @@ def test_an_unexpected_failure_of_the_network_thread_reaches_the_writer(broker):
     """A mistake on the network thread wakes who waits for acknowledgements, with that mistake."""
     producer = _producer(broker)
     producer.append(columns([b"v"]))
-    producer._sender.run_once = lambda now: 1 / 0
+    producer._core._sender.run_once = lambda now: 1 / 0
     with pytest.raises(Exception, match="the producer's network thread failed: ZeroDivisionError"):
         producer.flush()
     producer.close(0)
-    assert not producer._thread.is_alive()
+    assert not producer._core._thread.is_alive
 
 
 def test_a_new_topic_after_the_network_thread_has_ended_raises_what_ended_it(broker):
     """Who needs metadata from a thread that is gone hears of its error, and does not wait."""
     producer = _producer(broker)
     producer.append(columns([b"v"]))
-    producer._sender.run_once = lambda now: 1 / 0
+    producer._core._sender.run_once = lambda now: 1 / 0
     with pytest.raises(KafkaError, match="ZeroDivisionError"):
         producer.flush()
-    producer._thread.join()
+    producer._core._thread.join(10)
     with pytest.raises(KafkaError, match="ZeroDivisionError"):
         producer.append(columns([b"v"], topic="another"))
     with pytest.raises(KafkaError, match="ZeroDivisionError"):
-        producer._on_network_thread(producer._client.wait_for_topics(["another"], 0.0), 0.0)
+        producer._core.await_partition("another")
     producer.close(0)
 
 
@@ -536,8 +536,9 @@ def test_rows_for_an_open_batch_are_refused_after_a_failure_too(broker):
     hook = broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     producer = _producer(broker, **SMALL_BATCHES)
     producer.append(columns([b"v", *_rows(500)], partitions=[2] + [1] * 500))
-    with pytest.raises(DeliveryError):
-        producer._accumulator.await_all_done(10)
+    for result in producer._core.accumulator.begin_flush():
+        assert result.wait(0, timeout=10)
+    producer._core.accumulator.end_flush()
     assert hook.fired > 0
     with pytest.raises(DeliveryError, match="t-1"):
         producer.append(columns([b"v"], partitions=[2]))
@@ -554,13 +555,13 @@ def test_a_batch_that_was_broken_off_is_never_passed_over(broker, monkeypatch, i
     producer = _producer(broker)
     producer.append(columns(_rows(10)))
     with monkeypatch.context() as broken:
-        broken.setattr(producer._compressor, "compress", compress)
+        broken.setattr(producer._core._compressor, "compress", compress)
         with pytest.raises(interrupt):
             producer.flush()
     for use in (producer.flush, lambda: producer.append(columns([b"v"])), producer.close):
         with pytest.raises(KafkaError, match=f"in the middle of a batch.*{interrupt.__name__}"):
             use()
-    assert not producer._thread.is_alive()
+    assert not producer._core._thread.is_alive
 
 
 def test_a_row_that_is_refused_costs_no_other_row(broker):

@@ -41,7 +41,7 @@ def test_all_memory_comes_back(codec, fault, settings, max_message_bytes):
             producer.append(columns([os.urandom(100) for _ in range(2_000)]))
             producer.flush()
         producer.close(0)
-    assert producer._config.buffer_memory == _free_bytes(producer)
+    assert producer._core._config.buffer_memory == _free_bytes(producer)
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
@@ -52,14 +52,16 @@ def test_a_close_that_gives_up_gives_the_memory_back(codec):
         producer = _producer(broker, codec)
         producer.append(columns([os.urandom(100) for _ in range(2_000)]))
         producer.close(0)
-    assert producer._config.buffer_memory == _free_bytes(producer)
+    assert producer._core._config.buffer_memory == _free_bytes(producer)
 
 
 def _producer(broker: DevBroker, codec: str, **settings: object) -> KafkaProducer:
     given = {"bootstrap.servers": broker.bootstrap_servers, "compression.type": codec}
-    return KafkaProducer(ProducerConfig.from_mapping({**given, "batch.size": 20_000, **settings}))
+    settings = {**given, "batch.size": 20_000, **settings}
+    return KafkaProducer(ProducerConfig.from_mapping(settings), lingers=False)
 
 
 def _free_bytes(producer: KafkaProducer) -> int:
     """Count what is free, and what is only held by batches that were never closed."""
-    return producer._builder._pool.available_bytes + producer._builder._open_bytes
+    builder = producer._core.gatherer._builder
+    return builder._pool.available_bytes + builder._open_bytes

@@ -151,7 +151,7 @@ def test_with_one_request_in_flight_a_partition_waits_for_its_answer():
 
 def test_a_batch_expires_by_the_time_since_its_closing(accumulator):
     """delivery.timeout.ms counts from the closing of a batch."""
-    first, _ = _enqueue(accumulator, batch(closed_at=1.0), batch(closed_at=2.0))
+    first, _ = _enqueue(accumulator, batch(created_at=1.0), batch(created_at=2.0))
     assert 121.0 == accumulator.next_expiry_at()
     assert [] == accumulator.expired_batches(now=120.9)
     assert [first] == accumulator.expired_batches(now=121.0)
@@ -165,7 +165,7 @@ def test_a_completed_batch_gives_its_memory_back(accumulator):
     assert before - 1_061 == accumulator._pool.available_bytes
     accumulator.complete(first)
     assert before == accumulator._pool.available_bytes
-    assert accumulator.await_all_done(timeout=0)
+    assert not accumulator.has_incomplete
 
 
 def test_a_batch_is_ended_once(accumulator):
@@ -178,9 +178,15 @@ def test_a_batch_is_ended_once(accumulator):
 
 
 def test_waiting_for_all_ends_in_time_while_something_is_unacknowledged(accumulator):
-    """The wait says False when the time was too short."""
-    _enqueue(accumulator, batch())
-    assert not accumulator.await_all_done(timeout=0)
+    """A flush waits for each batch that is not done, and says False when the time was too short."""
+    done, waiting = _enqueue(accumulator, batch(0), batch(1))
+    accumulator.drain(ONE_NODE, NODES[0], MAX, now=0.0)
+    accumulator.complete(done)
+    results = accumulator.begin_flush()
+    assert [waiting.result] == results
+    assert not results[0].wait_for_all(deadline=5.0, clock=lambda: 5.0)
+    accumulator.complete(waiting)
+    assert results[0].wait_for_all(deadline=5.0, clock=lambda: 5.0)
 
 
 def test_a_failure_ends_everything_with_the_first_error(accumulator):
@@ -189,8 +195,10 @@ def test_a_failure_ends_everything_with_the_first_error(accumulator):
     accumulator.fail(DeliveryError("the first error"))
     accumulator.fail(DeliveryError("a later one"))
     assert FinalState.FAILED is first.final_state
+    assert first.result.has_ended
+    assert "the first error" == str(first.result.error)
     with pytest.raises(DeliveryError, match="the first error"):
-        accumulator.await_all_done(timeout=0)
+        accumulator.raise_if_failed()
     with pytest.raises(DeliveryError, match="the first error"):
         accumulator.enqueue(batch())
     with pytest.raises(DeliveryError, match="the first error"):
@@ -218,11 +226,11 @@ def test_the_parts_of_a_refused_batch_take_its_place(accumulator):
 def test_the_parts_of_a_refused_batch_expire_when_it_would_have(accumulator):
     """A split buys no time: the parts come before batches that were closed later."""
     [refused, later] = _enqueue(
-        accumulator, batch(records=4, closed_at=0.0), batch(1, closed_at=100.0)
+        accumulator, batch(records=4, created_at=0.0), batch(1, created_at=100.0)
     )
     accumulator.drain(ONE_NODE, NODES[0], MAX, now=0.0)
     refused.is_in_flight = False
-    parts = [batch(records=2, closed_at=0.0) for _ in range(2)]
+    parts = [batch(records=2, created_at=0.0) for _ in range(2)]
     accumulator.replace(refused, parts)
     assert 120.0 == accumulator.next_expiry_at()
     assert parts == accumulator.expired_batches(120.0)

@@ -130,13 +130,17 @@ def test_an_out_of_order_answer_is_explained_while_an_earlier_batch_is_unacknowl
     assert manager.can_retry(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 
 
-def test_an_out_of_order_answer_is_an_error_when_everything_before_was_acknowledged(manager):
-    """When the broker had acknowledged all before, it has lost records: no retry can help."""
-    first, second = batch(), batch()
+def test_an_out_of_order_answer_without_a_reason_starts_the_partition_anew_once(manager):
+    """Records that were acknowledged are lost: a new epoch goes on (KIP-360), if it is taken."""
+    first, second = batch(records=2), batch()
     manager.assign_sequence(first)
-    manager.assign_sequence(second)
-    assert not manager.can_retry(first, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     manager.complete(first)
+    manager.assign_sequence(second)
+    assert manager.can_retry(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert not manager.may_drain(second)
+    manager.bump_idempotent_epoch_and_reset_id_if_needed()
+    assert (ProducerIdAndEpoch(1000, 1), 0) == (second.producer_id_and_epoch, second.base_sequence)
+    assert manager.may_drain(second)
     assert not manager.can_retry(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 
 

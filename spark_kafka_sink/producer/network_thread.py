@@ -1,0 +1,84 @@
+"""The daemon thread that owns the event loop and all sockets of one producer."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import CancelledError, wait
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from spark_kafka_sink.errors import ProducerClosedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+T = TypeVar("T")
+
+#: How long a caller waits for the thread beyond what was agreed, before it is taken for gone.
+JOIN_TIMEOUT = 10.0
+
+
+class NetworkThread:
+    """Runs one coroutine, and what other threads hand in meanwhile."""
+
+    def __init__(self, main: Callable[[], Coroutine[Any, Any, None]], *, client_id: str) -> None:
+        """Prepare to run `main()`; it has to call `started` when it can be talked to."""
+        self._main = main
+        self._loop = asyncio.new_event_loop()
+        self._started = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name=f"kafka-producer-network-thread | {client_id}", daemon=True
+        )
+
+    def start(self) -> None:
+        """Start, and wait until `main` has called `started` or has ended."""
+        self._thread.start()
+        self._started.wait()
+
+    def started(self) -> None:
+        """Let `start` return."""
+        self._started.set()
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._main())
+        finally:
+            self._started.set()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is this thread itself."""
+        return threading.current_thread() is self._thread
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still runs."""
+        return self._thread.is_alive()
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Run `callback` on this thread; nothing happens where it has ended."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback)
+
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout: float) -> T:
+        """Run on this thread what ends by itself within `timeout` seconds, and wait for it.
+
+        Raises ProducerClosedError where the thread ends first.
+        """
+        try:
+            answer = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:
+            coroutine.close()
+        else:
+            # A loop that ends at this moment may never begin it, and so never answer.
+            wait([answer], timeout + JOIN_TIMEOUT)
+            with suppress(CancelledError):
+                if answer.done():
+                    return answer.result()
+        raise ProducerClosedError("the producer was closed by another thread")
+
+    def join(self, timeout: float) -> None:
+        """Wait until it has ended, `timeout` seconds at most."""
+        self._thread.join(timeout)

@@ -1,0 +1,223 @@
+"""How a batch ended, for those who wait for it (Kafka's ProduceRequestResult).
+
+Made when a batch is opened and resolved once, on the network thread. Futures of single records and
+of tables point to it with an index, so the end of a batch costs nothing per record. A batch that
+had to be divided hands over to the results of its parts.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.errors import DeliveryError
+from spark_kafka_sink.model import UNKNOWN_OFFSET
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from spark_kafka_sink.model import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+NO_LOG_APPEND_TIME = -1
+
+#: Guards the moment between "not done yet" and waiting; held for a few instructions only.
+_moment = threading.Lock()
+
+
+def _renew_moment() -> None:
+    # A thread that the child does not have may have held it when the process was forked.
+    global _moment  # noqa: PLW0603  one for all results, since each of them would cost memory
+    _moment = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_moment)
+
+
+class ProduceResult:
+    """One batch's end: acknowledged, failed, or divided."""
+
+    __slots__ = (
+        "_callbacks",
+        "_first_indexes",
+        "_waiter",
+        "base_offset",
+        "error",
+        "has_ended",
+        "is_settled",
+        "log_append_time_ms",
+        "parts",
+        "record_errors",
+        "topic_partition",
+    )
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        """Know nothing yet."""
+        self.topic_partition = topic_partition
+        self.base_offset = UNKNOWN_OFFSET
+        self.log_append_time_ms = NO_LOG_APPEND_TIME
+        self.error: Exception | None = None
+        self.record_errors: Mapping[int, str] = {}
+        #: Whether the batch was acknowledged or has failed; never so for one that was divided.
+        self.has_ended = False
+        #: Whether its callbacks have been called, too.
+        self.is_settled = False
+        #: The results of the parts of a batch that was divided.
+        self.parts: Sequence[ProduceResult] = ()
+        self._first_indexes: Sequence[int] = ()
+        self._waiter: threading.Event | None = None
+        self._callbacks: list[tuple[int, Callable[[], object]]] = []
+
+    # --- from the threads that wait
+
+    def final(self, index: int) -> tuple[ProduceResult, int]:
+        """Follow a record to the part that it is in; gives that result and the index in it."""
+        if not self.parts:
+            return self, index
+        part = bisect_right(self._first_indexes, index) - 1
+        return self.parts[part].final(index - self._first_indexes[part])
+
+    def batches(self, first_index: int, record_count: int) -> list[tuple[ProduceResult, int]]:
+        """Name every batch that holds some of these records: this result, and one index in each.
+
+        More than one only where the batch had to be divided.
+        """
+        if not self.parts:
+            return [(self, first_index)]
+        last_index = first_index + record_count - 1
+        found: list[tuple[ProduceResult, int]] = []
+        for number, start in enumerate(self._first_indexes):
+            following = self._first_indexes[number + 1 :]
+            end = following[0] - 1 if following else last_index
+            first, last = max(first_index, start), min(last_index, end)
+            if first <= last:
+                found += self.parts[number].batches(first - start, last - first + 1)
+        return found
+
+    def is_done(self, index: int) -> bool:
+        """Whether a record's batch has ended."""
+        return self.final(index)[0].has_ended
+
+    def wait(self, index: int, timeout: float | None) -> bool:
+        """Wait until a record's batch is settled; False when it is not within `timeout` seconds.
+
+        A batch that is divided meanwhile counts as having ended: ask again.
+        """
+        return self.final(index)[0]._wait(timeout)  # noqa: SLF001  of the same class
+
+    def _wait(self, timeout: float | None) -> bool:
+        with _moment:
+            if self.is_settled or self.parts:
+                return True
+            if self._waiter is None:
+                self._waiter = threading.Event()
+            waiter = self._waiter
+        return waiter.wait(timeout)
+
+    def wait_for_all(self, deadline: float | None, clock: Callable[[], float]) -> bool:
+        """Wait until all of the batch is settled; False when it is not by `deadline`."""
+        while not self.is_settled:
+            if self.parts:
+                return all(part.wait_for_all(deadline, clock) for part in self.parts)
+            left = None if deadline is None else deadline - clock()
+            if left is not None and left <= 0:
+                return False
+            self._wait(left)
+        return True
+
+    def call_when_done(self, index: int, callback: Callable[[], object]) -> None:
+        """Have `callback` called when a record's batch ends: on the network thread, or at once."""
+        if self.parts:
+            result, own_index = self.final(index)
+            result.call_when_done(own_index, callback)
+            return
+        with _moment:
+            if not self.has_ended and not self.parts:
+                self._callbacks.append((index, callback))
+                return
+        if self.parts:
+            self.call_when_done(index, callback)
+        else:
+            call_back(callback)
+
+    def offset(self, index: int) -> int:
+        """Tell a record's offset, once its batch is acknowledged."""
+        return UNKNOWN_OFFSET if self.base_offset == UNKNOWN_OFFSET else self.base_offset + index
+
+    def error_of(self, index: int) -> Exception | None:
+        """Tell why a record was not delivered; None if it was.
+
+        Where the broker blamed single records (KIP-467), theirs is its word on them, and the others
+        are told that they were in bad company.
+        """
+        if self.error is None or not self.record_errors:
+            return self.error
+        cause = self.record_errors.get(
+            index, "the batch was refused because of other records in it, and may be sent again"
+        )
+        error = DeliveryError(f"{self.topic_partition}, record {index} of its batch: {cause}")
+        error.__cause__ = self.error
+        return error
+
+    # --- from the network thread
+
+    def complete(self, base_offset: int, log_append_time_ms: int = NO_LOG_APPEND_TIME) -> None:
+        """Resolve as acknowledged."""
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self._finish()
+
+    def fail(self, error: Exception, record_errors: Mapping[int, str] | None = None) -> None:
+        """Resolve as failed; `record_errors` as in `RecordAccumulator.fail_batch`.
+
+        Of a batch that was divided, those parts fail that have not ended.
+        """
+        if self.parts:
+            for part in self.parts:
+                if not part.has_ended:
+                    part.fail(error)
+            return
+        self.error = error
+        self.record_errors = record_errors or {}
+        self._finish()
+
+    def divide(self, record_counts: Sequence[int]) -> list[ProduceResult]:
+        """Hand over to the results of as many parts, of which this gives one each, in order."""
+        parts = [ProduceResult(self.topic_partition) for _ in record_counts]
+        first_indexes = [sum(record_counts[:number]) for number in range(len(record_counts))]
+        with _moment:
+            self._first_indexes = first_indexes
+            self.parts = parts
+            callbacks, self._callbacks = self._callbacks, []
+            waiter = self._waiter
+        for index, callback in callbacks:
+            self.call_when_done(index, callback)
+        if waiter is not None:
+            waiter.set()
+        return parts
+
+    def _finish(self) -> None:
+        with _moment:
+            self.has_ended = True
+            callbacks, self._callbacks = self._callbacks, []
+        try:
+            for _, callback in callbacks:
+                call_back(callback)
+        finally:
+            with _moment:
+                self.is_settled = True
+                waiter = self._waiter
+            if waiter is not None:
+                waiter.set()
+
+
+def call_back(callback: Callable[..., object], *arguments: object) -> None:
+    """Call a user's function; what it raises is logged, and ends nothing."""
+    try:
+        callback(*arguments)
+    except Exception:
+        logger.exception("a delivery callback raised")

@@ -1,0 +1,380 @@
+"""The parts of one producer, put together, and the two places where its threads meet.
+
+`KafkaProducer` is what users see; this is what it is made of. Everything below `start` runs on the
+callers' threads, but for `_serve`, `_gather` and `_fail`, which belong to the network thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, ProducerClosedError
+from spark_kafka_sink.network.network_client import NetworkClient
+from spark_kafka_sink.producer.batch_builder import BatchBuilder
+from spark_kafka_sink.producer.buffer_pool import BufferPool
+from spark_kafka_sink.producer.network_thread import JOIN_TIMEOUT, NetworkThread
+from spark_kafka_sink.producer.open_batches import OpenBatches
+from spark_kafka_sink.producer.partitioner import NodeLatencies
+from spark_kafka_sink.producer.producer_metrics import create_metrics
+from spark_kafka_sink.producer.record_accumulator import NEVER, RecordAccumulator
+from spark_kafka_sink.producer.record_gatherer import RecordGatherer
+from spark_kafka_sink.producer.row_placement import RowPlacement
+from spark_kafka_sink.producer.sender import Sender
+from spark_kafka_sink.producer.sender_metrics import SenderMetrics, TimedCall
+from spark_kafka_sink.producer.transaction_manager import TransactionManager
+from spark_kafka_sink.record.compression import CompressionType, Compressor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.model import PartitionAcks, TopicPartition
+    from spark_kafka_sink.network.metadata import Metadata
+    from spark_kafka_sink.producer.partitioner import Partitioner
+    from spark_kafka_sink.producer.producer_batch import ProducerBatch
+    from spark_kafka_sink.producer.transactional_request_result import TransactionalRequestResult
+    from spark_kafka_sink.record.key_hashes import KeyRule
+
+
+class ProducerCore:
+    """A gatherer, an accumulator, a sender and its thread."""
+
+    def __init__(
+        self, config: ProducerConfig, *, partitioner: KeyRule | Partitioner, lingers: bool
+    ) -> None:
+        """Put the parts together; nothing runs yet."""
+        self._config = config
+        self.clock: Callable[[], float] = time.monotonic
+        self._max_block = config.max_block_ms / 1000
+        self._size_limits: dict[str, int] = {}
+        self._partition_counts: dict[str, int] = {}
+        self._on_end: Callable[[], None] = lambda: None
+        self._wakeup_pending = False
+        #: When the first node may be tried again that has an open batch to wait for it.
+        self._blocked_until = NEVER
+        self._compressor = Compressor(
+            CompressionType.from_name(config.compression_type), config.compression_level
+        )
+        self.metrics = create_metrics(config, time.monotonic)
+        self.sender_metrics = SenderMetrics(
+            self.metrics, topic_expiration=config.metadata_max_idle_ms / 1000
+        )
+        self.transaction_manager = (
+            TransactionManager(
+                transactional_id=config.transactional_id,
+                transaction_timeout_ms=config.transaction_timeout_ms,
+            )
+            if config.enable_idempotence
+            else None
+        )
+        pool = BufferPool(config.buffer_memory)
+        self.sender_metrics.observe_buffer(pool)
+        self.accumulator = RecordAccumulator(
+            pool=pool,
+            delivery_timeout=config.delivery_timeout_ms / 1000,
+            transaction_manager=self.transaction_manager,
+            guarantee_order=config.max_in_flight_requests_per_connection == 1,
+            on_failed=self._fail,
+        )
+        open_batches = OpenBatches()
+        self._latencies = NodeLatencies(config.partitioner_availability_timeout_ms / 1000)
+        builder = BatchBuilder(
+            config,
+            open_batches=open_batches,
+            placement=RowPlacement(
+                config,
+                open_batches,
+                partitioner=partitioner,
+                cluster=self,
+                latencies=self._latencies,
+                rng=random.Random(),
+            ),
+            pool=pool,
+            compressor=self._compressor,
+            batch_size_of=self._batch_size_of,
+            enqueue=self._enqueue,
+            clock=time.monotonic,
+            lingers=lingers,
+            on_lost=self.accumulator.note_loss,
+            listener=self.sender_metrics,
+        )
+        self.max_record_bytes = builder.max_record_bytes
+        self.gatherer = RecordGatherer(
+            builder=builder,
+            open_batches=open_batches,
+            count_partitions=self._count_partitions,
+            on_broken_off=self.accumulator.refuse,
+            wall_clock_ms=lambda: int(time.time() * 1000),
+            clock=time.monotonic,
+            linger=config.linger_ms / 1000 if lingers else None,
+            max_block=self._max_block,
+            on_refused=self.note_failed_send,
+            fail_if_not_ready=self._fail_if_transaction_not_ready,
+        )
+        self._thread = NetworkThread(self._serve, client_id=config.client_id)
+
+    def start(self, *, on_end: Callable[[], None]) -> None:
+        """Start the network thread; `on_end` is called on it when the producer has ended."""
+        self._on_end = on_end
+        self._thread.start()
+
+    # --- the network thread
+
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(
+            lambda _, context: self._end(
+                context.get("exception") or KafkaError(str(context["message"]))
+            )
+        )
+        self._client = NetworkClient(
+            self._config, on_change=self._on_change, listener=self.sender_metrics
+        )
+        self.sender_metrics.observe_client(
+            requests_in_flight=lambda: self._client.requests_in_flight,
+            metadata_updated_at=lambda: self._client.metadata.updated_at,
+        )
+        self._sender = Sender(
+            self._config,
+            client=self._client,
+            accumulator=self.accumulator,
+            transaction_manager=self.transaction_manager,
+            compressor=self._compressor,
+            on_message_too_large=self._lower_batch_size,
+            gather=self._gather,
+            latencies=self._latencies,
+            listener=self.sender_metrics,
+        )
+        self._thread.started()
+        try:
+            await self._sender.run()
+        except BaseException as error:  # noqa: BLE001 - told to the callers, whatever it is
+            self._end(error)
+        finally:
+            self._end(ProducerClosedError("the producer is closed"))
+            await self._client.close()
+
+    def _end(self, error: BaseException) -> None:
+        """End the producer: what failed with it must not be passed over by a commit either."""
+        fatal = _fatal(error)
+        if self.transaction_manager is not None:
+            self.transaction_manager.transition_to_fatal_error(fatal)
+        self.accumulator.fail(fatal)
+
+    def _on_change(self) -> None:
+        self._sender.wakeup()
+
+    def _wakeup(self) -> None:
+        self._wakeup_pending = False
+        self._sender.wakeup()
+
+    def _gather(self, now: float) -> float:
+        self._blocked_until = NEVER
+        next_at = self.gatherer.gather(now, self._is_drainable)
+        return min(next_at, self._blocked_until)
+
+    def _is_drainable(self, topic_partition: TopicPartition) -> bool:
+        if not self.accumulator.is_queue_empty(topic_partition):
+            return False
+        leader = self._client.metadata.snapshot.leader_of(topic_partition)
+        if leader is None:
+            self._client.metadata.request_update()
+            return False
+        if self._client.ready_connection(leader) is not None:
+            return True
+        # Of a throttle or a back-off that is over nobody tells, unlike of answers and connections.
+        ready_at = self._client.ready_at(leader)
+        if ready_at > time.monotonic():
+            self._blocked_until = min(self._blocked_until, ready_at)
+        return False
+
+    def _fail(self, error: Exception) -> None:
+        """Resolve what the accumulator has never seen; the producer has ended."""
+        self._on_end()
+        self.gatherer.fail_all(error)
+
+    def _lower_batch_size(self, topic: str, refused_bytes: int) -> None:
+        self._size_limits[topic] = min(self._batch_size_of(topic), refused_bytes // 2)
+
+    # --- what the parts ask for
+
+    def _batch_size_of(self, topic: str) -> int:
+        return self._size_limits.get(topic, self._config.batch_size)
+
+    def _enqueue(self, batch: ProducerBatch) -> None:
+        try:
+            self.accumulator.enqueue(batch)
+        except KafkaError as error:
+            self.accumulator.refuse_batch(batch, error)
+            if not self.is_network_thread:
+                raise
+            # That one has what is queued to look after still.
+        # One wake-up serves all batches enqueued before the loop comes to it.
+        self.note_open_batches()
+
+    def _count_partitions(self, topic: str) -> int:
+        """Count the partitions of a topic that was waited for; the last count if it is gone."""
+        metadata = self._client.metadata
+        metadata.add_topic(topic, time.monotonic())
+        count = metadata.snapshot.partition_count(topic)
+        if count:
+            self._partition_counts[topic] = count
+        return count or self._partition_counts.get(topic, 0)
+
+    def leaders(self, topic: str) -> Sequence[int]:
+        """See `row_placement.ClusterView`."""
+        known = self._client.metadata.snapshot.topics.get(topic)
+        return [partition.leader_id for partition in known.partitions] if known is not None else ()
+
+    def queue_sizes(self, topic: str) -> Mapping[int, int]:
+        """See `row_placement.ClusterView`."""
+        return self.accumulator.queue_sizes(topic)
+
+    # --- the callers' threads
+
+    @property
+    def metadata(self) -> Metadata:
+        """What is known of the cluster."""
+        return self._client.metadata
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether records are sent in transactions."""
+        return self._config.transactional_id is not None
+
+    @property
+    def is_network_thread(self) -> bool:
+        """Whether the caller is the network thread."""
+        return self._thread.is_current
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether an error has ended the producer."""
+        return self.accumulator.has_failed
+
+    def fail_if_not_ready_for_send(self) -> None:
+        """Raise what ended the producer, or why its transaction takes no records now."""
+        self.accumulator.raise_if_failed()
+        self._fail_if_transaction_not_ready()
+
+    def _fail_if_transaction_not_ready(self) -> None:
+        if self.is_transactional and self.transaction_manager is not None:
+            self.transaction_manager.fail_if_not_ready_for_send()
+
+    def note_failed_send(self, error: Exception, records: int = 1) -> None:
+        """Count records that got into no batch; their transaction can only be aborted."""
+        self.sender_metrics.on_send_failed(time.monotonic(), records)
+        if self.is_transactional and self.transaction_manager is not None:
+            self.transaction_manager.maybe_transition_to_error_state(error)
+
+    def note_staged(self) -> None:
+        """Have the network thread look after staged records and open batches."""
+        if self.gatherer.note_staged():
+            self._thread.call_soon(self._wakeup)
+
+    def note_open_batches(self) -> None:
+        """Have the network thread look after open batches: it knows of staged records only."""
+        if not self._wakeup_pending:
+            self._wakeup_pending = True
+            self._thread.call_soon(self._wakeup)
+
+    def await_partition(self, topic: str, partition: int | None = None) -> int:
+        """Count a topic's partitions, waiting for its metadata up to max.block.ms if need be.
+
+        With `partition`, that one has to be among them. Raises KafkaTimeoutError, BrokerError
+        where the topic is refused, NetworkError where no broker answers.
+        """
+        count = self._count_partitions(topic)
+        known = self._client.metadata.snapshot.partition_count(topic)
+        if known and (partition is None or partition < known):
+            return count
+        if self.is_network_thread:
+            raise KafkaTimeoutError(
+                f"topic {topic!r} is not known yet, and the network thread must not wait for it: "
+                "send to it from another thread first"
+            )
+        with self.timed(TimedCall.METADATA_WAIT):
+            deadline = time.monotonic() + self._max_block
+            waiting = self._client.wait_for_topics([topic], deadline, partition=partition)
+            try:
+                self._thread.run(waiting, self._max_block)
+            except ProducerClosedError:
+                self.accumulator.raise_if_failed()
+                raise
+        return self._count_partitions(topic)
+
+    @contextmanager
+    def timed(self, call: TimedCall) -> Iterator[None]:
+        """Add up the time that a call takes."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            now = time.monotonic()
+            self.sender_metrics.on_timed_call(call, now - started, now)
+
+    def flush(self, timeout: float | None) -> None:
+        """Close every batch, and wait until all that is queued by then has ended."""
+        self.accumulator.raise_if_failed()
+        self._send_all(timeout)
+        self.accumulator.raise_if_failed()
+
+    def _send_all(self, timeout: float | None) -> None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self.gatherer.close_batches(deadline)
+        results = self.accumulator.begin_flush()
+        self._thread.call_soon(self._wakeup)
+        try:
+            for result in results:
+                if not result.wait_for_all(deadline, time.monotonic):
+                    raise KafkaTimeoutError(f"not everything was acknowledged within {timeout} s")
+        finally:
+            self.accumulator.end_flush()
+
+    def await_transaction(self, result: TransactionalRequestResult) -> None:
+        """Have the sender see to an operation, and wait for its end up to max.block.ms."""
+        self._thread.call_soon(self._wakeup)
+        result.wait(self._max_block, lambda: self._client.last_error)
+
+    def acks(self) -> dict[TopicPartition, PartitionAcks]:
+        """Tell what has been acknowledged so far, by partition."""
+        return dict(self._sender.acks)
+
+    def close(self, timeout: float | None) -> None:
+        """Send all, then end the network thread; with `timeout` 0 at once.
+
+        Raises KafkaTimeoutError for what was given up, and else what rows were lost by that nobody
+        has a future of. What ended the producer was told to futures and transactional calls, and
+        may come at any moment: it is not told again.
+        """
+        started = time.monotonic()
+        try:
+            if timeout != 0 and not self.has_ended:
+                self._send_all(timeout)
+        except KafkaError as error:
+            if not self.accumulator.is_failed_by(error):
+                raise
+        finally:
+            if self._thread.is_alive:
+                left = self._max_block if timeout is None else started + timeout - time.monotonic()
+                if self.has_ended:
+                    left = 0
+                # An open transaction is aborted while there is time.
+                self._thread.call_soon(partial(self._sender.initiate_close, max(left, 0)))
+                self._thread.join(max(left, 0) + JOIN_TIMEOUT)
+            self.metrics.close()
+        if timeout != 0:
+            self.accumulator.raise_if_lost()
+
+
+def _fatal(error: BaseException) -> Exception:
+    if isinstance(error, KafkaError):
+        return error
+    fatal = KafkaError(f"the producer's network thread failed: {error!r}")
+    fatal.__cause__ = error
+    return fatal

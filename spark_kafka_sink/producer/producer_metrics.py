@@ -1,0 +1,61 @@
+"""Makes a producer's registry of metrics as its settings say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.metrics.logging_reporter import LoggingMetricsReporter
+from spark_kafka_sink.metrics.metric_config import MIN_WINDOW, MetricConfig, RecordingLevel
+from spark_kafka_sink.metrics.metrics import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from spark_kafka_sink.config.plugin_reference import PluginReference
+    from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.metrics.reporter import MetricsReporter
+
+#: What `metric.reporters` may name without a module.
+BUILT_IN_REPORTERS: Final[Mapping[str, Callable[[], MetricsReporter]]] = {
+    "logging": LoggingMetricsReporter
+}
+_REPORTER_METHODS: Final = ("init", "metric_change", "metric_removal", "close")
+
+
+def create_metrics(config: ProducerConfig, clock: Callable[[], float]) -> Metrics:
+    """Make the registry, and start the reporters.
+
+    Raises ConfigError when one of `metric.reporters` cannot be imported, made, or is no reporter.
+    """
+    return Metrics(
+        MetricConfig(
+            samples=config.metrics_num_samples,
+            window=max(config.metrics_sample_window_ms / 1000, MIN_WINDOW),
+            recording_level=RecordingLevel[config.metrics_recording_level],
+            tags={"client-id": config.client_id},
+        ),
+        clock=clock,
+        reporters=[_reporter(reference) for reference in config.metric_reporters],
+    )
+
+
+def _reporter(reference: PluginReference) -> MetricsReporter:
+    if reference.built_in is not None:
+        return BUILT_IN_REPORTERS[reference.built_in]()
+    loaded = reference.load()
+    if isinstance(loaded, type):
+        try:
+            loaded = loaded()
+        except Exception as error:
+            raise ConfigError(
+                f"metric.reporters: {reference} cannot be made without arguments: {error!r}; "
+                "give an object, or a class that can"
+            ) from error
+    missing = [name for name in _REPORTER_METHODS if not callable(getattr(loaded, name, None))]
+    if missing:
+        raise ConfigError(
+            f"metric.reporters: {reference} is no reporter: it has no {', '.join(missing)}() "
+            "(see metrics.reporter.MetricsReporter)"
+        )
+    return cast("MetricsReporter", loaded)

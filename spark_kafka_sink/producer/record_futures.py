@@ -1,0 +1,239 @@
+"""What a caller gets for what it sends (Kafka's FutureRecordMetadata, and the same for a table).
+
+A future of a single record is made for every send, so it is a bare object: it learns which batch
+its record is in when a chunk of records is written at once, and works out the rest when asked.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
+from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, RecordMetadata
+from spark_kafka_sink.producer.produce_result import NO_LOG_APPEND_TIME, call_back
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.producer.produce_result import ProduceResult
+    from spark_kafka_sink.producer.staged_records import Headers, WrittenChunk
+
+
+class Gathering(Protocol):
+    """Where a record waits before it is in a batch (the producer)."""
+
+    def write_staged(self, give_up_at: float | None = None) -> None:
+        """Write what has been staged into batches, as much as can be by `give_up_at`.
+
+        Raises KafkaTimeoutError where nothing could be.
+        """
+
+    def check_may_wait(self) -> None:
+        """Raise where waiting could never end: on the network thread, or after a fork."""
+
+    def monotonic(self) -> float:
+        """Tell the time, in seconds."""
+
+
+class FutureRecordMetadata:
+    """The end of one send; as a `concurrent.futures.Future`, but that it cannot be cancelled.
+
+    Until it is in a batch it also carries the record: one object for each is all that a send makes,
+    for the garbage collector's sake. Whoever makes one fills in the fields up to `error`: a
+    constructor of our own would cost more than all that.
+    """
+
+    __slots__ = ("chunk", "error", "key", "producer", "row", "topic", "value")
+
+    producer: Gathering
+    topic: str
+    value: bytes | None
+    key: bytes | None
+    #: Where the record is, once it is in a batch; None before.
+    chunk: WrittenChunk | None
+    #: Why it is in none; None while there is no reason.
+    error: Exception | None
+    #: Which record of the chunk it is, where there is one.
+    row: int
+    #: What most records do not have; see `FutureOfFullRecord`.
+    headers: Headers | None = None
+    partition: int | None = None
+    timestamp: int | None = None
+    callback: Callable[[FutureRecordMetadata], object] | None = None
+
+    def done(self) -> bool:
+        """Whether the record is acknowledged or has failed."""
+        if self.chunk is None:
+            return self.error is not None
+        result, index = self.chunk.place(self.row)
+        return result.is_done(index)
+
+    def cancelled(self) -> bool:
+        """Tell False: a record that was sent cannot be called back."""
+        return False
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait up to `timeout` seconds; tell where the record is, or raise why it is nowhere.
+
+        Raises TimeoutError when the time was too short: the record may still be delivered.
+        """
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return self._metadata()
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """Wait up to `timeout` seconds; tell why the record was not delivered, None if it was.
+
+        Raises TimeoutError when the time was too short.
+        """
+        if not self.done():
+            self.producer.check_may_wait()
+            deadline = None if timeout is None else self.producer.monotonic() + timeout
+            while not self.done():
+                chunk = None
+                with suppress(KafkaTimeoutError):
+                    chunk = self._written(deadline)
+                left = None if deadline is None else deadline - self.producer.monotonic()
+                if left is not None and left <= 0:
+                    raise TimeoutError(f"the record was not acknowledged within {timeout} s")
+                if chunk is not None:
+                    result, index = chunk.place(self.row)
+                    result.wait(index, left)
+        if self.chunk is None:
+            return self.error
+        result, index = self.chunk.place(self.row)
+        result, index = result.final(index)
+        return result.error_of(index)
+
+    def add_done_callback(self, callback: Callable[[FutureRecordMetadata], object]) -> None:
+        """Have `callback(future)` called at the end: on the network thread, or here if it is over.
+
+        What it raises is logged. It must not block: nothing is sent meanwhile.
+        """
+        chunk = self._written()
+        if chunk is None:
+            call_back(callback, self)
+        else:
+            result, index = chunk.place(self.row)
+            result.call_when_done(index, partial(callback, self))
+
+    def fail(self, error: Exception) -> None:
+        """Resolve a record that got into no batch; the producer's part, not the caller's."""
+        self.error = error
+        self.value = self.key = None
+
+    def _written(self, give_up_at: float | None = None) -> WrittenChunk | None:
+        """Give the chunk, which is written now if it was not; None where `error` says why not.
+
+        Or where it could not be by `give_up_at`.
+        """
+        if self.chunk is None and self.error is None:
+            self.producer.write_staged(give_up_at)
+        return self.chunk
+
+    def _metadata(self) -> RecordMetadata:
+        chunk, row = self._written(), self.row
+        if chunk is None:
+            raise KafkaError("a record that failed has no metadata")
+        result, index = chunk.place(row)
+        result, index = result.final(index)
+        timestamp = result.log_append_time_ms
+        return RecordMetadata(
+            topic=result.topic_partition.topic,
+            partition=result.topic_partition.partition,
+            offset=result.offset(index),
+            timestamp=int(chunk.timestamps[row]) if timestamp == NO_LOG_APPEND_TIME else timestamp,
+            serialized_key_size=int(chunk.key_sizes[row]),
+            serialized_value_size=int(chunk.value_sizes[row]),
+        )
+
+
+class FutureOfFullRecord(FutureRecordMetadata):
+    """The future of a record that has more than topic, key and value."""
+
+    __slots__ = ("callback", "headers", "partition", "timestamp")
+
+
+class TablePart:
+    """Rows of one call in one batch: neighbours, since a call has the batches to itself."""
+
+    __slots__ = ("first_index", "record_count", "result")
+
+    def __init__(self, result: ProduceResult, first_index: int, record_count: int) -> None:
+        """Take the rows from `first_index` of the batch on."""
+        self.result = result
+        self.first_index = first_index
+        self.record_count = record_count
+
+
+class FutureTableMetadata:
+    """The end of one table's send: done when every row is acknowledged, or the first has failed."""
+
+    def __init__(self, producer: Gathering, parts: Sequence[TablePart]) -> None:
+        """Wait for all of `parts`."""
+        self.producer = producer
+        self._parts = parts
+
+    def done(self) -> bool:
+        """Whether every batch with rows of the table has ended."""
+        return all(result.is_done(index) for result, index in self._batches())
+
+    def result(self, timeout: float | None = None) -> dict[TopicPartition, PartitionAcks]:
+        """Wait up to `timeout` seconds; tell per partition where the rows are.
+
+        Bytes are not told: a batch may hold the rows of several calls. Raises the error of the
+        first batch that failed, and TimeoutError when the time was too short.
+        """
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        acks: dict[TopicPartition, PartitionAcks] = {}
+        for part in self._parts:
+            first, last = (
+                result.offset(index)
+                for result, index in (
+                    part.result.final(part.first_index),
+                    part.result.final(part.first_index + part.record_count - 1),
+                )
+            )
+            topic_partition = part.result.topic_partition
+            known = UNKNOWN_OFFSET not in {first, last}
+            more = PartitionAcks(
+                first_offset=first if known else UNKNOWN_OFFSET,
+                last_offset=last if known else UNKNOWN_OFFSET,
+                records=part.record_count,
+                bytes=0,
+                log_append_time=part.result.final(part.first_index)[0].log_append_time_ms
+                != NO_LOG_APPEND_TIME,
+            )
+            earlier = acks.get(topic_partition)
+            acks[topic_partition] = more if earlier is None else earlier.merged(more)
+        return acks
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """Wait up to `timeout` seconds; tell why a row was not delivered, None if all were."""
+        self.producer.check_may_wait()
+        deadline = None if timeout is None else self.producer.monotonic() + timeout
+        for result, index in self._batches():
+            while not result.is_done(index):
+                left = None if deadline is None else deadline - self.producer.monotonic()
+                if left is not None and left <= 0:
+                    raise TimeoutError(f"not every row was acknowledged within {timeout} s")
+                result.wait(index, left)
+        errors = (
+            result.final(index)[0].error_of(result.final(index)[1])
+            for result, index in self._batches()
+        )
+        return next((error for error in errors if error is not None), None)
+
+    def _batches(self) -> list[tuple[ProduceResult, int]]:
+        """Give an index in every batch, and in every part of one that was divided."""
+        return [
+            batch
+            for part in self._parts
+            for batch in part.result.batches(part.first_index, part.record_count)
+        ]

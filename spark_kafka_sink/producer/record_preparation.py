@@ -1,0 +1,173 @@
+"""What is done with a single record before it is staged: serialized, checked, placed.
+
+The order is that of Java's `KafkaProducer.doSend`: interceptors have seen the record before; then
+key and value become bytes, a partitioner that works record by record is asked, and the size is
+held against the limits, so that a record that can never be sent is refused at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from spark_kafka_sink.errors import InvalidPartitionError, RecordTooLargeError
+from spark_kafka_sink.producer.partitioner import FunctionPartitioner, TopicPartitions
+from spark_kafka_sink.producer.serializers import resolve_serializer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.producer.partitioner import Partitioner
+    from spark_kafka_sink.producer.producer_record import ProducerRecord
+    from spark_kafka_sink.record.key_hashes import KeyRule
+
+#: What a record takes beside key, value and headers, at most: varints, attributes (DefaultRecord).
+MAX_RECORD_OVERHEAD = 21
+#: A varint of 32 bits, at most.
+MAX_VARINT_BYTES = 5
+MAX_PARTITION = 2**31 - 1
+MAX_TIMESTAMP = 2**63 - 1
+
+
+class PreparedRecord(NamedTuple):
+    """A record as it is staged, but for its future."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] | None
+    partition: int | None
+    timestamp: int | None
+
+
+class RecordPreparation:
+    """Serializers, partitioner and limits of one producer."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        *,
+        partitioner: KeyRule | Partitioner,
+        partitions_of: Callable[[str], TopicPartitions],
+        max_record_bytes: int,
+    ) -> None:
+        """`partitions_of` tells of a topic whose metadata is there."""
+        references = config.key_serializer, config.value_serializer
+        self._takes_bytes = all(each is None or each.built_in == "bytes" for each in references)
+        self._serialize_key = resolve_serializer(config.key_serializer, is_key=True)
+        self._serialize_value = resolve_serializer(config.value_serializer, is_key=False)
+        self._partitioner = partitioner if isinstance(partitioner, FunctionPartitioner) else None
+        self._partitions_of = partitions_of
+        self._max_record_bytes = max_record_bytes
+
+    @property
+    def takes_bytes_as_they_are(self) -> bool:
+        """Whether keys and values are the bytes that the caller gives."""
+        return self._takes_bytes
+
+    @property
+    def places_each_record(self) -> bool:
+        """Whether a partitioner has to be asked for every record."""
+        return self._partitioner is not None
+
+    def prepare(self, record: ProducerRecord) -> PreparedRecord:
+        """Give what is staged of a record whose topic's metadata is there.
+
+        Raises SerializationError, TypeError or ValueError for what is no record,
+        InvalidPartitionError and RecordTooLargeError.
+        """
+        headers = _checked_headers(record.headers)
+        _check_timestamp(record.timestamp)
+        key = self._serialize_key(record.key, record.topic)
+        value = self._serialize_value(record.value, record.topic)
+        prepared = PreparedRecord(
+            record.topic,
+            value,
+            key,
+            headers,
+            self._partition(record, key, value),
+            record.timestamp,
+        )
+        self._check_size(prepared)
+        return prepared
+
+    def _partition(
+        self, record: ProducerRecord, key: bytes | None, value: bytes | None
+    ) -> int | None:
+        topic = self._partitions_of(record.topic)
+        partition = record.partition
+        if partition is None:
+            if self._partitioner is None:
+                return None
+            partition = self._partitioner.partition(topic, key, value)
+        if not 0 <= partition < topic.partition_count:
+            raise InvalidPartitionError(
+                f"the topic has no such partition: it has {topic.partition_count}, numbered from 0",
+                row=0,
+                topic=record.topic,
+                partition=partition,
+                advice="Correct the partition, or leave it out to let the producer choose",
+            )
+        return partition
+
+    def _check_size(self, record: PreparedRecord) -> None:
+        size = MAX_RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
+        for name, value in record.headers or ():
+            size += 2 * MAX_VARINT_BYTES + len(name.encode()) + len(value or b"")
+        if size > self._max_record_bytes:
+            raise RecordTooLargeError(
+                f"the record takes {size} bytes, and at most {self._max_record_bytes} fit into "
+                "max.request.size and buffer.memory",
+                row=0,
+                topic=record.topic,
+                partition=record.partition,
+                advice="Raise max.request.size (and max.message.bytes of the topic), or write less",
+            )
+
+
+def check_place(topic: Any, partition: Any) -> None:
+    """Raise TypeError or ValueError for what no record can have as topic and partition."""
+    if not isinstance(topic, str):
+        raise TypeError(f"the topic must be a str, not {type(topic).__name__}")
+    if not topic:
+        raise ValueError("the topic must not be empty")
+    if not topic.isascii():
+        # No topic is called so, but brokers are to say that; half a surrogate cannot be asked for.
+        topic.encode()
+    if partition is None:
+        return
+    if not isinstance(partition, int) or isinstance(partition, bool):
+        raise TypeError(f"the partition must be an int or None, not {type(partition).__name__}")
+    if not 0 <= partition <= MAX_PARTITION:
+        raise ValueError(f"the partition must be a number from 0 to 2^31 - 1, not {partition}")
+
+
+def _check_timestamp(timestamp: Any) -> None:
+    if timestamp is None:
+        return
+    if not isinstance(timestamp, int) or isinstance(timestamp, bool):
+        raise TypeError(
+            "the timestamp must be an int of milliseconds since 1970, or None, not "
+            f"{type(timestamp).__name__}"
+        )
+    if not 0 <= timestamp <= MAX_TIMESTAMP:
+        raise ValueError(f"the timestamp must be milliseconds since 1970, not {timestamp}")
+
+
+def _checked_headers(headers: Any) -> Sequence[tuple[str, bytes | None]] | None:
+    if not headers:
+        return None
+    checked = []
+    for header in headers:
+        try:
+            name, value = header
+        except (TypeError, ValueError):
+            raise TypeError("a header must be a pair of a str and bytes or None") from None
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a header must be a str, not {type(name).__name__}")
+        if value is not None and not isinstance(value, bytes | bytearray | memoryview):
+            raise TypeError(
+                f"the value of header {name!r} must be bytes or None, not {type(value).__name__}"
+            )
+        checked.append((name, None if value is None else bytes(value)))
+    return checked

@@ -1,0 +1,110 @@
+"""The table of Kafka's scenarios in SCENARIOS.md names tests that exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+TESTS = Path(__file__).parent
+TABLE = (TESTS / "SCENARIOS.md").read_text()
+#: How many scenarios each Java class has, in Kafka 4.
+CLASSES = {
+    "RecordAccumulatorTest": 34,
+    "SenderTest": 74,
+    "TransactionManagerTest": 133,
+    "BuiltInPartitionerTest": 4,
+}
+ROW = re.compile(r"\| (?P<scenario>\w+) \| (?P<here>.*) \|")
+ID = re.compile(r"`([^`]+)`")
+#: Fewer letters than this say nothing about why a scenario does not apply.
+SHORTEST_REASON = 20
+
+
+class Scenario(NamedTuple):
+    """A row of the table."""
+
+    java_class: str
+    name: str
+    here: str
+
+
+def scenarios_in(table: str) -> list[Scenario]:
+    """Read the rows; whatever looks like one has to be one."""
+    java_class, rows = "", []
+    for line in table.splitlines():
+        if line.startswith("## "):
+            java_class = line.removeprefix("## ")
+        elif line.startswith("|") and line not in {"| scenario | here |", "|---|---|"}:
+            row = ROW.fullmatch(line)
+            assert row is not None, line
+            rows.append(Scenario(java_class, row["scenario"], row["here"].strip()))
+    return rows
+
+
+@cache
+def functions_of(path: str) -> frozenset[str]:
+    """Name the test functions of a module below tests/; none where there is no such module."""
+    module = TESTS / path
+    if module.suffix != ".py" or not module.is_file():
+        return frozenset()
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return frozenset(
+        node.name
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, functions) and node.name.startswith("test_")
+    )
+
+
+def fault_of(here: str) -> str | None:
+    """Say what is wrong with the right side of a row, or None."""
+    ids = ID.findall(here)
+    if not ids:
+        return None if len(here) >= SHORTEST_REASON else "neither a test nor a reason"
+    for test_id in ids:
+        path, _, name = test_id.partition("::")
+        if not functions_of(path):
+            return f"no tests in {path}"
+        if name and name not in functions_of(path):
+            return f"no {name} in {path}"
+    return None
+
+
+SCENARIOS = scenarios_in(TABLE)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: f"{s.java_class}.{s.name}")
+def test_a_scenario_is_covered_or_has_a_reason(scenario):
+    """Each id of a row is a test of that module, or a module with tests."""
+    assert fault_of(scenario.here) is None
+
+
+def test_every_scenario_has_one_row():
+    """None is left out and none is there twice."""
+    names = [(scenario.java_class, scenario.name) for scenario in SCENARIOS]
+    assert len(names) == len(set(names))
+    counts = {name: sum(each.java_class == name for each in SCENARIOS) for name in CLASSES}
+    assert CLASSES == counts
+    assert len(SCENARIOS) == sum(CLASSES.values())
+
+
+@pytest.mark.parametrize(
+    ("here", "fault"),
+    [
+        ("", "neither a test nor a reason"),
+        ("n/a", "neither a test nor a reason"),
+        ("`unit/nowhere.py::test_x`", "no tests in unit/nowhere.py"),
+        ("`test_scenarios.py::test_nothing`", "no test_nothing in test_scenarios.py"),
+        ("`SCENARIOS.md`", "no tests in SCENARIOS.md"),
+        ("`test_scenarios.py`", None),
+        ("`test_scenarios.py::test_every_scenario_has_one_row`", None),
+        ("does not apply: there is no such thing here", None),
+    ],
+)
+def test_faults_of_a_row_are_found(here, fault):
+    """The check can fail."""
+    assert fault == fault_of(here)

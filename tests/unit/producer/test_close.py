@@ -1,0 +1,118 @@
+"""What closing a producer raises: only what nobody else was told of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark_kafka_sink.devbroker.faults import AnswerError, NeverAnswer
+from spark_kafka_sink.devbroker.server import DevBroker
+from spark_kafka_sink.errors import (
+    BrokerError,
+    DeliveryError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerFencedError,
+)
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.record_columns import columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TIMEOUT = 30
+LONG_LINGER = {"linger.ms": 60_000, "delivery.timeout.ms": 180_000}
+
+
+@pytest.fixture
+def broker() -> Iterator[DevBroker]:
+    with DevBroker(topics={"t": 1}) as broker:
+        yield broker
+
+
+def _producer(broker: DevBroker, **settings: object) -> KafkaProducer:
+    return KafkaProducer({"bootstrap.servers": broker.bootstrap_servers, **settings})
+
+
+def _end_network_thread(producer: KafkaProducer) -> None:
+    producer._core._sender.run_once = lambda now: 1 / 0
+    producer._core._thread.call_soon(producer._core._wakeup)
+    producer._core._thread.join(TIMEOUT)
+
+
+@pytest.mark.parametrize("is_noticed", [False, True], ids=["at once", "later"])
+def test_a_fenced_producer_closes_quietly_whenever_that_is(broker, is_noticed):
+    """The commit was told: closing raises nothing, whether or not the thread has ended by then."""
+    broker.on(ApiKey.END_TXN, AnswerError(ErrorCode.PRODUCER_FENCED))
+    producer = _producer(broker, **{"transactional.id": "x"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.append(columns([b"v"]))
+    with pytest.raises(ProducerFencedError):
+        producer.commit_transaction()
+    if is_noticed:
+        while not producer._core.has_ended:
+            producer._core._thread.call_soon(producer._core._wakeup)
+            producer._core._thread.join(0.01)
+    producer.close()
+    assert not producer._core._thread.is_alive
+
+
+def test_records_whose_futures_tell_of_it_are_no_concern_of_closing(broker):
+    """A refused record, and one that the end of the network thread took with it."""
+    broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    with _producer(broker) as producer:
+        refused = producer.send("t", b"v")
+    assert isinstance(refused.exception(0).__cause__, BrokerError)
+    producer = _producer(broker, **LONG_LINGER)
+    gathered = producer.send("t", b"a")
+    producer._core.gatherer.write_staged()
+    _end_network_thread(producer)
+    producer.close()
+    with pytest.raises(KafkaError, match="ZeroDivisionError"):
+        gathered.result(0)
+
+
+def test_appended_rows_that_were_refused_are_told_by_closing(broker):
+    """Nobody has a future of them."""
+    broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    producer = _producer(broker)
+    producer.append(columns([b"v"]))
+    with pytest.raises(DeliveryError, match="TOPIC_AUTHORIZATION_FAILED"):
+        producer.close()
+
+
+@pytest.mark.parametrize("is_closed", [False, True], ids=["open batch", "closed batch"])
+def test_appended_rows_that_the_end_of_the_producer_lost_are_told_by_closing(broker, is_closed):
+    """Wherever they were when the network thread ended."""
+    broker.on(ApiKey.PRODUCE, NeverAnswer())
+    producer = _producer(broker, **LONG_LINGER)
+    producer.append(columns([b"v"]))
+    if is_closed:
+        producer._core.gatherer.close_batches()
+    _end_network_thread(producer)
+    with pytest.raises(KafkaError, match="ZeroDivisionError"):
+        producer.close()
+
+
+def test_rows_that_were_acknowledged_before_the_end_of_the_producer_are_not_lost(broker):
+    """Closing has nothing to tell of them."""
+    producer = _producer(broker)
+    producer.append(columns([b"v"]))
+    producer.flush()
+    _end_network_thread(producer)
+    producer.close()
+
+
+def test_records_given_up_because_the_time_was_over_are_told_by_closing(broker):
+    """KafkaTimeoutError; their futures fail, too."""
+    broker.on(ApiKey.PRODUCE, NeverAnswer())
+    producer = _producer(broker)
+    future = producer.send("t", b"v")
+    with pytest.raises(KafkaTimeoutError, match=r"within 0\.1 s"):
+        producer.close(timeout=0.1)
+    assert future.exception(0) is not None
+    assert not producer._core._thread.is_alive

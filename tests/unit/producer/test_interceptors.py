@@ -1,0 +1,193 @@
+"""Interceptors see everything in order, and stop nothing."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import FrozenInstanceError, replace
+
+import pytest
+
+from spark_kafka_sink.config.plugin_reference import INTERCEPTORS, PluginReference
+from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.producer.interceptors import (
+    ProducerInterceptor,
+    ProducerInterceptors,
+    resolve_interceptors,
+)
+from spark_kafka_sink.producer.producer_record import ProducerRecord
+
+RECORD = ProducerRecord("t", "secret value", key="secret key", partition=3)
+
+
+class _Appending(ProducerInterceptor):
+    """Appends its name to values, and notes what it hears."""
+
+    def __init__(self, name: str, heard: list) -> None:
+        self.name = name
+        self.heard = heard
+
+    def on_send(self, record):
+        return replace(record, value=f"{record.value}+{self.name}")
+
+    def on_acknowledgement(self, metadata, error):
+        self.heard.append((self.name, metadata, error))
+
+    def close(self):
+        self.heard.append((self.name, "closed"))
+
+
+class _Failing:
+    """Raises at every turn."""
+
+    def on_send(self, record):
+        raise RuntimeError("on_send")
+
+    def on_acknowledgement(self, metadata, error):
+        raise RuntimeError("on_acknowledgement")
+
+    def close(self):
+        raise RuntimeError("close")
+
+
+def test_each_sees_what_the_one_before_it_returned():
+    """Records pass the chain in order; the one that was given stays as it was."""
+    chain = ProducerInterceptors([_Appending("a", []), _Appending("b", [])])
+    assert replace(RECORD, value="secret value+a+b") == chain.on_send(RECORD)
+    assert "secret value" == RECORD.value
+
+
+def test_acknowledgements_are_told_in_order():
+    """All of them hear of success and failure."""
+    heard: list = []
+    chain = ProducerInterceptors([_Appending("a", heard), _Appending("b", heard)])
+    error = TimeoutError()
+    chain.on_acknowledgement("metadata", None)
+    chain.on_acknowledgement(None, error)
+    assert [
+        ("a", "metadata", None),
+        ("b", "metadata", None),
+        ("a", None, error),
+        ("b", None, error),
+    ] == heard
+
+
+def test_one_that_raises_on_send_is_passed_over(caplog):
+    """The next one sees the last good record; the log names the place and no content."""
+    chain = ProducerInterceptors([_Appending("a", []), _Failing(), _Appending("b", [])])
+    assert "secret value+a+b" == chain.on_send(RECORD).value
+    (entry,) = caplog.records
+    assert logging.WARNING == entry.levelno
+    assert "on_send of an interceptor failed for topic t, partition 3" == entry.message
+    assert entry.exc_info is not None
+    assert "secret" not in entry.message
+
+
+@pytest.mark.parametrize("returned", [None, "record"])
+def test_one_that_returns_no_record_is_passed_over(caplog, returned):
+    """Who forgets to return the record does not lose it."""
+
+    class Forgetful:
+        def on_send(self, record):
+            return returned
+
+    chain = ProducerInterceptors([Forgetful(), _Appending("b", [])])
+    assert "secret value+b" == chain.on_send(RECORD).value
+    assert f"returned {type(returned).__name__}, not a ProducerRecord" in caplog.text
+
+
+def test_one_that_raises_keeps_nobody_from_hearing(caplog):
+    """Acknowledgement and closing reach those behind it."""
+    heard: list = []
+    chain = ProducerInterceptors([_Failing(), _Appending("b", heard)])
+    chain.on_acknowledgement(None, None)
+    chain.close()
+    assert [("b", None, None), ("b", "closed")] == heard
+    assert [
+        "on_acknowledgement of an interceptor failed",
+        "close of an interceptor failed",
+    ] == [entry.message for entry in caplog.records]
+
+
+def test_an_interrupt_is_not_swallowed():
+    """Only errors are passed over."""
+
+    class Interrupted:
+        def on_send(self, record):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ProducerInterceptors([Interrupted()]).on_send(RECORD)
+
+
+def test_methods_may_be_missing():
+    """An object needs no more than it has a use for, and the base class has all, doing nothing."""
+
+    class Listening:
+        def on_acknowledgement(self, metadata, error):
+            pass
+
+    chain = ProducerInterceptors([Listening(), ProducerInterceptor()])
+    assert RECORD is chain.on_send(RECORD)
+    chain.on_acknowledgement(None, None)
+    chain.close()
+
+
+def test_no_interceptors_are_false():
+    """Who sends can tell that nobody listens."""
+    assert not ProducerInterceptors()
+    assert ProducerInterceptors([ProducerInterceptor()])
+
+
+def test_a_record_is_frozen():
+    """Nobody changes it under those who have seen it."""
+    with pytest.raises(FrozenInstanceError):
+        RECORD.value = "other"
+
+
+def test_a_record_has_all_but_its_topic_by_default():
+    """A topic alone is a tombstone without a key."""
+    record = ProducerRecord("t")
+    assert (None, None, (), None, None) == (
+        record.value,
+        record.key,
+        record.headers,
+        record.partition,
+        record.timestamp,
+    )
+
+
+# --- from the configuration
+
+
+def references(*values: object) -> list[PluginReference]:
+    return [INTERCEPTORS.read(value) for value in values]
+
+
+def test_classes_objects_and_paths_are_interceptors():
+    """Classes are made without arguments; the order is that of the setting."""
+    heard: list = []
+    chain = resolve_interceptors(
+        references(
+            _Appending("a", heard),
+            ProducerInterceptor,
+            "spark_kafka_sink.producer.interceptors:ProducerInterceptor",
+            _Appending("b", heard),
+        )
+    )
+    assert "secret value+a+b" == chain.on_send(RECORD).value
+    assert not resolve_interceptors([])
+
+
+@pytest.mark.parametrize(
+    ("bad", "sentence"),
+    [
+        (object(), r"interceptor\.classes: .*object is no interceptor: it has neither on_send nor"),
+        (_Appending, r"interceptor\.classes: .*Appending cannot be made without arguments"),
+    ],
+)
+def test_what_is_no_interceptor_is_refused(bad, sentence):
+    """Those made before it are closed, since no producer will be there to do so."""
+    heard: list = []
+    with pytest.raises(ConfigError, match=sentence):
+        resolve_interceptors(references(_Appending("a", heard), bad))
+    assert [("a", "closed")] == heard

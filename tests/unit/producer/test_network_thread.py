@@ -1,0 +1,121 @@
+"""The thread that owns the event loop: its beginning, its end, and what is handed to it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from spark_kafka_sink.errors import ProducerClosedError
+from spark_kafka_sink.producer import network_thread
+from spark_kafka_sink.producer.network_thread import NetworkThread
+
+
+class _Serving:
+    """A thread that serves until it is told to end."""
+
+    def __init__(self) -> None:
+        self.thread = NetworkThread(self._main, client_id="test")
+        self.thread.start()
+
+    async def _main(self) -> None:
+        self.ended = asyncio.Event()
+        self.thread.started()
+        await self.ended.wait()
+
+    def end(self) -> None:
+        self.thread.call_soon(self.ended.set)
+        self.thread.join(10)
+
+
+@pytest.fixture
+def serving():
+    serving = _Serving()
+    yield serving
+    serving.end()
+
+
+async def _current_thread() -> threading.Thread:
+    return threading.current_thread()
+
+
+async def _broken() -> None:
+    raise ZeroDivisionError
+
+
+def test_a_coroutine_is_run_on_the_thread(serving):
+    """What is handed in runs there, and its answer comes back."""
+    assert "kafka-producer-network-thread | test" == serving.thread.run(_current_thread(), 1).name
+    assert not serving.thread.is_current
+    assert serving.thread.is_alive
+
+
+def test_the_error_of_a_coroutine_is_the_callers(serving):
+    """What a coroutine raises comes to whoever handed it in, and ends nothing."""
+    with pytest.raises(ZeroDivisionError):
+        serving.thread.run(_broken(), 1)
+    assert serving.thread.is_alive
+
+
+def test_the_thread_knows_itself(serving):
+    """Code that must not wait can tell that it runs there."""
+    told = threading.Event()
+
+    def note() -> None:
+        assert serving.thread.is_current
+        told.set()
+
+    serving.thread.call_soon(note)
+    assert told.wait(10)
+
+
+def test_after_its_end_it_takes_nothing_and_says_so(serving):
+    """A call comes to nothing, and a coroutine is refused with an error."""
+    serving.end()
+    assert not serving.thread.is_alive
+    serving.thread.call_soon(lambda: pytest.fail("the loop is closed"))
+    with pytest.raises(ProducerClosedError, match="closed by another thread"):
+        serving.thread.run(_current_thread(), 1)
+
+
+def test_a_coroutine_that_the_end_overtakes_is_refused(serving):
+    """Who waits for an answer when the thread ends gets an error, and no CancelledError."""
+    begun = threading.Event()
+
+    async def endless() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    def end() -> None:
+        begun.wait(10)
+        serving.thread.call_soon(serving.ended.set)
+
+    ender = threading.Thread(target=end, daemon=True)
+    ender.start()
+    with pytest.raises(ProducerClosedError, match="closed by another thread"):
+        serving.thread.run(endless(), 10)
+    ender.join()
+
+
+def test_a_coroutine_that_takes_too_long_is_given_up(serving, monkeypatch):
+    """A thread that does not answer in the time agreed is taken for gone."""
+    monkeypatch.setattr(network_thread, "JOIN_TIMEOUT", 0.0)
+    never = asyncio.Event()
+    with pytest.raises(ProducerClosedError):
+        serving.thread.run(never.wait(), 0.01)
+
+
+def test_a_thread_that_dies_before_it_has_started_keeps_nobody_waiting(monkeypatch):
+    """`start` returns though nothing can be talked to."""
+    died = []
+    monkeypatch.setattr(threading, "excepthook", died.append)
+
+    async def dies() -> None:
+        raise ZeroDivisionError
+
+    thread = NetworkThread(dies, client_id="test")
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive
+    assert [ZeroDivisionError] == [hook.exc_type for hook in died]

@@ -1,0 +1,282 @@
+"""How those hear of a batch's end who wait for it, whenever they begin to wait."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.errors import DeliveryError
+from spark_kafka_sink.model import UNKNOWN_OFFSET, TopicPartition
+from spark_kafka_sink.producer.produce_result import NO_LOG_APPEND_TIME, ProduceResult
+
+PLACE = TopicPartition("t", 1)
+REFUSED = DeliveryError("refused")
+
+
+@pytest.fixture
+def result() -> ProduceResult:
+    return ProduceResult(PLACE)
+
+
+def _waiting(result: ProduceResult, index: int = 0) -> threading.Thread:
+    """Start a thread that waits for a record, and return once it does."""
+    waits = threading.Thread(target=result.wait, args=(index, 10), daemon=True)
+    waits.start()
+    pause = threading.Event()
+    assert any(result._waiter is not None or pause.wait(0.001) for _ in range(5_000))
+    return waits
+
+
+def _joined(thread: threading.Thread) -> bool:
+    thread.join(10)
+    return not thread.is_alive()
+
+
+# --- the end
+
+
+def test_an_acknowledged_batch_tells_the_offset_of_each_record(result):
+    """Offsets count from that of the first record."""
+    assert not result.is_done(0)
+    result.complete(100, 7)
+    assert result.is_done(0)
+    assert [100, 109] == [result.offset(0), result.offset(9)]
+    assert 7 == result.log_append_time_ms
+    assert result.error_of(0) is None
+
+
+def test_no_offset_is_made_up_where_the_broker_told_none(result):
+    """With acks=0 every record's offset is unknown, not only the first one's."""
+    result.complete(UNKNOWN_OFFSET)
+    assert [UNKNOWN_OFFSET] * 2 == [result.offset(0), result.offset(9)]
+    assert NO_LOG_APPEND_TIME == result.log_append_time_ms
+
+
+def test_a_failed_batch_tells_its_error_for_every_record(result):
+    """Where no record is blamed, all of them have the batch's error."""
+    result.fail(REFUSED)
+    assert result.is_done(5)
+    assert REFUSED is result.error_of(0)
+    assert REFUSED is result.error_of(5)
+
+
+def test_a_blamed_record_hears_the_brokers_word_on_it(result):
+    """KIP-467: the record at fault is told why, and its neighbours that it was not they."""
+    result.fail(REFUSED, {1: "has no key"})
+    told = [str(result.error_of(index)) for index in range(2)]
+    assert "t-1, record 1 of its batch: has no key" == told[1]
+    assert "t-1, record 0 of its batch: the batch was refused because of other records" in told[0]
+    assert [REFUSED, REFUSED] == [result.error_of(index).__cause__ for index in range(2)]
+
+
+# --- waiting
+
+
+def test_who_waits_is_woken_by_the_end(result):
+    """A wait ends with the acknowledgement, and later ones do not begin."""
+    waits = _waiting(result)
+    result.complete(0)
+    assert _joined(waits)
+    assert result.wait(0, timeout=0)
+
+
+def test_who_waits_is_woken_by_a_failure(result):
+    """A wait ends with an error as well."""
+    waits = _waiting(result)
+    result.fail(REFUSED)
+    assert _joined(waits)
+
+
+def test_a_wait_says_when_the_time_was_too_short(result):
+    """An unresolved batch does not count as ended."""
+    assert not result.wait(0, timeout=0)
+    assert not result.wait_for_all(deadline=1.0, clock=lambda: 1.0)
+
+
+def test_who_waits_for_a_batch_that_is_divided_asks_again(result):
+    """A division wakes those who wait, though nothing has ended."""
+    waits = _waiting(result)
+    result.divide([1, 1])
+    assert _joined(waits)
+    assert not result.is_done(0)
+
+
+def test_waiting_for_all_goes_on_to_the_parts(result):
+    """A divided batch has ended when each of its parts has."""
+    first, second = result.divide([2, 3])
+    first.complete(10)
+    assert not result.wait_for_all(deadline=1.0, clock=lambda: 1.0)
+    second.fail(REFUSED)
+    assert result.wait_for_all(deadline=1.0, clock=lambda: 1.0)
+
+
+def test_waiting_for_all_outlasts_a_division(result):
+    """Who waits without a deadline when the batch is divided goes on with the parts."""
+    waits = threading.Thread(target=result.wait_for_all, args=(None, lambda: 0.0), daemon=True)
+    waits.start()
+    for part in result.divide([1, 1]):
+        assert waits.is_alive()
+        part.complete(0)
+    assert _joined(waits)
+
+
+# --- callbacks
+
+
+@pytest.mark.parametrize("moment", ["before", "after the division", "after the end"])
+def test_a_callback_is_called_once_whenever_it_was_registered(result, moment):
+    """Before the end, after a division, or when all is over: the record's end is told once."""
+    told = []
+    callback = partial(told.append, "done")
+    if moment == "before":
+        result.call_when_done(1, callback)
+    first, second = result.divide([1, 1])
+    if moment == "after the division":
+        result.call_when_done(1, callback)
+    first.complete(0)
+    assert [] == told
+    second.complete(1)
+    if moment == "after the end":
+        result.call_when_done(1, callback)
+    assert ["done"] == told
+
+
+def test_a_callback_may_be_registered_in_the_moment_of_the_division(result, monkeypatch):
+    """A record that is registered while its batch is divided is told of by its part."""
+    told = []
+    parts = []
+
+    class Moment:
+        """The lock, but that the batch is divided just before it is taken."""
+
+        def __enter__(self):
+            monkeypatch.undo()
+            parts.extend(result.divide([1, 1]))
+
+        def __exit__(self, *_):
+            return None
+
+    monkeypatch.setattr("spark_kafka_sink.producer.produce_result._moment", Moment())
+    result.call_when_done(1, partial(told.append, "done"))
+    parts[1].complete(0)
+    assert ["done"] == told
+
+
+def test_callbacks_are_called_in_the_order_of_registering(result):
+    """Records of a batch are told of in the order in which they were sent."""
+    told = []
+    for index in range(5):
+        result.call_when_done(index, partial(told.append, index))
+    result.complete(0)
+    assert [0, 1, 2, 3, 4] == told
+
+
+def test_callbacks_find_the_batch_done(result):
+    """Inside of a callback the record's end can be asked for."""
+    told = []
+    result.call_when_done(0, lambda: told.append((result.is_done(0), result.offset(0))))
+    result.complete(40)
+    assert [(True, 40)] == told
+
+
+def test_a_callback_that_raises_is_logged_and_keeps_nobody_from_being_told(result, caplog):
+    """One user's mistake is not another record's."""
+    told = []
+    result.call_when_done(0, lambda: 1 / 0)
+    result.call_when_done(1, partial(told.append, 1))
+    with caplog.at_level(logging.ERROR):
+        result.complete(0)
+    assert [1] == told
+    assert result.has_ended
+    assert ["a delivery callback raised"] == [entry.message for entry in caplog.records]
+    assert caplog.records[0].exc_info[0] is ZeroDivisionError
+
+
+def test_waiting_for_all_includes_the_callbacks(result):
+    """Who flushes may look at what callbacks have gathered; inside of them the record is done."""
+    told = []
+
+    def callback() -> None:
+        told.append((result.is_done(0), result.wait_for_all(1.0, clock=lambda: 1.0)))
+
+    result.call_when_done(0, callback)
+    result.complete(0)
+    assert [(True, False)] == told
+    assert result.wait_for_all(1.0, clock=lambda: 1.0)
+
+
+def test_a_callback_that_breaks_off_leaves_nobody_waiting(result):
+    """What is no Exception comes out, and those who wait go on."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    result.call_when_done(0, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        result.complete(0)
+    assert result.wait(0, timeout=0)
+
+
+def test_callbacks_of_a_failed_batch_are_called_too(result):
+    """The end of a record is told whatever it was."""
+    told = []
+    result.call_when_done(0, lambda: told.append(result.error_of(0)))
+    result.fail(REFUSED)
+    assert [REFUSED] == told
+
+
+# --- divided
+
+
+def test_a_divided_batch_never_ends_by_itself(result):
+    """Its records belong to the parts, one of which may fail alone."""
+    first, second = result.divide([2, 1])
+    first.complete(100)
+    second.fail(REFUSED)
+    assert not result.has_ended
+    assert [True] * 3 == [result.is_done(index) for index in range(3)]
+    places = [result.final(index) for index in range(3)]
+    assert [(first, 0), (first, 1), (second, 0)] == places
+    assert [None, None, REFUSED] == [part.error_of(index) for part, index in places]
+
+
+def test_failing_a_divided_batch_fails_the_parts_that_have_not_ended(result):
+    """A part that a broker has keeps its offsets."""
+    first, second = result.divide([1, 2])
+    inner = second.divide([1, 1])
+    first.complete(5)
+    inner[0].complete(6)
+    result.fail(REFUSED)
+    assert [None, None, REFUSED] == [first.error, inner[0].error, inner[1].error]
+    assert not result.has_ended
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.data())
+def test_any_records_of_a_divided_batch_are_found(counts, data):
+    """However often it is divided, each record has one place, and a stretch of them is found."""
+    whole = ProduceResult(PLACE)
+    leaves: list[tuple[ProduceResult, int]] = []
+
+    def divide(result: ProduceResult, sizes: list[int]) -> None:
+        for part, size in zip(result.divide(sizes), sizes, strict=True):
+            if size > 1 and data.draw(st.booleans()):
+                divide(part, [1, size - 1])
+            else:
+                leaves.extend((part, index) for index in range(size))
+
+    divide(whole, counts)
+    total = sum(counts)
+    assert leaves == [whole.final(index) for index in range(total)]
+    first = data.draw(st.integers(0, total - 1))
+    count = data.draw(st.integers(1, total - first))
+    expected = list(dict.fromkeys(part for part, _ in leaves[first : first + count]))
+    assert expected == [part for part, _ in whole.batches(first, count)]
+    assert all(
+        (part, index) in leaves[first : first + count]
+        for part, index in whole.batches(first, count)
+    )

@@ -1,0 +1,305 @@
+"""How batches end in the accumulator: alone, all together, by the clock, or without a queue."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.errors import DeliveryError, ProducerClosedError
+from spark_kafka_sink.producer.buffer_pool import BufferPool
+from spark_kafka_sink.producer.producer_batch import FinalState
+from spark_kafka_sink.producer.record_accumulator import NEVER, RecordAccumulator
+from tests.support.producer_batches import NODES, batch, snapshot
+
+MAX = 1_000_000
+TOTAL = 10_000_000
+TIMEOUT = 120.0
+ONE_NODE = snapshot({0: 0, 1: 0, 2: 0})
+REFUSED = DeliveryError("refused")
+
+
+@pytest.fixture
+def ended() -> list[Exception]:
+    return []
+
+
+@pytest.fixture
+def accumulator(ended) -> RecordAccumulator:
+    return RecordAccumulator(
+        pool=BufferPool(TOTAL),
+        delivery_timeout=TIMEOUT,
+        transaction_manager=None,
+        guarantee_order=True,
+        on_failed=ended.append,
+    )
+
+
+def _enqueue(accumulator, *batches):
+    for each in batches:
+        accumulator._pool.reserve(each.size_bytes)
+        accumulator.enqueue(each)
+    return batches
+
+
+def _drain(accumulator, now: float = 0.0):
+    return accumulator.drain(ONE_NODE, NODES[0], MAX, now=now)
+
+
+# --- one batch fails
+
+
+def test_a_batch_that_fails_leaves_the_others(accumulator, caplog):
+    """Its result has the error, its memory is back, and its partition goes on; it is logged."""
+    wrong, next_one, other = _enqueue(accumulator, batch(0), batch(0), batch(1))
+    assert [wrong, other] == _drain(accumulator)
+    with caplog.at_level(logging.WARNING):
+        accumulator.fail_batch(wrong, REFUSED)
+    assert FinalState.FAILED is wrong.final_state
+    assert REFUSED is wrong.result.error
+    assert ["refused"] == [entry.message for entry in caplog.records]
+    assert [next_one] == _drain(accumulator)
+    accumulator.complete(next_one)
+    accumulator.complete(other)
+    assert TOTAL == accumulator._pool.available_bytes
+    accumulator.raise_if_failed()
+
+
+def test_a_batch_may_fail_while_it_is_queued(accumulator):
+    """One that expires before it was sent leaves its queue."""
+    first, second = _enqueue(accumulator, batch(0), batch(0))
+    accumulator.fail_batch(first, REFUSED)
+    assert [second] == _drain(accumulator)
+    accumulator.fail_batch(second, REFUSED)
+    assert {} == accumulator.queue_sizes("t")
+    assert () == accumulator.ready(ONE_NODE, now=0.0).ready_nodes
+    assert not accumulator.has_incomplete
+
+
+def test_the_records_at_fault_are_told_apart(accumulator):
+    """KIP-467: the broker's word on single records goes to the result."""
+    [wrong] = _enqueue(accumulator, batch(records=2))
+    _drain(accumulator)
+    accumulator.fail_batch(wrong, REFUSED, record_errors={1: "has no key"})
+    assert "has no key" in str(wrong.result.error_of(1))
+    assert "has no key" not in str(wrong.result.error_of(0))
+
+
+def test_rows_of_nobodys_future_are_remembered(accumulator, caplog):
+    """The first loss is raised from then on, and need not be logged."""
+    accumulator.remember_losses()
+    first, second = _enqueue(accumulator, batch(0), batch(1))
+    with caplog.at_level(logging.WARNING):
+        accumulator.fail_batch(first, REFUSED)
+        accumulator.fail_batch(second, DeliveryError("a later one"))
+    assert [] == caplog.records
+    assert accumulator.has_failed
+    for use in (accumulator.raise_if_failed, lambda: accumulator.enqueue(batch())):
+        with pytest.raises(DeliveryError, match="refused"):
+            use()
+
+
+def test_losses_from_before_are_not_remembered(accumulator):
+    """Whoever sent them has had a future."""
+    [lost] = _enqueue(accumulator, batch())
+    accumulator.fail_batch(lost, REFUSED)
+    accumulator.remember_losses()
+    accumulator.raise_if_failed()
+
+
+def test_a_refused_producer_still_sends_what_is_queued(accumulator, ended):
+    """`refuse` is for the writing threads: the network thread goes on to the end."""
+    [queued] = _enqueue(accumulator, batch())
+    accumulator.refuse(REFUSED)
+    accumulator.refuse(DeliveryError("a later one"))
+    with pytest.raises(DeliveryError, match="refused"):
+        accumulator.enqueue(batch())
+    assert [queued] == _drain(accumulator)
+    accumulator.complete(queued, base_offset=7)
+    assert 7 == queued.result.base_offset
+    assert [] == ended
+
+
+def test_a_batch_that_is_not_taken_ends_without_a_queue(accumulator):
+    """A transaction that has ended refuses a batch: its memory is back, and its futures know."""
+    refused = batch()
+    accumulator._pool.reserve(refused.size_bytes)
+    accumulator.refuse_batch(refused, REFUSED)
+    assert FinalState.FAILED is refused.final_state
+    assert REFUSED is refused.result.error
+    assert TOTAL == accumulator._pool.available_bytes
+    assert not accumulator.has_incomplete
+
+
+# --- all of them
+
+
+def test_an_abort_ends_every_batch_and_takes_new_ones(accumulator, ended):
+    """Queued ones and those in flight, each once."""
+    queued, in_flight = _enqueue(accumulator, batch(0), batch(1))
+    accumulator.abort_batches(REFUSED)
+    assert [REFUSED] * 2 == [each.result.error for each in (queued, in_flight)]
+    assert TOTAL == accumulator._pool.available_bytes
+    assert not accumulator.has_incomplete
+    assert [] == ended
+    [later] = _enqueue(accumulator, batch(0))
+    assert [later] == _drain(accumulator)
+
+
+def test_an_abort_of_unsent_batches_leaves_those_on_their_way(accumulator):
+    """What has a sequence number must be settled with the broker."""
+    sent, unsent = _enqueue(accumulator, batch(0), batch(1))
+    sent.base_sequence = 0
+    accumulator.abort_undrained_batches(REFUSED)
+    assert (None, REFUSED) == (sent.result.error, unsent.result.error)
+    assert [sent] == _drain(accumulator)
+
+
+def test_the_end_of_the_producer_is_told_once_with_its_first_error(accumulator, ended):
+    """Every result has it, whoever waits for memory gets it, and later errors change nothing."""
+    batches = _enqueue(accumulator, batch(0), batch(0), batch(1))
+    _drain(accumulator)
+    accumulator.fail(REFUSED)
+    accumulator.fail(ProducerClosedError("closed"))
+    assert [REFUSED] * 3 == [each.result.error for each in batches]
+    assert {REFUSED} == set(ended)
+    assert NEVER == accumulator.next_expiry_at()
+    with pytest.raises(DeliveryError, match="refused"):
+        accumulator._pool.wait_for(TOTAL + 1, timeout=0)
+
+
+# --- flush
+
+
+def test_a_flush_is_in_progress_until_all_that_began_have_ended(accumulator):
+    """Several callers may wait at once."""
+    assert not accumulator.flush_in_progress
+    assert [] == accumulator.begin_flush()
+    accumulator.begin_flush()
+    accumulator.end_flush()
+    assert accumulator.flush_in_progress
+    accumulator.end_flush()
+    assert not accumulator.flush_in_progress
+
+
+def test_a_flush_waits_for_what_was_queued_by_then(accumulator):
+    """Later batches are not waited for."""
+    before = _enqueue(accumulator, batch(0), batch(1))
+    results = accumulator.begin_flush()
+    _enqueue(accumulator, batch(2))
+    assert [each.result for each in before] == results
+
+
+def test_a_flush_waits_for_callbacks_that_are_being_called(accumulator):
+    """A batch that is done but not settled is waited for, and then forgotten."""
+    [first] = _enqueue(accumulator, batch(0))
+    _drain(accumulator)
+    flushed = []
+    first.result.call_when_done(0, lambda: flushed.extend(accumulator.begin_flush()))
+    accumulator.complete(first)
+    assert [first.result] == flushed
+    assert [] == accumulator.begin_flush()
+
+
+# --- the clock
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=20), st.data())
+def test_batches_expire_in_the_order_of_their_times(times, data):
+    """Whenever they were created and whatever has ended since, exactly those due are listed."""
+    accumulator = RecordAccumulator(
+        pool=BufferPool(TOTAL),
+        delivery_timeout=TIMEOUT,
+        transaction_manager=None,
+        guarantee_order=False,
+    )
+    batches = _enqueue(accumulator, *(batch(created_at=float(time)) for time in times))
+    done = data.draw(st.sets(st.sampled_from(range(len(times)))))
+    for number in done:
+        accumulator.fail_batch(batches[number], REFUSED)
+    left = sorted(
+        (each for number, each in enumerate(batches) if number not in done),
+        key=lambda each: each.created_at,
+    )
+    now = TIMEOUT + data.draw(st.integers(-1, 51))
+    due = [each for each in left if each.created_at + TIMEOUT <= now]
+    assert due == accumulator.expired_batches(now)
+    assert due == accumulator.expired_batches(now)
+    first = left[0].created_at + TIMEOUT if left else NEVER
+    assert first == accumulator.next_expiry_at()
+
+
+def test_a_batch_expires_wherever_it_is(accumulator):
+    """Queued, in flight, muted, in its back-off or without a leader."""
+    in_flight, muted = _enqueue(accumulator, batch(0), batch(0))
+    _drain(accumulator)
+    retried, leaderless = _enqueue(accumulator, batch(1), batch(2))
+    retried.retry_at = 1_000.0
+    expected = [in_flight, muted, retried, leaderless]
+    assert expected == accumulator.expired_batches(TIMEOUT)
+
+
+def test_a_time_out_that_never_comes_is_none(ended):
+    """The largest setting overflows nothing."""
+    accumulator = RecordAccumulator(
+        pool=BufferPool(TOTAL),
+        delivery_timeout=(2**31 - 1) / 1000,
+        transaction_manager=None,
+        guarantee_order=False,
+    )
+    _enqueue(accumulator, batch())
+    assert [] == accumulator.expired_batches(1e6)
+    assert (2**31 - 1) / 1000 == accumulator.next_expiry_at()
+
+
+# --- ready and drain
+
+
+def test_a_node_without_partitions_is_drained_of_nothing(accumulator):
+    """Queued batches of other leaders stay where they are."""
+    _enqueue(accumulator, batch(0))
+    assert [] == accumulator.drain(ONE_NODE, NODES[2], MAX, now=0.0)
+
+
+def test_a_muted_partition_is_neither_ready_nor_drained(accumulator):
+    """While its batch is with a broker the others of its node go on."""
+    first, second, other = _enqueue(accumulator, batch(0), batch(0), batch(1))
+    assert [first, other] == _drain(accumulator)
+    assert () == accumulator.ready(ONE_NODE, now=0.0).ready_nodes
+    assert not accumulator.is_queue_empty(first.topic_partition)
+    assert [] == _drain(accumulator)
+    accumulator.complete(first)
+    assert [second] == _drain(accumulator)
+
+
+def test_a_retried_batch_goes_to_the_new_leader(accumulator):
+    """What counts is who leads when it is drained."""
+    [first] = _enqueue(accumulator, batch(0))
+    _drain(accumulator)
+    first.retry_at = 5.0
+    accumulator.reenqueue([first])
+    moved = snapshot({0: 1})
+    assert 5.0 == accumulator.ready(moved, now=0.0).next_check_at
+    assert (NODES[1],) == accumulator.ready(moved, now=5.0).ready_nodes
+    assert [] == accumulator.drain(moved, NODES[0], MAX, now=5.0)
+    assert [first] == accumulator.drain(moved, NODES[1], MAX, now=5.0)
+
+
+def test_a_batch_in_its_backoff_holds_up_those_behind_it(accumulator):
+    """Nothing overtakes it in its partition."""
+    first, _, other = _enqueue(accumulator, batch(0), batch(0), batch(1))
+    _drain(accumulator)
+    accumulator.complete(other)
+    first.retry_at = 5.0
+    accumulator.reenqueue([first])
+    assert [] == _drain(accumulator, now=4.0)
+    assert [first] == _drain(accumulator, now=5.0)
+
+
+def test_the_queues_are_counted_per_topic(accumulator):
+    """What a partitioner weighs partitions by (KIP-794)."""
+    _enqueue(accumulator, batch(0), batch(0), batch(2))
+    assert {0: 2, 2: 1} == accumulator.queue_sizes("t")
+    assert {} == accumulator.queue_sizes("another")

@@ -1,0 +1,43 @@
+"""Batches of a transaction in the accumulator, whatever becomes of the transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark_kafka_sink.errors import KafkaError, TransactionAbortedError
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.sender_harness import BACKOFF, SenderHarness
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(params=[1, 2], ids=["tv1", "tv2"])
+def either(request: pytest.FixtureRequest) -> Iterator[SenderHarness]:
+    """Give a transactional producer under either set of rules (KIP-890)."""
+    with SenderHarness(transaction_version=request.param, transactional_id="orders.7") as harness:
+        yield harness
+
+
+def test_a_batch_that_was_sent_goes_again_although_its_transaction_can_only_be_aborted(either):
+    """What the broker may have has to be settled; its record ends as the broker says."""
+    [added] = either.begin(0)
+    either.produce(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    either.manager.maybe_transition_to_error_state(KafkaError("elsewhere"))
+    assert either.manager.has_abortable_error
+    either.step(2 * BACKOFF)
+    either.produce(offset=7)
+    assert (None, 7) == (added.result.error, added.result.base_offset)
+
+
+def test_a_batch_that_was_not_sent_is_dropped_by_the_abort(either):
+    """Its record ends with the abort, and its memory is back."""
+    either.begin(0)
+    either.produce()
+    unsent = either.add(0)
+    either.manager.begin_abort()
+    either.step()
+    assert isinstance(unsent.result.error, TransactionAbortedError)
+    assert not either.accumulator.has_incomplete

@@ -1,0 +1,297 @@
+"""What a caller can ask of a record, or of a table, that it has sent."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from spark_kafka_sink.errors import DeliveryError, ProducerClosedError
+from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, RecordMetadata, TopicPartition
+from spark_kafka_sink.producer.produce_result import ProduceResult
+from spark_kafka_sink.producer.record_futures import FutureTableMetadata, TablePart
+from tests.support.gatherer_harness import NOW_MS, GathererHarness, acknowledge
+from tests.support.record_columns import columns
+
+REFUSED = DeliveryError("refused")
+
+
+@pytest.fixture
+def harness() -> GathererHarness:
+    return GathererHarness(**{"linger.ms": 5_000})
+
+
+def _later(call, *arguments: object) -> threading.Timer:
+    timer = threading.Timer(0.01, call, arguments)
+    timer.start()
+    return timer
+
+
+# --- one record
+
+
+def test_a_record_that_is_gathered_is_not_done(harness):
+    """Neither staged nor in an open or closed batch it is delivered."""
+    future = harness.stage(b"v")
+    assert not future.done()
+    harness.gatherer.write_staged()
+    assert not future.done()
+    harness.gatherer.close_batches()
+    assert not future.done()
+    acknowledge(harness.batches[0])
+    assert future.done()
+
+
+def test_a_record_cannot_be_called_back(harness):
+    """A future is never cancelled."""
+    assert not harness.stage(b"v").cancelled()
+
+
+def test_the_metadata_tell_where_the_record_is(harness):
+    """Offsets count in the batch, sizes are those of the bytes, -1 for null (RecordMetadata)."""
+    futures = [
+        harness.stage(b"value", key=b"k", timestamp=5),
+        harness.stage(None),
+        harness.stage(b""),
+    ]
+    harness.gatherer.close_batches()
+    acknowledge(harness.batches[0], 40)
+    assert [
+        RecordMetadata("t", 0, 40, 5, 1, 5),
+        RecordMetadata("t", 0, 41, NOW_MS, -1, -1),
+        RecordMetadata("t", 0, 42, NOW_MS, -1, 0),
+    ] == [future.result(0) for future in futures]
+
+
+def test_the_brokers_time_goes_before_the_records_own(harness):
+    """Where the topic sets timestamps (LogAppendTime), the acknowledgement tells which."""
+    future = harness.stage(b"v", timestamp=5)
+    harness.gatherer.close_batches()
+    harness.batches[0].result.complete(0, 77)
+    assert 77 == future.result(0).timestamp
+
+
+def test_without_acks_the_offset_is_unknown(harness):
+    """acks=0 tells no offset, and none is made up."""
+    futures = [harness.stage(b"a"), harness.stage(b"b")]
+    harness.gatherer.close_batches()
+    harness.batches[0].result.complete(UNKNOWN_OFFSET)
+    assert [UNKNOWN_OFFSET] * 2 == [future.result(0).offset for future in futures]
+
+
+def test_waiting_writes_what_is_staged(harness):
+    """Who waits for a record does not wait for linger.ms to be written, only to be sent."""
+    future = harness.stage(b"v")
+    with pytest.raises(TimeoutError, match="not acknowledged within 0 s"):
+        future.result(0)
+    assert future.chunk is not None
+
+
+def test_a_wait_ends_with_the_acknowledgement(harness):
+    """A thread that waits for a record is woken when its batch ends."""
+    future = harness.stage(b"v")
+    harness.gatherer.close_batches()
+    timer = _later(acknowledge, harness.batches[0], 3)
+    assert 3 == future.result(10).offset
+    timer.join()
+
+
+def test_a_wait_goes_on_when_the_batch_is_divided(harness):
+    """The record is found again in the part that it is in."""
+    futures = [harness.stage(b"a"), harness.stage(b"b")]
+    harness.gatherer.close_batches()
+    waiting = harness.batches[0].result
+
+    def divide() -> None:
+        first, second = waiting.divide([1, 1])
+        first.complete(10)
+        second.complete(20)
+
+    timer = _later(divide)
+    assert 20 == futures[1].result(10).offset
+    assert 10 == futures[0].result(0).offset
+    timer.join()
+
+
+def test_a_record_that_was_refused_raises_its_error(harness):
+    """`result` raises what `exception` gives."""
+    future = harness.stage(b"v")
+    harness.gatherer.close_batches()
+    harness.batches[0].result.fail(REFUSED)
+    assert REFUSED is future.exception(0)
+    with pytest.raises(DeliveryError, match="refused"):
+        future.result(0)
+
+
+def test_the_record_at_fault_and_its_neighbours_hear_different_things(harness):
+    """KIP-467: only the record that the broker blamed is to blame."""
+    futures = [harness.stage(b"a"), harness.stage(b"b")]
+    harness.gatherer.close_batches()
+    harness.batches[0].result.fail(REFUSED, {1: "too old"})
+    told = [str(future.exception(0)) for future in futures]
+    assert "other records" in told[0]
+    assert "too old" in told[1]
+
+
+def test_a_record_that_got_nowhere_has_its_error_and_no_metadata(harness):
+    """A future that failed before any batch is done."""
+    future = harness.stage(b"v")
+    future.fail(REFUSED)
+    assert future.done()
+    assert REFUSED is future.exception(0)
+    with pytest.raises(DeliveryError):
+        future.result()
+
+
+def test_a_callback_is_called_once_at_the_end(harness):
+    """`add_done_callback` before the end, and after it at once."""
+    told = []
+    future = harness.stage(b"v")
+    future.add_done_callback(told.append)
+    harness.gatherer.close_batches()
+    assert [] == told
+    acknowledge(harness.batches[0])
+    assert [future] == told
+    future.add_done_callback(told.append)
+    assert [future, future] == told
+
+
+def test_a_callback_on_a_record_that_failed_is_called_at_once(harness):
+    """Also where the record never got into a batch."""
+    told = []
+    future = harness.stage(b"v")
+    future.fail(REFUSED)
+    future.add_done_callback(told.append)
+    future.add_done_callback(lambda _: 1 / 0)
+    assert [future] == told
+
+
+def test_nobody_waits_where_waiting_could_never_end(harness, monkeypatch):
+    """On the network thread, or after a fork, `result` raises instead of hanging."""
+
+    def refuse() -> None:
+        raise ProducerClosedError("must not wait")
+
+    future = harness.stage(b"v")
+    monkeypatch.setattr(harness, "check_may_wait", refuse)
+    with pytest.raises(ProducerClosedError, match="must not wait"):
+        future.result()
+    monkeypatch.undo()
+    harness.gatherer.close_batches()
+    acknowledge(harness.batches[0])
+    monkeypatch.setattr(harness, "check_may_wait", refuse)
+    assert 0 == future.result().offset
+
+
+# --- a table
+
+
+def _table(harness: GathererHarness, *parts: TablePart) -> FutureTableMetadata:
+    return FutureTableMetadata(harness, parts)
+
+
+def _acks(first: int, last: int, records: int, *, log_append_time: bool = False) -> PartitionAcks:
+    return PartitionAcks(
+        first_offset=first,
+        last_offset=last,
+        records=records,
+        bytes=0,
+        log_append_time=log_append_time,
+    )
+
+
+def test_a_table_is_done_when_every_batch_is(harness):
+    """Rows of one call are acknowledged together, or not yet."""
+    results = [ProduceResult(TopicPartition("t", number)) for number in range(2)]
+    future = _table(harness, *(TablePart(result, 2, 3) for result in results))
+    results[0].complete(100)
+    assert not future.done()
+    with pytest.raises(TimeoutError, match="not every row"):
+        future.result(0)
+    results[1].complete(200)
+    assert future.done()
+    assert {
+        TopicPartition("t", 0): _acks(102, 104, 3),
+        TopicPartition("t", 1): _acks(202, 204, 3),
+    } == future.result(0)
+
+
+def test_the_batches_of_a_partition_are_told_together(harness):
+    """A partition's rows may lie in several batches, of which each tells its offsets."""
+    place = TopicPartition("t", 0)
+    results = [ProduceResult(place), ProduceResult(place)]
+    future = _table(harness, TablePart(results[0], 5, 2), TablePart(results[1], 0, 4))
+    results[0].complete(0)
+    results[1].complete(7, 99)
+    assert {place: _acks(5, 10, 6, log_append_time=True)} == future.result(0)
+
+
+def test_unknown_offsets_stay_unknown(harness):
+    """acks=0 tells none."""
+    place = TopicPartition("t", 0)
+    result = ProduceResult(place)
+    future = _table(harness, TablePart(result, 0, 4))
+    result.complete(UNKNOWN_OFFSET)
+    assert {place: _acks(UNKNOWN_OFFSET, UNKNOWN_OFFSET, 4)} == future.result(0)
+
+
+def test_a_table_waits_for_each_part_of_a_divided_batch(harness):
+    """Its rows are found in the parts, those of others are not waited for."""
+    place = TopicPartition("t", 0)
+    result = ProduceResult(place)
+    future = _table(harness, TablePart(result, 2, 3))
+    parts = result.divide([1, 2, 2, 9])
+    parts[1].complete(1)
+    assert not future.done()
+    parts[2].complete(3)
+    assert future.done()
+    assert {place: _acks(2, 4, 3)} == future.result(0)
+
+
+def test_the_first_error_fails_the_table(harness):
+    """It comes when every batch has ended: what a broker has is not reported as pending."""
+    results = [ProduceResult(TopicPartition("t", number)) for number in range(3)]
+    future = _table(harness, *(TablePart(result, 0, 1) for result in results))
+    results[0].complete(0)
+    results[1].fail(REFUSED)
+    results[2].fail(DeliveryError("another"))
+    assert REFUSED is future.exception(0)
+    with pytest.raises(DeliveryError, match="refused"):
+        future.result(0)
+
+
+def test_a_table_hears_of_a_blamed_row(harness):
+    """KIP-467: the rows of the table are asked, not those of others in the batch."""
+    result = ProduceResult(TopicPartition("t", 0))
+    future = _table(harness, TablePart(result, 3, 1))
+    result.fail(REFUSED, {3: "too old"})
+    assert "record 3 of its batch: too old" in str(future.exception(0))
+
+
+def test_a_table_without_rows_is_done(harness):
+    """Nothing was sent, so nothing is waited for."""
+    future = _table(harness)
+    assert future.done()
+    assert {} == future.result(0)
+
+
+def test_a_table_is_waited_for(harness):
+    """A thread that waits is woken by the last batch."""
+    parts = harness.gatherer.write_table(columns([b"a", b"b"]), [1], 0)
+    future = FutureTableMetadata(harness, parts)
+    harness.gatherer.close_batches()
+    timer = _later(acknowledge, harness.batches[0], 9)
+    assert {TopicPartition("t", 0): _acks(9, 10, 2)} == future.result(10)
+    timer.join()
+
+
+def test_nobody_waits_for_a_table_where_waiting_could_never_end(harness, monkeypatch):
+    """On the network thread, or after a fork, an error comes instead."""
+
+    def refuse() -> None:
+        raise ProducerClosedError("must not wait")
+
+    monkeypatch.setattr(harness, "check_may_wait", refuse)
+    future = _table(harness, TablePart(ProduceResult(TopicPartition("t", 0)), 0, 1))
+    with pytest.raises(ProducerClosedError, match="must not wait"):
+        future.result()

@@ -1,0 +1,85 @@
+"""An interrupt, such as Ctrl-C, strikes anywhere while records are gathered."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import spark_kafka_sink.producer
+from tests.support.gatherer_harness import GathererHarness, acknowledge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+SOURCES = str(Path(spark_kafka_sink.producer.__file__).parent)
+#: Between a lock and the code that gives it back Python leaves a few moments that nobody guards.
+LOCKING = {"acquire", "release", "_acquire"}
+RECORDS = 6
+
+
+@contextmanager
+def _interrupted_at(line: int) -> Iterator[list[str]]:
+    """Raise KeyboardInterrupt at that many lines of the producer; tells where, if it came to it."""
+    count = itertools.count(1)
+    struck: list[str] = []
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        code = frame.f_code
+        if not code.co_filename.startswith(SOURCES) or code.co_name in LOCKING:
+            return None
+        if event == "line" and next(count) == line:
+            struck.append(f"{Path(code.co_filename).name}:{frame.f_lineno}")
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield struck
+    except KeyboardInterrupt:
+        assert struck
+    finally:
+        sys.settrace(before)
+
+
+def _interrupt(call: str, line: int) -> str | None:
+    """Interrupt a call of the gatherer at a line; give that line, None if there is none such."""
+    harness = GathererHarness(**{"linger.ms": 5_000, "batch.size": 600})
+    futures = [harness.stage(b"%0100d" % n) for n in range(RECORDS)]
+    harness.gatherer.write_staged()
+    headers = [("name", b"value")]
+    futures += [harness.stage(b"%0100d" % n, key=b"k", headers=headers) for n in range(RECORDS)]
+    with _interrupted_at(line) as struck:
+        getattr(harness.gatherer, call)()
+    if not struck:
+        return None
+    if harness.gatherer._lock._lock.locked():
+        # The lines around the lock: those of the `finally` that gives it back, too.
+        assert struck[0].startswith("record_gatherer.py"), struck
+        return struck[0]
+    for batch in harness.batches:
+        if not batch.result.has_ended:
+            acknowledge(batch)
+    if harness.broken:
+        assert all(future.done() for future in futures), struck
+    else:
+        harness.gatherer.write_staged()
+        harness.gatherer.close_batches()
+        for batch in harness.batches:
+            if not batch.result.has_ended:
+                acknowledge(batch)
+        assert [None] * len(futures) == [future.exception(0) for future in futures], struck
+    return struck[0]
+
+
+@pytest.mark.parametrize("call", ["write_staged", "close_batches"])
+def test_an_interrupt_anywhere_leaves_no_record_pending(call):
+    """Either nothing has happened yet, or the producer is broken off and every future resolved."""
+    lines = itertools.takewhile(bool, (_interrupt(call, line) for line in itertools.count(1)))
+    assert len(list(lines)) > 100

@@ -1,0 +1,326 @@
+"""Row-wise sends against the embedded broker, where threads, time and errors meet."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from spark_kafka_sink.devbroker.faults import AnswerError
+from spark_kafka_sink.devbroker.server import DevBroker
+from spark_kafka_sink.errors import (
+    BufferExhaustedError,
+    DeliveryError,
+    FatalProducerError,
+    IllegalStateError,
+    KafkaError,
+    RecordTooLargeError,
+    TransactionAbortableError,
+)
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from spark_kafka_sink.producer.record_gatherer import CHUNK_RECORDS
+from spark_kafka_sink.producer.transaction_state import TransactionState
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.record.decode import decode_records
+from tests.support.record_columns import columns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from spark_kafka_sink.model import Node
+    from spark_kafka_sink.producer.record_futures import FutureRecordMetadata
+
+TRANSACTIONAL = {"transactional.id": "x", "linger.ms": 1_000}
+FAST_RETRIES = {"retry.backoff.ms": 1, "retry.backoff.max.ms": 5}
+#: Seconds for which a node is to be left alone.
+PAUSE = 0.3
+
+
+@pytest.fixture
+def broker() -> Iterator[DevBroker]:
+    with DevBroker(topics={"t": 1}) as broker:
+        yield broker
+
+
+def _producer(broker: DevBroker, **settings: object) -> KafkaProducer:
+    return KafkaProducer(
+        {"bootstrap.servers": broker.bootstrap_servers, **FAST_RETRIES, **settings}
+    )
+
+
+def _values(broker: DevBroker) -> list[bytes | None]:
+    place = TopicPartition("t", 0)
+    batches = broker.call(lambda b: [bytes(x) for x in b.cluster.partition(place).log.batches()])
+    return [record.value for batch in batches for record in decode_records(batch)]
+
+
+def _await(condition: Callable[[], bool]) -> None:
+    """Wait for what another thread does soon, or fail."""
+    pause = threading.Event()
+    assert any(condition() or pause.wait(0.01) for _ in range(1_000))
+
+
+def _on_network_thread(producer: KafkaProducer, call: Callable[[], object]) -> None:
+    async def do() -> None:
+        call()
+
+    producer._core._thread.run(do(), 10)
+
+
+def _leader(producer: KafkaProducer) -> Node:
+    leader = producer._core.metadata.snapshot.leader_of(TopicPartition("t", 0))
+    assert leader is not None
+    return leader
+
+
+def test_an_open_batch_goes_when_its_broker_takes_requests_again(broker):
+    """A throttle (KIP-219) ends without a sound; the last records of a burst are not forgotten."""
+    with _producer(broker) as producer:
+        producer.send("t", b"a").result(10)
+        leader, client = _leader(producer), producer._core._client
+        _on_network_thread(producer, lambda: client.throttle(leader, PAUSE))
+        assert 1 == producer.send("t", b"b").result(10).offset
+
+
+def test_an_open_batch_goes_when_its_broker_may_be_connected_to_again(broker):
+    """A back-off ends without a sound likewise."""
+    backoff = {"reconnect.backoff.ms": int(PAUSE * 1000), "reconnect.backoff.max.ms": 1_000}
+    with _producer(broker, **backoff) as producer:
+        producer.send("t", b"a").result(10)
+        connection = producer._core._client._connections[_leader(producer).node_id]
+        _on_network_thread(producer, connection.close)
+        assert 1 == producer.send("t", b"b").result(10).offset
+
+
+# --- transactions
+
+
+def test_a_staged_record_that_finds_no_memory_fails_its_transaction(broker):
+    """Nobody need look at the future: the commit must not succeed without the record."""
+    with _producer(broker, **{"transactional.id": "x", "max.block.ms": 100}) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"a").result(10)
+        pool = producer._core.accumulator._pool
+        held = pool.available_bytes
+        pool.reserve(held)
+        lost = producer.send("t", b"b")
+        with pytest.raises(BufferExhaustedError):
+            lost.result(10)
+        pool.release(held)
+        with pytest.raises(TransactionAbortableError, match=r"buffer\.memory"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send("t", b"c")
+        producer.commit_transaction()
+
+
+@pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
+def test_a_record_that_is_late_for_its_transaction_does_not_get_into_the_next(
+    broker, monkeypatch, end
+):
+    """A send that was overtaken by the transaction's end fails its future."""
+    with _producer(broker, **TRANSACTIONAL) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"in").result(10)
+        prepare = producer._preparation.prepare
+
+        def be_overtaken(record: object) -> object:
+            getattr(producer, end)()
+            return prepare(record)
+
+        with monkeypatch.context() as overtaking:
+            overtaking.setattr(producer._preparation, "prepare", be_overtaken)
+            late = producer.send("t", b"late")
+        producer.begin_transaction()
+        producer.send("t", b"next").result(10)
+        producer.commit_transaction()
+        with pytest.raises(IllegalStateError, match="in the next one"):
+            late.result(10)
+    assert [b"in", b"next"] == _values(broker)
+
+
+def test_rows_that_are_late_for_their_transaction_are_refused(broker):
+    """Whether a transaction takes rows is looked at again with the lock on the batches."""
+    with _producer(broker, **TRANSACTIONAL) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        await_partition = producer._core.await_partition
+
+        def be_overtaken(topic: str) -> int:
+            producer.commit_transaction()
+            return await_partition(topic)
+
+        producer._core.await_partition = be_overtaken
+        with pytest.raises(IllegalStateError, match="begin a transaction first"):
+            producer.append(columns([b"late"]))
+        producer._core.await_partition = await_partition
+        producer.begin_transaction()
+        producer.append(columns([b"next"]))
+        producer.commit_transaction()
+    assert [b"next"] == _values(broker)
+
+
+def test_a_batch_that_is_closed_while_its_transaction_is_aborted_stays_outside(broker):
+    """Between asking whether it may go, and going, the whole abort may happen."""
+    with _producer(broker, **TRANSACTIONAL) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"first").result(10)
+        aborted = producer.send("t", b"aborted")
+        abort = threading.Thread(target=producer.abort_transaction, daemon=True)
+        accumulator, manager = producer._core.accumulator, producer._core.transaction_manager
+        enqueue = accumulator.enqueue
+
+        def be_overtaken(batch: object) -> None:
+            abort.start()
+            _await(lambda: manager.state is TransactionState.READY)
+            enqueue(batch)
+
+        accumulator.enqueue = be_overtaken
+        producer._core.gatherer.close_batches()
+        accumulator.enqueue = enqueue
+        abort.join()
+        producer.begin_transaction()
+        producer.send("t", b"next").result(10)
+        producer.commit_transaction()
+        assert isinstance(aborted.exception(10), KafkaError)
+    assert [b"first", b"next"] == _values(broker)
+
+
+@pytest.mark.parametrize("where", ["_on_partition_response", "run_once"])
+def test_no_commit_succeeds_after_a_failure_of_the_network_thread(broker, where):
+    """A mistake on that thread fails what is on its way, and with it the transaction, at once."""
+    producer = _producer(broker, **TRANSACTIONAL)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"a").result(10)
+    setattr(producer._core._sender, where, lambda *_, **__: 1 / 0)
+    lost = producer.send("t", b"lost")
+    producer._core.gatherer.close_batches()
+    with pytest.raises(KafkaError, match="ZeroDivisionError"):
+        lost.result(10)
+    with pytest.raises(FatalProducerError, match="ZeroDivisionError"):
+        producer.commit_transaction()
+    producer.close()
+
+
+# --- time
+
+
+def _without_memory(broker: DevBroker) -> tuple[KafkaProducer, FutureRecordMetadata]:
+    """Make a producer with a staged record that finds no memory."""
+    producer = _producer(broker, **{"linger.ms": 60_000, "max.block.ms": 60_000})
+    producer.partitions_for("t")
+    pool = producer._core.accumulator._pool
+    pool.reserve(pool.available_bytes)
+    return producer, producer.send("t", b"v")
+
+
+@pytest.mark.parametrize("is_locked", [False, True], ids=["free", "locked"])
+@pytest.mark.parametrize("call", ["result", "flush", "close"])
+def test_no_call_takes_longer_than_it_was_given(broker, call, is_locked):
+    """Neither max.block.ms nor another thread that waits for memory extends a time-out."""
+    producer, future = _without_memory(broker)
+    waiting = threading.Thread(target=future.exception, daemon=True)
+    if is_locked:
+        waiting.start()
+        _await(lambda: producer._core.accumulator._pool.waiting_threads > 0)
+    started = time.monotonic()
+    with pytest.raises(TimeoutError):
+        (future.result if call == "result" else getattr(producer, call))(0.1)
+    assert time.monotonic() - started < 10
+    if call != "close":
+        assert not future.done()
+    producer.close(0)
+    assert isinstance(future.exception(10), KafkaError)
+    if is_locked:
+        waiting.join(10)
+
+
+def test_a_send_behind_a_long_wait_for_memory_is_not_refused_and_written_too(broker):
+    """Its record is staged by then: an error would have the caller send it twice."""
+    producer, first = _without_memory(broker)
+    waiting = threading.Thread(target=first.exception, daemon=True)
+    waiting.start()
+    pool = producer._core.accumulator._pool
+    _await(lambda: pool.waiting_threads > 0)
+    producer._gatherer._max_block = -0.9
+    futures = [producer.send("t", b"%d" % n) for n in range(CHUNK_RECORDS)]
+    pool.release(pool.total_bytes - pool.available_bytes)
+    producer.close()
+    waiting.join(10)
+    assert list(range(1 + CHUNK_RECORDS)) == [f.result(0).offset for f in [first, *futures]]
+
+
+# --- memory and batches
+
+
+def test_a_record_that_found_no_memory_is_looked_at_again(broker):
+    """Memory may come free without a sound, such as by batches that expire."""
+    with _producer(broker, **{"linger.ms": 20}) as producer:
+        producer.send("t", b"a").result(10)
+        pool = producer._core.accumulator._pool
+        held = pool.available_bytes
+        pool.reserve(held)
+        staged = producer.send("t", b"b")
+        _await(lambda: producer._gatherer.staged_since is not None)
+        pause = threading.Event()
+        pause.wait(0.1)
+        pool.release(held)
+        _await(staged.done)
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_a_batch_size_of_nothing_switches_batching_off(broker, codec):
+    """Each record is a batch, as in Java."""
+    settings = {"batch.size": 0, "linger.ms": 100, "compression.type": codec}
+    with _producer(broker, **settings) as producer:
+        for _ in range(10):
+            producer.send("t", b"v")
+    assert 10 == broker.call(
+        lambda b: len(list(b.cluster.partition(TopicPartition("t", 0)).log.batches()))
+    )
+
+
+def test_a_lost_row_does_not_end_the_network_thread(broker):
+    """Batches that come due after it are refused by their futures; memory and thread stay."""
+    producer = _producer(broker, **{"linger.ms": 100, "compression.type": "none"})
+    producer.send("t", b"a").result(10)
+    refusal = AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    broker.on(ApiKey.PRODUCE, refusal, times=1)
+    producer.append(columns([b"lost"]))
+    _await(lambda: producer._core.accumulator.has_failed)
+    producer._plain_topics.add("t")
+    with pytest.raises(DeliveryError):
+        producer.send("t", b"b").result(10)
+    assert producer._core._thread.is_alive
+    with pytest.raises(DeliveryError):
+        producer.close()
+    pool = producer._core.accumulator._pool
+    assert pool.total_bytes == pool.available_bytes
+
+
+def test_appended_rows_wait_for_linger_ms_and_no_longer(broker):
+    """Nobody need send, flush or look: the network thread knows of the open batches."""
+    with _producer(broker, **{"linger.ms": 50}) as producer:
+        producer.partitions_for("t")
+        producer.append(columns([b"a"]))
+        _await(lambda: _values(broker) == [b"a"])
+
+
+def test_the_rows_before_a_bad_one_wait_for_linger_ms_and_no_longer(broker):
+    """They are sent although the call has raised."""
+    values = pa.array([b"a", bytes(2_000_000)])
+    with _producer(broker, **{"linger.ms": 50}) as producer:
+        producer.partitions_for("t")
+        with pytest.raises(RecordTooLargeError):
+            producer.send_arrow(pa.table({"value": values}), topic="t")
+        _await(lambda: _values(broker) == [b"a"])

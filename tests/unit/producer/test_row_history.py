@@ -1,0 +1,103 @@
+"""Which input row a record was that a broker blames by its place in a batch (KIP-467)."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.producer.row_history import BatchRows, RowHistory
+from tests.support.gatherer_harness import GathererHarness
+from tests.support.record_columns import columns
+
+
+def _slots(*numbers: int) -> np.ndarray:
+    return np.array(numbers, np.int32)
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=20), min_size=1, max_size=5),
+    st.data(),
+)
+def test_every_record_of_every_batch_is_found(pieces, data):
+    """Whatever was scattered where, a record's place among its slot's leads back to its row."""
+    history = RowHistory()
+    first_row = data.draw(st.integers(0, 1_000))
+    row = first_row
+    for piece in pieces:
+        history.add(row, _slots(*piece))
+        row += len(piece)
+    slots = [slot for piece in pieces for slot in piece]
+    begin = data.draw(st.integers(0, len(slots) - 1))
+    for slot in range(4):
+        rows = [first_row + n for n in range(begin, len(slots)) if slots[n] == slot]
+        found = [history.row_of(slot, first_row + begin, index) for index in range(len(rows) + 1)]
+        assert [*rows, None] == found
+
+
+def test_the_rows_before_a_part_are_passed_over():
+    """A batch that was divided is asked about by its parts."""
+    history = RowHistory()
+    history.add(10, _slots(0, 1, 0, 0, 1, 0))
+    whole = BatchRows(history, slot=0, first_row=10)
+    assert [10, 12, 13, 15] == [whole.row_of(index) for index in range(4)]
+    part = whole.behind(1).behind(2)
+    assert 15 == part.row_of(0)
+    assert part.row_of(1) is None
+
+
+def test_only_the_last_rows_are_remembered():
+    """Memory is bounded: of a row that was long ago nothing is said rather than something wrong."""
+    history = RowHistory(max_rows=10)
+    for first_row in range(0, 40, 5):
+        history.add(first_row, _slots(*[0] * 5))
+    assert 30 == history.row_of(0, 30, 0)
+    assert 39 == history.row_of(0, 30, 9)
+    assert history.row_of(0, 29, 0) is None
+
+
+def test_a_single_piece_that_is_too_large_is_forgotten():
+    """The bound holds for one append of many rows as well."""
+    history = RowHistory(max_rows=10)
+    history.add(0, _slots(*[0] * 11))
+    assert history.row_of(0, 0, 0) is None
+
+
+def test_rows_that_are_numbered_anew_begin_a_new_history():
+    """A caller that counts from 0 again never gets a row of what it wrote before."""
+    history = RowHistory()
+    history.add(0, _slots(0, 0, 0))
+    history.add(0, _slots(1, 0))
+    assert [0, None] == [history.row_of(1, 0, index) for index in range(2)]
+    assert [1, None] == [history.row_of(0, 0, index) for index in range(2)]
+
+
+def test_rows_that_were_left_out_are_no_hindrance():
+    """Rows between two appends may have been somebody else's."""
+    history = RowHistory()
+    history.add(0, _slots(0))
+    history.add(100, _slots(0))
+    assert [0, 100] == [history.row_of(0, 0, index) for index in range(2)]
+
+
+def test_what_is_cleared_is_forgotten():
+    """Slots that are numbered anew make the old numbers worthless."""
+    history = RowHistory(max_rows=4)
+    history.add(0, _slots(0, 0, 0, 0))
+    history.clear()
+    assert history.row_of(0, 0, 0) is None
+    history.add(0, _slots(0, 0, 0, 0))
+    assert 3 == history.row_of(0, 0, 3)
+
+
+def test_nothing_wrong_is_said_of_a_batch_whose_topic_has_grown():
+    """Slots have other numbers then: of rows from before nothing is said."""
+    harness = GathererHarness(lingers=False)
+    harness.gatherer.write_columns(columns([b"0", b"1"], partitions=[0, 0]), [1], 0)
+    harness.gatherer.write_columns(columns([b"2", b"3"], partitions=[0, 1]), [2], 2)
+    harness.gatherer.close_batches()
+    found = {
+        batch.topic_partition.partition: [batch.rows.row_of(n) for n in range(batch.record_count)]
+        for batch in harness.batches
+    }
+    assert {0: [None, None, None], 1: [3]} == found

@@ -1,0 +1,266 @@
+"""Tables of every layout that pyarrow has, through the producer to the embedded broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from spark_kafka_sink.devbroker.faults import AnswerError
+from spark_kafka_sink.devbroker.server import DevBroker
+from spark_kafka_sink.errors import (
+    BrokerError,
+    DeliveryError,
+    InvalidPartitionError,
+    InvalidTopicError,
+    RecordError,
+    RecordTooLargeError,
+    SchemaError,
+)
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.record.decode import Record, decode_records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TIMEOUT = 30
+PLACE = TopicPartition("t", 0)
+ROWS = [b"a", None, b"", b"longer than what a view holds inline", b"b"]
+
+
+@pytest.fixture
+def broker() -> Iterator[DevBroker]:
+    with DevBroker(topics={"t": 1, "u": 2}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def producer(broker: DevBroker) -> Iterator[KafkaProducer]:
+    with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+        yield producer
+
+
+class _Opaque(pa.ExtensionType):
+    """An extension type that nobody has registered, over any storage."""
+
+    def __init__(self, storage: pa.DataType) -> None:
+        super().__init__(storage, "test.opaque")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> _Opaque:
+        return cls(storage)
+
+
+def _records(broker: DevBroker, topic: str = "t", partition: int = 0) -> list[Record]:
+    place = TopicPartition(topic, partition)
+    batches = broker.call(lambda b: [bytes(x) for x in b.cluster.partition(place).log.batches()])
+    return [record for batch in batches for record in decode_records(batch)]
+
+
+def _values(broker: DevBroker, topic: str = "t", partition: int = 0) -> list[bytes | None]:
+    return [record.value for record in _records(broker, topic, partition)]
+
+
+def _plain() -> pa.Array:
+    return pa.array(ROWS, pa.binary())
+
+
+LAYOUTS = {
+    "binary": _plain,
+    "large binary": lambda: pa.array(ROWS, pa.large_binary()),
+    "binary view": lambda: pa.array(ROWS, pa.binary_view()),
+    "string": lambda: pa.array([r and r.decode() for r in ROWS], pa.string()),
+    "large string": lambda: pa.array([r and r.decode() for r in ROWS], pa.large_string()),
+    "string view": lambda: pa.array([r and r.decode() for r in ROWS], pa.string_view()),
+    "dictionary": lambda: _plain().dictionary_encode(),
+    "chunked": lambda: pa.chunked_array([ROWS[:1], ROWS[1:4], [], ROWS[4:]], pa.binary()),
+    "sliced": lambda: pa.array([b"x", *ROWS, b"y"], pa.binary()).slice(1, len(ROWS)),
+    "sliced dictionary": lambda: (
+        pa.array([b"x", *ROWS, b"y"], pa.binary()).dictionary_encode().slice(1, len(ROWS))
+    ),
+    "extension": lambda: pa.ExtensionArray.from_storage(_Opaque(pa.binary()), _plain()),
+    "chunked extension": lambda: pa.chunked_array(
+        [pa.ExtensionArray.from_storage(_Opaque(pa.binary()), _plain())]
+    ),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_column_of_any_layout_arrives(broker, producer, layout):
+    """Bytes and text come through however Arrow lays them out."""
+    table = pa.table({"value": LAYOUTS[layout](), "key": LAYOUTS[layout]()})
+    acks = producer.send_arrow(table, topic="t").result(TIMEOUT)
+    assert ROWS == _values(broker)
+    assert ROWS == [record.key for record in _records(broker)]
+    assert (0, 4, 5) == (acks[PLACE].first_offset, acks[PLACE].last_offset, acks[PLACE].records)
+
+
+def test_bytes_of_fixed_size_arrive(broker, producer):
+    """Fixed-size binary has no offsets, and is read all the same."""
+    values = [b"abc", None, b"def"]
+    table = pa.table({"value": pa.array(values, pa.binary(3))})
+    producer.send_arrow(table, topic="t").result(TIMEOUT)
+    assert values == _values(broker)
+
+
+@pytest.mark.parametrize(
+    ("columns", "complaint"),
+    [
+        ({"value": pa.array([1])}, r"column 'value' has type int64"),
+        ({"value": pa.array([b"v"]), "key": pa.array([1.5])}, r"column 'key' has type double"),
+        ({"value": pa.array([["v"]])}, r"column 'value' has type list"),
+        ({"value": pa.array([{"a": 1}])}, r"column 'value' has type struct"),
+        (
+            {"value": pa.ExtensionArray.from_storage(_Opaque(pa.int64()), pa.array([1]))},
+            r"column 'value' has type int64",
+        ),
+        ({"value": pa.array([b"v"]), "topic": pa.array([5])}, r"column 'topic' has type int64"),
+        ({"value": pa.array([b"v"]), "partition": pa.array(["0"])}, r"column 'partition'"),
+        ({"value": pa.array([b"v"]), "headers": pa.array(["h"])}, r"column 'headers'"),
+        ({"key": pa.array([b"v"])}, r"no column named 'value'"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_a_column_that_cannot_be_sent_is_refused_by_name(broker, producer, columns, complaint):
+    """The error names the column and its type, and nothing is sent."""
+    with pytest.raises(SchemaError, match=complaint):
+        producer.send_arrow(pa.table(columns), topic=None if "topic" in columns else "t")
+    producer.flush()
+    assert [] == _values(broker)
+
+
+@pytest.mark.parametrize("data", [[b"v"], {"value": [b"v"]}, None, b"v"], ids=repr)
+def test_what_is_no_table_is_refused(producer, data):
+    """The error says what is needed, and how to get it."""
+    with pytest.raises(SchemaError, match=r"a table or record batch of Arrow is needed"):
+        producer.send_arrow(data, topic="t")
+
+
+class _Stream:
+    """Something that exports Arrow data without being of pyarrow (the PyCapsule interface)."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [lambda t: t, lambda t: t.to_batches()[0], _Stream],
+    ids=["table", "record batch", "stream"],
+)
+def test_tables_batches_and_streams_are_taken(broker, producer, form):
+    """Whatever holds rows of Arrow."""
+    producer.send_arrow(form(pa.table({"value": ROWS})), topic="t").result(TIMEOUT)
+    assert ROWS == _values(broker)
+
+
+def test_an_empty_table_is_done_at_once(producer):
+    """No rows, nothing to wait for, and no topic to ask about."""
+    future = producer.send_arrow(pa.table({"value": pa.array([], pa.binary())}), topic="no/such")
+    assert future.done()
+    assert {} == future.result(0)
+
+
+def test_every_column_counts(broker, producer):
+    """Topic, partition, timestamp and headers come from their columns, row by row."""
+    header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    table = pa.table(
+        {
+            "value": [b"a", b"b", b"c"],
+            "topic": ["t", "u", "u"],
+            "partition": pa.array([None, 1, 0], pa.int32()),
+            "timestamp": pa.array([1, 2, 3], pa.timestamp("ms")),
+            "headers": pa.array([[("h", b"x")], None, []], header),
+        }
+    )
+    acks = producer.send_arrow(table).result(TIMEOUT)
+    assert {PLACE, TopicPartition("u", 0), TopicPartition("u", 1)} == set(acks)
+    [first] = _records(broker)
+    assert (b"a", 1, [("h", b"x")]) == (
+        first.value,
+        first.timestamp,
+        [(each.key, each.value) for each in first.headers],
+    )
+    assert [[b"c"], [b"b"]] == [_values(broker, "u", p) for p in range(2)]
+
+
+def test_a_topic_given_goes_before_the_column(broker, producer):
+    """Then the column is not looked at."""
+    table = pa.table({"value": [b"a"], "topic": ["u"]})
+    producer.send_arrow(table, topic="t").result(TIMEOUT)
+    assert [b"a"] == _values(broker)
+
+
+def test_a_large_table_is_acknowledged_per_partition(broker, producer):
+    """Many batches of a partition count as one stretch of offsets."""
+    table = pa.table({"value": [b"%032d" % n for n in range(100_000)]})
+    acks = producer.send_arrow(table, topic="u").result(TIMEOUT)
+    assert 100_000 == sum(each.records for each in acks.values())
+    for place, each in acks.items():
+        assert each.records == len(_values(broker, "u", place.partition))
+        assert (0, each.records - 1) == (each.first_offset, each.last_offset)
+
+
+@pytest.mark.parametrize(
+    ("columns", "error", "complaint"),
+    [
+        ({"value": [b"a", bytes(2_000_000)]}, RecordTooLargeError, "row 1, topic 't'"),
+        ({"value": [b"a", b"b"], "partition": [0, 5]}, InvalidPartitionError, "row 1.* 5"),
+        ({"value": [b"a", b"b"], "partition": [0, -1]}, InvalidPartitionError, "row 1.* -1"),
+    ],
+    ids=["too large", "no such partition", "negative"],
+)
+def test_a_row_that_cannot_be_sent_is_named(producer, columns, error, complaint):
+    """By its number in the table."""
+    with pytest.raises(error, match=complaint):
+        producer.send_arrow(pa.table(columns), topic="t")
+
+
+def test_a_row_is_counted_across_the_chunks_of_a_table(broker, producer):
+    """And the rows before it are sent."""
+    values = pa.chunked_array([[b"a", b"b"], [b"c", bytes(2_000_000)]])
+    with pytest.raises(RecordTooLargeError, match="row 3"):
+        producer.send_arrow(pa.table({"value": values}), topic="t")
+    producer.flush()
+    assert [b"a", b"b", b"c"] == _values(broker)
+
+
+def test_a_null_topic_is_named(producer):
+    """A row without a topic can go nowhere."""
+    with pytest.raises(InvalidTopicError, match="row 1: the topic is null"):
+        producer.send_arrow(pa.table({"value": [b"a", b"b"], "topic": ["t", None]}))
+
+
+def test_a_null_header_key_is_named(producer):
+    """A header has a key."""
+    header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    table = pa.table({"value": [b"a"], "headers": pa.array([[(None, b"x")]], header)})
+    with pytest.raises(RecordError, match="row 0"):
+        producer.send_arrow(table, topic="t")
+
+
+def test_a_topic_that_is_refused_is_raised(producer):
+    """There is no future yet that could tell."""
+    with pytest.raises(BrokerError, match="INVALID_TOPIC_EXCEPTION"):
+        producer.send_arrow(pa.table({"value": [b"a"]}), topic="no/such")
+
+
+def test_a_table_that_is_lost_fails_its_future_and_no_later_call(broker, producer):
+    """Its error is its own; what comes after it is sent."""
+    broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED), times=1)
+    lost = producer.send_arrow(pa.table({"value": [b"a", b"b"]}), topic="t")
+    with pytest.raises(DeliveryError, match="TOPIC_AUTHORIZATION_FAILED"):
+        lost.result(TIMEOUT)
+    producer.send_arrow(pa.table({"value": [b"c"]}), topic="t").result(TIMEOUT)
+    producer.flush()
+    assert [b"c"] == _values(broker)
