@@ -13,7 +13,7 @@ import argparse
 import sys
 
 from spark_kafka_sink.devbroker.broker import Broker
-from spark_kafka_sink.devbroker.handlers.handler import BrokerSettings
+from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.devbroker.server import LOOPBACK, Server, run_until_signal
 
@@ -45,6 +45,14 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="do not create topics that clients ask for",
     )
+    parser.add_argument(
+        "--transaction-version",
+        type=int,
+        choices=(0, 2),
+        default=BrokerSettings().transaction_version,
+        help="level of the feature transaction.version: 2 as Kafka 4, 0 as older ones "
+        "(default: %(default)s)",
+    )
     return parser
 
 
@@ -59,7 +67,10 @@ def _topic(text: str) -> tuple[str, int]:
 def main() -> int:
     """Run until a signal; return the exit code."""
     arguments = _parser().parse_args()
-    settings = BrokerSettings(auto_create_topics=not arguments.no_auto_create_topics)
+    settings = BrokerSettings(
+        auto_create_topics=not arguments.no_auto_create_topics,
+        transaction_version=arguments.transaction_version,
+    )
     server = Server(Broker(settings=settings))
 
     def on_listening(port: int) -> None:

@@ -14,21 +14,42 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.cluster_state import ClusterState
+from spark_kafka_sink.devbroker.handlers.add_offsets_to_txn import AddOffsetsToTxnHandler
+from spark_kafka_sink.devbroker.handlers.add_partitions_to_txn import AddPartitionsToTxnHandler
 from spark_kafka_sink.devbroker.handlers.api_versions import ApiVersionsHandler
+from spark_kafka_sink.devbroker.handlers.create_partitions import CreatePartitionsHandler
 from spark_kafka_sink.devbroker.handlers.create_topics import CreateTopicsHandler
+from spark_kafka_sink.devbroker.handlers.delete_groups import DeleteGroupsHandler
+from spark_kafka_sink.devbroker.handlers.delete_records import DeleteRecordsHandler
+from spark_kafka_sink.devbroker.handlers.delete_topics import DeleteTopicsHandler
+from spark_kafka_sink.devbroker.handlers.describe_cluster import DescribeClusterHandler
+from spark_kafka_sink.devbroker.handlers.describe_configs import DescribeConfigsHandler
+from spark_kafka_sink.devbroker.handlers.describe_groups import DescribeGroupsHandler
+from spark_kafka_sink.devbroker.handlers.describe_producers import DescribeProducersHandler
+from spark_kafka_sink.devbroker.handlers.describe_transactions import DescribeTransactionsHandler
+from spark_kafka_sink.devbroker.handlers.end_txn import EndTxnHandler
 from spark_kafka_sink.devbroker.handlers.fetch import FetchHandler
 from spark_kafka_sink.devbroker.handlers.find_coordinator import FindCoordinatorHandler
-from spark_kafka_sink.devbroker.handlers.handler import (
-    BrokerSettings,
-    Delayed,
-    Handler,
-    RequestContext,
+from spark_kafka_sink.devbroker.handlers.handler import Delayed, Handler, RequestContext
+from spark_kafka_sink.devbroker.handlers.heartbeat import HeartbeatHandler
+from spark_kafka_sink.devbroker.handlers.incremental_alter_configs import (
+    IncrementalAlterConfigsHandler,
 )
 from spark_kafka_sink.devbroker.handlers.init_producer_id import InitProducerIdHandler
+from spark_kafka_sink.devbroker.handlers.join_group import JoinGroupHandler
+from spark_kafka_sink.devbroker.handlers.leave_group import LeaveGroupHandler
+from spark_kafka_sink.devbroker.handlers.list_groups import ListGroupsHandler
 from spark_kafka_sink.devbroker.handlers.list_offsets import ListOffsetsHandler
+from spark_kafka_sink.devbroker.handlers.list_transactions import ListTransactionsHandler
 from spark_kafka_sink.devbroker.handlers.metadata import MetadataHandler
+from spark_kafka_sink.devbroker.handlers.offset_commit import OffsetCommitHandler
+from spark_kafka_sink.devbroker.handlers.offset_fetch import OffsetFetchHandler
+from spark_kafka_sink.devbroker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from spark_kafka_sink.devbroker.handlers.produce import ProduceHandler
+from spark_kafka_sink.devbroker.handlers.sync_group import SyncGroupHandler
+from spark_kafka_sink.devbroker.handlers.txn_offset_commit import TxnOffsetCommitHandler
 from spark_kafka_sink.devbroker.refusal import CloseConnectionError, RefusedError
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -43,7 +64,8 @@ from spark_kafka_sink.protocol.registry import (
 from spark_kafka_sink.protocol.schema import ApiMessage, read_message
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.model import TopicPartition
+    from collections.abc import Hashable
+
     from spark_kafka_sink.protocol.headers import RequestHeader
     from spark_kafka_sink.protocol.primitives import Buffer
     from spark_kafka_sink.protocol.schema import VersionRange
@@ -63,9 +85,10 @@ class Broker:
     ) -> None:
         """Join a cluster, or make one of this broker alone."""
         self.node_id = node_id
-        self.settings = settings or BrokerSettings()
-        self.cluster = cluster or ClusterState()
-        self._appended: set[TopicPartition] = set()
+        if settings is None:
+            settings = BrokerSettings() if cluster is None else cluster.settings
+        self.settings = settings
+        self.cluster = cluster or ClusterState(settings=settings)
         handlers: list[Handler[Any, Any]] = [
             ProduceHandler(),
             FetchHandler(),
@@ -74,12 +97,37 @@ class Broker:
             FindCoordinatorHandler(),
             CreateTopicsHandler(),
             InitProducerIdHandler(),
+            AddPartitionsToTxnHandler(),
+            AddOffsetsToTxnHandler(),
+            EndTxnHandler(),
+            IncrementalAlterConfigsHandler(),
+            DescribeConfigsHandler(),
+            DescribeClusterHandler(),
+            OffsetForLeaderEpochHandler(),
+            DeleteRecordsHandler(),
+            CreatePartitionsHandler(),
+            DeleteTopicsHandler(),
+            DescribeProducersHandler(),
+            ListTransactionsHandler(),
+            DescribeTransactionsHandler(),
+            DeleteGroupsHandler(),
+            DescribeGroupsHandler(),
+            HeartbeatHandler(),
+            JoinGroupHandler(),
+            LeaveGroupHandler(),
+            ListGroupsHandler(),
+            OffsetCommitHandler(),
+            OffsetFetchHandler(),
+            SyncGroupHandler(),
+            TxnOffsetCommitHandler(),
         ]
         #: What this broker has.
         self.supported_versions: dict[ApiKey, VersionRange] = {
             handler.api_key: handler.versions for handler in handlers
         }
-        self._api_versions = ApiVersionsHandler(self.supported_versions)
+        self._api_versions = ApiVersionsHandler(
+            self.supported_versions, transaction_version=settings.transaction_version
+        )
         self.supported_versions[ApiKey.API_VERSIONS] = self._api_versions.versions
         self._handlers: dict[int, Handler[Any, Any]] = {
             handler.api_key: handler for handler in (*handlers, self._api_versions)
@@ -115,16 +163,22 @@ class Broker:
         now: float,
         *,
         arrived: float | None = None,
+        kept: object = None,
+        client_host: str = "",
     ) -> ApiMessage | Delayed | None:
         """Answer a request that arrived at `arrived` (by default now); seconds since 1970.
 
-        None is no answer (acks=0). `Delayed` asks for another call, with the same `arrived`, when
-        one of its partitions has grown or its time is up. Raises CloseConnectionError.
+        None is no answer (acks=0). `Delayed` asks for another call, with the same `arrived` and
+        what it has kept, when something it watches has changed or its time is up. What else has
+        become due by `now` is done first. Raises CloseConnectionError.
         """
         handler = self._handler(header)
         if handler is None:
             return self._api_versions.unsupported_version()
+        self.tick(now)
         context = self._context(header, now, now if arrived is None else arrived)
+        context.kept = kept
+        context.client_host = client_host
         try:
             response: ApiMessage | Delayed | None = handler.handle(context, request)
         except RefusedError as refused:
@@ -137,8 +191,6 @@ class Broker:
             return self._error(
                 handler, context, request, ErrorCode.UNKNOWN_SERVER_ERROR, "see the broker's log"
             )
-        finally:
-            self._appended |= context.appended
         return response
 
     def error_response(
@@ -154,10 +206,14 @@ class Broker:
         context = self._context(header, now, now)
         return self._error(handler, context, request, error_code, error_code.name)
 
-    def take_appended(self) -> set[TopicPartition]:
-        """Return the partitions that have grown since this was last asked."""
-        appended, self._appended = self._appended, set()
-        return appended
+    def tick(self, now: float) -> float | None:
+        """Do what has become due by `now`; tell when there will be more, None for never."""
+        self.cluster.timers.run_due(now)
+        return self.cluster.timers.next_deadline
+
+    def take_changed(self) -> set[Hashable]:
+        """Return what has changed in the cluster since this was last asked."""
+        return self.cluster.take_changed()
 
     def _handler(self, header: RequestHeader) -> Handler[Any, Any] | None:
         """Find the handler; None for ApiVersions in a version that it does not have."""

@@ -1,4 +1,4 @@
-"""What the cluster knows: its brokers, topics and partitions, and the producer ids given out.
+"""What the cluster knows: brokers, topics, partitions, producer ids, and what is coordinated.
 
 The controller's part of a broker (Kafka's ReplicationControlManager and ProducerIdControlManager),
 with the partitions' logs attached, since every partition has its one replica in this process.
@@ -13,18 +13,30 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
+from spark_kafka_sink.devbroker.group_coordinator import GroupCoordinator
+from spark_kafka_sink.devbroker.internal_topics import (
+    GROUP_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    coordinator_partition,
+)
 from spark_kafka_sink.devbroker.partition_log import PartitionLog
 from spark_kafka_sink.devbroker.refusal import RefusedError
-from spark_kafka_sink.model import NO_LEADER_EPOCH
+from spark_kafka_sink.devbroker.timers import Timers
+from spark_kafka_sink.devbroker.transaction_coordinator import TransactionCoordinator
+from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from spark_kafka_sink.devbroker.producer_state import TransactionMarker
     from spark_kafka_sink.devbroker.topic_config import TopicConfig
-    from spark_kafka_sink.model import Node, TopicPartition
+    from spark_kafka_sink.model import Node
 
 MAX_TOPIC_NAME_LENGTH = 249
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
 
 _LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -68,6 +80,14 @@ class Partition:
         """Brokers that keep the partition; all of them are in sync."""
         return (self.leader_id,)
 
+    def check_leader(self, node_id: int) -> None:
+        """Raise RefusedError with NOT_LEADER_OR_FOLLOWER unless this broker leads the partition."""
+        if node_id != self.leader_id:
+            raise RefusedError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"{self.topic.name}-{self.index} is led by broker {self.leader_id}, not {node_id}",
+            )
+
     def check_leader_epoch(self, leader_epoch: int) -> None:
         """Raise RefusedError if a client knows another leader epoch than the partition's (KIP-320).
 
@@ -91,6 +111,8 @@ class Topic:
     topic_id: uuid.UUID
     config: TopicConfig
     partitions: list[Partition] = field(default_factory=list)
+    #: The settings that somebody has set, by Kafka's names; `config` is what they come to.
+    overrides: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_internal(self) -> bool:
@@ -104,10 +126,23 @@ class Topic:
 
 
 class ClusterState:
-    """Brokers, topics and producer ids."""
+    """Brokers, topics, producer ids, and the coordinators."""
 
-    def __init__(self, *, cluster_id: str | None = None) -> None:
+    def __init__(
+        self, *, cluster_id: str | None = None, settings: BrokerSettings | None = None
+    ) -> None:
         """Begin with no broker and no topic; a cluster id is made up if none is given."""
+        self.settings = settings or BrokerSettings()
+        self.timers = Timers()
+        self.transactions = TransactionCoordinator(
+            self.settings,
+            self.timers,
+            # Looked up when called, so that a test can put something else in its place.
+            new_producer_id=lambda: self.next_producer_id(),  # noqa: PLW0108
+            write_marker=self._write_marker,
+        )
+        self._changed: set[Hashable] = set()
+        self.groups = GroupCoordinator(self.settings, self.timers, changed=self.changed)
         self.cluster_id = cluster_id or base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
         self.nodes: dict[int, Node] = {}
         self._topics: dict[str, Topic] = {}
@@ -135,12 +170,16 @@ class ClusterState:
 
     def partition(self, topic_partition: TopicPartition) -> Partition:
         """Return a partition, or raise RefusedError with UNKNOWN_TOPIC_OR_PARTITION."""
-        topic = self._topics.get(topic_partition.topic)
-        if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
+        if not self.has(topic_partition):
             raise RefusedError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic_partition}"
             )
-        return topic.partitions[topic_partition.partition]
+        return self._topics[topic_partition.topic].partitions[topic_partition.partition]
+
+    def has(self, topic_partition: TopicPartition) -> bool:
+        """Tell whether there is such a partition."""
+        topic = self._topics.get(topic_partition.topic)
+        return topic is not None and 0 <= topic_partition.partition < len(topic.partitions)
 
     def check_new_topic_name(self, name: str) -> None:
         """Raise RefusedError unless a topic of that name may be created.
@@ -162,8 +201,17 @@ class ClusterState:
                 f"Topic '{name}' collides with existing topic: {existing.name}",
             )
 
-    def create_topic(self, name: str, *, partitions: int, config: TopicConfig) -> Topic:
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int,
+        config: TopicConfig,
+        overrides: Mapping[str, str] | None = None,
+    ) -> Topic:
         """Create a topic whose partitions are spread over the brokers.
+
+        `overrides` are those settings of `config` that were set for this topic.
 
         Raises RefusedError as `check_new_topic_name` does, with INVALID_PARTITIONS for a number
         below 1, and with INVALID_REPLICATION_FACTOR while there is no broker.
@@ -178,7 +226,9 @@ class ClusterState:
             raise RefusedError(
                 ErrorCode.INVALID_REPLICATION_FACTOR, "No broker is there to lead the partitions"
             )
-        topic = Topic(name=name, topic_id=uuid.uuid4(), config=config)
+        topic = Topic(
+            name=name, topic_id=uuid.uuid4(), config=config, overrides=dict(overrides or {})
+        )
         brokers = sorted(self.nodes)
         topic.partitions.extend(
             Partition(topic=topic, index=index, leader_id=brokers[index % len(brokers)])
@@ -188,6 +238,57 @@ class ClusterState:
         self._topics_by_id[topic.topic_id] = topic
         self._topics_by_collision_key[_collision_key(name)] = topic
         return topic
+
+    def delete_topic(self, topic: Topic) -> None:
+        """Forget a topic, its records, and what groups have read of it."""
+        del self._topics[topic.name]
+        del self._topics_by_id[topic.topic_id]
+        del self._topics_by_collision_key[_collision_key(topic.name)]
+        self.groups.offsets.delete_topic(topic.name)
+        for partition in topic.partitions:
+            self.changed(TopicPartition(topic.name, partition.index))
+
+    def add_partitions(self, name: str, count: int, leaders: list[int] | None = None) -> None:
+        """Let a topic have `count` partitions; `leaders` are the brokers of the new ones."""
+        topic = self._topics[name]
+        brokers = sorted(self.nodes)
+        for number, index in enumerate(range(len(topic.partitions), count)):
+            leader_id = leaders[number] if leaders else brokers[index % len(brokers)]
+            topic.partitions.append(Partition(topic=topic, index=index, leader_id=leader_id))
+
+    def coordinator_of(self, key: str) -> int:
+        """Return the broker that looks after a group or transactional id, -1 while there is none.
+
+        The leader of the partition of the internal topic that the id belongs to.
+        """
+        brokers = sorted(self.nodes)
+        return brokers[coordinator_partition(key) % len(brokers)] if brokers else -1
+
+    def check_coordinator(self, node_id: int, key: str) -> None:
+        """Raise RefusedError with NOT_COORDINATOR unless this broker looks after the id."""
+        coordinator = self.coordinator_of(key)
+        if node_id != coordinator:
+            raise RefusedError(
+                ErrorCode.NOT_COORDINATOR,
+                f"broker {coordinator} coordinates {key!r}, not {node_id}",
+            )
+
+    def changed(self, watched: Hashable) -> None:
+        """Let requests look again that wait for something: a partition has grown, or the like."""
+        self._changed.add(watched)
+
+    def take_changed(self) -> set[Hashable]:
+        """Return what has changed since this was last asked."""
+        changed, self._changed = self._changed, set()
+        return changed
+
+    def _write_marker(self, topic_partition: TopicPartition, marker: TransactionMarker) -> None:
+        """Write a transaction's marker; what has been deleted meanwhile needs none."""
+        if topic_partition.topic == GROUP_METADATA_TOPIC:
+            self.groups.offsets.append_marker(topic_partition.partition, marker)
+        elif self.has(topic_partition):
+            self.partition(topic_partition).log.append_marker(marker)
+            self.changed(topic_partition)
 
     def next_producer_id(self) -> int:
         """Give out a producer id that nobody has had."""

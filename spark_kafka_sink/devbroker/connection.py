@@ -32,10 +32,9 @@ from spark_kafka_sink.errors import DecodeError
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from spark_kafka_sink.devbroker.server import Server
-    from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.protocol.headers import RequestHeader
     from spark_kafka_sink.protocol.primitives import Buffer
     from spark_kafka_sink.protocol.schema import ApiMessage
@@ -50,13 +49,14 @@ _MAX_PENDING_WRITE_BYTES = 4 * 1024 * 1024
 class _Waiting:
     """A request that has not been answered yet."""
 
-    __slots__ = ("arrived", "header", "partitions", "request", "timer")
+    __slots__ = ("arrived", "header", "kept", "request", "timer", "watched")
 
     def __init__(self, header: RequestHeader, request: ApiMessage, arrived: float) -> None:
         self.header = header
         self.request = request
         self.arrived = arrived
-        self.partitions: frozenset[TopicPartition] = frozenset()
+        self.watched: frozenset[Hashable] = frozenset()
+        self.kept: object = None
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -74,6 +74,7 @@ class Connection:
         self._read_paused = False
         self._muted = False
         self._eof = False
+        self._client_host = ""
 
     # What asyncio calls.
 
@@ -81,6 +82,8 @@ class Connection:
         """Begin to listen to the client."""
         # What an accepted socket gives is a stream in both directions.
         self._transport = cast("asyncio.Transport", transport)
+        address = transport.get_extra_info("peername")
+        self._client_host = str(address[0]) if address else ""
         self._transport.set_write_buffer_limits(high=_MAX_PENDING_WRITE_BYTES)
         self._server.connected(self)
 
@@ -125,7 +128,7 @@ class Connection:
             self._transport.abort()
 
     def wake(self) -> None:
-        """Look again at the request that waits: a partition has grown, or its time is up."""
+        """Look again at the request that waits: what it watches has changed, or its time is up."""
         waiting = self._waiting
         if waiting is None:
             return
@@ -189,11 +192,19 @@ class Connection:
         broker = self._server.broker
         now = self._server.clock()
         try:
-            outcome = broker.handle(waiting.header, waiting.request, now, arrived=waiting.arrived)
+            outcome = broker.handle(
+                waiting.header,
+                waiting.request,
+                now,
+                arrived=waiting.arrived,
+                kept=waiting.kept,
+                client_host=self._client_host,
+            )
         finally:
-            self._server.wake_waiting(broker.take_appended())
+            self._server.handled()
         if isinstance(outcome, Delayed):
-            self._wait(waiting, outcome.until - now, outcome.partitions)
+            waiting.kept = outcome.kept
+            self._wait(waiting, outcome.until - now, outcome.watched)
         elif outcome is not None:
             self._send(waiting.header, outcome)
 
@@ -211,7 +222,7 @@ class Connection:
         if action.handled:
             broker = self._server.broker
             broker.handle(waiting.header, waiting.request, self._server.clock())
-            self._server.wake_waiting(broker.take_appended())
+            self._server.handled()
         if isinstance(action, AnswerError):
             self._send(
                 waiting.header,
@@ -224,20 +235,18 @@ class Connection:
         elif isinstance(action, NeverAnswer):
             self._muted = True
 
-    def _wait(
-        self, waiting: _Waiting, seconds: float, partitions: frozenset[TopicPartition]
-    ) -> None:
-        waiting.partitions = partitions
+    def _wait(self, waiting: _Waiting, seconds: float, watched: frozenset[Hashable]) -> None:
+        waiting.watched = watched
         waiting.timer = self._server.loop.call_later(max(0.0, seconds), self.wake)
         self._waiting = waiting
-        self._server.watch(self, partitions)
+        self._server.watch(self, watched)
 
     def _stop_waiting(self) -> None:
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             if waiting.timer is not None:
                 waiting.timer.cancel()
-            self._server.unwatch(self, waiting.partitions)
+            self._server.unwatch(self, waiting.watched)
 
     # The way of an answer.
 

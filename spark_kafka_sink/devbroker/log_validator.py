@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from spark_kafka_sink.devbroker.refusal import RefusedError, RefusedRecord
 from spark_kafka_sink.errors import CorruptRecordError
-from spark_kafka_sink.model import NO_PRODUCER_ID
+from spark_kafka_sink.model import NO_PRODUCER_ID, ProducerIdAndEpoch
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.compression import CompressionType
 from spark_kafka_sink.record.crc32c import crc32c
@@ -49,6 +49,9 @@ _ATTRIBUTES = struct.Struct(">h")
 _ATTRIBUTES_POSITION = 21
 _MAX_TIMESTAMP = struct.Struct(">q")
 _MAX_TIMESTAMP_POSITION = 35
+#: Producer id, epoch and base sequence.
+_PRODUCER = struct.Struct(">qhi")
+_PRODUCER_POSITION = 43
 _TIMESTAMP_TYPE_MASK = 0x08
 _TRANSACTIONAL_MASK = 0x10
 
@@ -93,6 +96,12 @@ def is_transactional(records: memoryview | None) -> bool:
         and records[_MAGIC_POSITION] == _MAGIC_V2
         and bool(records[_ATTRIBUTES_POSITION + 1] & _TRANSACTIONAL_MASK)
     )
+
+
+def producer_of(batch: memoryview) -> tuple[ProducerIdAndEpoch, int]:
+    """Read who has written a batch, and its first sequence number, before anything is checked."""
+    producer_id, epoch, base_sequence = _PRODUCER.unpack_from(batch, _PRODUCER_POSITION)
+    return ProducerIdAndEpoch(producer_id, epoch), base_sequence
 
 
 def only_batch(records: memoryview | None, *, api_version: int) -> memoryview:

@@ -6,22 +6,30 @@ Rules:
   writes offset and leader epoch into the first 16 bytes of the batch where it lies: the checksum
   does not cover them. Records are neither copied nor decoded.
 - Offsets are dense: the next batch begins where the last one ended.
-- There is one replica: what is appended is committed, the high watermark is the log end. There are
-  no transactions: the last stable offset is the high watermark.
+- There is one replica: what is appended is committed, the high watermark is the log end. The last
+  stable offset is where the oldest open transaction begins, or else the high watermark.
+- Markers end a producer's transaction; those that abort one are kept in the transaction index, from
+  which readers learn what to leave out.
 - Reads give whole batches, uncopied. Only look-ups by time decode, and then one batch.
 """
 
 from __future__ import annotations
 
+import itertools
 import struct
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from spark_kafka_sink.devbroker.producer_state import ProducerBatchInfo, ProducerStateManager
+from spark_kafka_sink.devbroker.producer_state import (
+    ProducerBatchInfo,
+    ProducerStateManager,
+    TransactionMarker,
+)
 from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.model import NO_PRODUCER_ID
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.record.decode import decode_record_batch
+from spark_kafka_sink.record.control_batch import transaction_marker
+from spark_kafka_sink.record.decode import ControlRecordType, decode_record_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +59,19 @@ class FetchedRecords(NamedTuple):
     size_in_bytes: int
     #: What Kafka would have given, which cuts the last batch off where the limit lies.
     readable_bytes: int
+    #: First offset behind the batches.
+    end_offset: int
+
+
+class AbortedTxn(NamedTuple):
+    """A transaction that was aborted (an entry of the transaction index)."""
+
+    producer_id: int
+    first_offset: int
+    #: Offset of the marker.
+    last_offset: int
+    #: What was stable once this transaction had ended.
+    last_stable_offset: int
 
 
 class TimestampAndOffset(NamedTuple):
@@ -74,9 +95,11 @@ class PartitionLog:
         self._max_timestamps: list[int] = []
         #: Largest timestamp up to and including each batch: what makes time searchable.
         self._max_timestamps_so_far: list[int] = []
-        #: Bytes of the log before each batch.
+        #: Bytes that were ever written before each batch, and in all.
         self._positions: list[int] = []
         self._size_in_bytes = 0
+        #: In the order of their markers.
+        self._aborted: list[AbortedTxn] = []
 
     @property
     def high_watermark(self) -> int:
@@ -86,12 +109,13 @@ class PartitionLog:
     @property
     def last_stable_offset(self) -> int:
         """First offset that an open transaction hides from read_committed readers."""
-        return self.high_watermark
+        undecided = self.producer_state.first_undecided_offset
+        return self.high_watermark if undecided is None else max(undecided, self.log_start_offset)
 
     @property
     def size_in_bytes(self) -> int:
         """Bytes of all batches, headers included."""
-        return self._size_in_bytes
+        return self._size_in_bytes - self._position(0)
 
     def batches(self) -> Iterator[memoryview]:
         """Give the batches in order, each one whole."""
@@ -110,6 +134,7 @@ class PartitionLog:
                 header.producer_epoch,
                 header.base_sequence,
                 header.record_count,
+                header.is_transactional,
             )
             duplicate = self.producer_state.find_duplicate(producer_batch)
             if duplicate is not None:
@@ -119,13 +144,75 @@ class PartitionLog:
             self.producer_state.validate(producer_batch)
         if batch.readonly:
             batch = memoryview(bytearray(batch))
+        result = self._append(batch, header.last_offset_delta, header.max_timestamp)
+        if producer_batch is not None:
+            self.producer_state.update(
+                producer_batch, first_offset=result.first_offset, timestamp=header.max_timestamp
+            )
+        return result
+
+    def append_marker(self, marker: TransactionMarker) -> int:
+        """Append the marker that ends a producer's transaction, and tell its offset.
+
+        Also where the producer has none open here. Raises RefusedError as
+        `ProducerStateManager.validate_marker`; the log is then as it was before.
+        """
+        self.producer_state.validate_marker(marker)
+        batch = transaction_marker(
+            ControlRecordType.COMMIT if marker.committed else ControlRecordType.ABORT,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            timestamp_ms=marker.timestamp,
+        )
+        offset = self._append(memoryview(batch), 0, marker.timestamp).first_offset
+        began_at = self.producer_state.end_transaction(marker)
+        if began_at is not None and not marker.committed:
+            self._aborted.append(
+                AbortedTxn(marker.producer_id, began_at, offset, self.last_stable_offset)
+            )
+        return offset
+
+    def aborted_transactions(self, fetch_offset: int, upper_bound: int) -> list[AbortedTxn]:
+        """List the aborted transactions with records from `fetch_offset` to below `upper_bound`.
+
+        TransactionIndex.collectAbortedTxns.
+        """
+        # Markers lie in the order of their offsets.
+        first = bisect_left(self._aborted, fetch_offset, key=lambda txn: txn.last_offset)
+        found = []
+        for txn in itertools.islice(self._aborted, first, None):
+            if txn.first_offset < upper_bound:
+                found.append(txn)
+            if txn.last_stable_offset >= upper_bound:
+                break
+        return found
+
+    def delete_records(self, offset: int) -> None:
+        """Start at `offset`, if that is later than now; batches that lie before it go.
+
+        UnifiedLog.maybeIncrementLogStartOffset. The offset must not be above the high watermark.
+        """
+        if offset <= self.log_start_offset:
+            return
+        self.log_start_offset = offset
+        first = self._index(offset)
+        del self._batches[:first]
+        del self._base_offsets[:first]
+        del self._positions[:first]
+        del self._max_timestamps[:first]
+        self._max_timestamps_so_far = list(itertools.accumulate(self._max_timestamps, max))
+        self._aborted = [txn for txn in self._aborted if txn.last_offset >= offset]
+
+    def _append(
+        self, batch: memoryview, last_offset_delta: int, max_timestamp: int
+    ) -> AppendResult:
         first_offset = self.log_end_offset
-        last_offset = first_offset + header.last_offset_delta
+        last_offset = first_offset + last_offset_delta
         _BASE_OFFSET.pack_into(batch, 0, first_offset)
         _PARTITION_LEADER_EPOCH.pack_into(
             batch, _PARTITION_LEADER_EPOCH_POSITION, self.leader_epoch
         )
-        max_timestamp = header.max_timestamp
         so_far = self._max_timestamps_so_far
         so_far.append(max(max_timestamp, so_far[-1]) if so_far else max_timestamp)
         self._max_timestamps.append(max_timestamp)
@@ -134,31 +221,36 @@ class PartitionLog:
         self._positions.append(self._size_in_bytes)
         self._size_in_bytes += len(batch)
         self.log_end_offset = last_offset + 1
-        if producer_batch is not None:
-            self.producer_state.update(
-                producer_batch, first_offset=first_offset, timestamp=max_timestamp
-            )
         return AppendResult(first_offset, last_offset, False, max_timestamp)
 
-    def read(self, offset: int, *, max_bytes: int, min_one_batch: bool) -> FetchedRecords:
+    def read(
+        self, offset: int, *, max_bytes: int, min_one_batch: bool, committed: bool = False
+    ) -> FetchedRecords:
         """Return batches from the one that holds `offset` on, up to `max_bytes`.
 
-        With `min_one_batch` the first batch comes whatever its size. Raises RefusedError with
-        OFFSET_OUT_OF_RANGE outside of log start to log end.
+        With `min_one_batch` the first batch comes whatever its size, with `committed` none from the
+        last stable offset on. Raises RefusedError with OFFSET_OUT_OF_RANGE outside of log start to
+        log end.
         """
         first = self._index(offset)
-        start = self._position(first)
+        # Transactions begin and end with whole batches.
+        stop = self._index(self.last_stable_offset) if committed else len(self._batches)
+        start, limit = self._position(first), self._position(stop)
         end = bisect_right(self._positions, start + max_bytes, lo=first)
         # `end` is past the last batch that *begins* within max_bytes: drop it unless it ends there.
         while end > first and self._position(end) - start > max_bytes:
             end -= 1
-        if end == first:
-            if not min_one_batch or first == len(self._batches):
-                return FetchedRecords([], 0, 0)
+        end = min(end, stop)
+        if end <= first:
+            if not min_one_batch or first >= stop:
+                return FetchedRecords([], 0, 0, offset)
             end = first + 1
         size = self._position(end) - start
         return FetchedRecords(
-            self._batches[first:end], size, max(size, min(max_bytes, self._size_in_bytes - start))
+            self._batches[first:end],
+            size,
+            max(size, min(max_bytes, limit - start)),
+            self._base_offsets[end] if end < len(self._batches) else self.log_end_offset,
         )
 
     def end_offset_for_epoch(self, leader_epoch: int) -> int | None:
@@ -170,10 +262,14 @@ class PartitionLog:
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
         """Return the first record in the log that is as late as `timestamp` (milliseconds)."""
-        index = bisect_left(self._max_timestamps_so_far, timestamp)
-        if index == len(self._batches):
-            return None
-        return self._first_record(index, timestamp)
+        first = bisect_left(self._max_timestamps_so_far, timestamp)
+        # A batch may have what is looked for before the log's start, or promise more than it holds.
+        for index in range(first, len(self._batches)):
+            if self._max_timestamps[index] >= timestamp:
+                found = self._first_record(index, timestamp)
+                if found is not None:
+                    return found
+        return None
 
     def offset_of_max_timestamp(self) -> TimestampAndOffset | None:
         """Return the first record that has the largest timestamp in the log (KIP-734)."""
@@ -184,7 +280,7 @@ class PartitionLog:
 
     def _first_record(self, index: int, timestamp: int) -> TimestampAndOffset | None:
         for record in decode_record_batch(self._batches[index]).records:
-            if record.timestamp >= timestamp:
+            if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
                 return TimestampAndOffset(record.timestamp, record.offset)
         # The batch's header promised a later record than it holds.
         return None

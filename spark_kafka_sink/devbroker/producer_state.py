@@ -1,6 +1,6 @@
 """What a partition remembers of its idempotent producers, and what it makes of their next batch.
 
-Kafka's ProducerStateEntry, ProducerAppendInfo and ProducerStateManager, for appends by clients:
+Kafka's ProducerStateEntry, ProducerAppendInfo and ProducerStateManager. For batches of clients:
 
 - A batch with the exact sequence range, and the epoch, of one of the producer's last five batches
   is a duplicate. It is answered with the offsets of the first time and not appended again.
@@ -10,6 +10,14 @@ Kafka's ProducerStateEntry, ProducerAppendInfo and ProducerStateManager, for app
   duplicate older than five batches) is OUT_OF_ORDER_SEQUENCE_NUMBER.
 - A producer id that the partition does not know may begin anywhere: its state may have expired.
 - Sequence numbers run from 0 to 2^31-1 and then from 0 again, within a batch as well.
+- While a producer has a transaction open here, batches outside of it are INVALID_TXN_STATE; and a
+  transaction is begun only by a batch that the transaction coordinator knows of (KIP-890): the
+  first one is announced by `start_verification`, and the lowest sequence number announced must be
+  appended first. Where the epoch is bumped with every transaction, that is 0.
+
+For transaction markers: an epoch below the last one seen, or with transaction.version 2 not above
+it, is INVALID_PRODUCER_EPOCH, unless it repeats the marker of a transaction that has ended
+(KAFKA-19999); an older coordinator's is TRANSACTION_COORDINATOR_FENCED.
 
 Nothing is remembered until `update`, so that a batch refused for another reason leaves no trace.
 """
@@ -25,6 +33,9 @@ from spark_kafka_sink.model import NO_PRODUCER_EPOCH, NO_SEQUENCE
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 MAX_SEQUENCE = 2**31 - 1
+MAX_EPOCH = 2**15 - 1
+#: From this transaction.version on every transaction's end bumps the producer's epoch (KIP-890).
+_EPOCH_BUMP_VERSION = 2
 #: As many batches as a producer may have in flight to one partition (KAFKA-5494).
 NUM_BATCHES_TO_RETAIN = 5
 
@@ -41,6 +52,7 @@ class ProducerBatchInfo(NamedTuple):
     producer_epoch: int
     base_sequence: int
     record_count: int
+    is_transactional: bool = False
 
     @property
     def last_sequence(self) -> int:
@@ -59,6 +71,19 @@ class BatchMetadata(NamedTuple):
     timestamp: int
 
 
+class TransactionMarker(NamedTuple):
+    """The end of a producer's transaction, as the coordinator has it written."""
+
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    coordinator_epoch: int
+    #: The transaction.version of the producer, which decides whether it bumps the epoch.
+    transaction_version: int
+    #: Milliseconds since 1970.
+    timestamp: int
+
+
 @dataclass(slots=True)
 class ProducerStateEntry:
     """One producer's epoch and last batches in one partition."""
@@ -71,6 +96,10 @@ class ProducerStateEntry:
     )
     #: Largest timestamp of the last batch in milliseconds, -1 before there is one.
     last_timestamp: int = -1
+    #: Epoch of the coordinator that wrote the last marker, -1 before there is one.
+    coordinator_epoch: int = -1
+    #: Where the transaction that is open in this partition began.
+    current_txn_first_offset: int | None = None
 
     @property
     def last_sequence(self) -> int:
@@ -94,11 +123,30 @@ class ProducerStateEntry:
 
     def add_batch(self, producer_epoch: int, metadata: BatchMetadata) -> None:
         """Remember a batch that was appended; a new epoch forgets the batches of the old one."""
+        self._update_epoch(producer_epoch)
+        self.batches.append(metadata)
+        self.last_timestamp = metadata.timestamp
+
+    def end_transaction(self, marker: TransactionMarker) -> None:
+        """Remember a marker that was appended."""
+        self._update_epoch(marker.producer_epoch)
+        self.coordinator_epoch = marker.coordinator_epoch
+        self.last_timestamp = marker.timestamp
+        self.current_txn_first_offset = None
+
+    def _update_epoch(self, producer_epoch: int) -> None:
         if producer_epoch != self.producer_epoch:
             self.batches.clear()
             self.producer_epoch = producer_epoch
-        self.batches.append(metadata)
-        self.last_timestamp = metadata.timestamp
+
+
+@dataclass(slots=True)
+class _Verification:
+    """A transaction's first batches, before one of them was appended (VerificationStateEntry)."""
+
+    producer_epoch: int
+    lowest_sequence: int
+    supports_epoch_bump: bool
 
 
 class ProducerStateManager:
@@ -107,6 +155,14 @@ class ProducerStateManager:
     def __init__(self) -> None:
         """Know no producer."""
         self._entries: dict[int, ProducerStateEntry] = {}
+        self._verifications: dict[int, _Verification] = {}
+        #: First offsets of the open transactions by producer id, lowest first.
+        self._ongoing: dict[int, int] = {}
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """Where the oldest open transaction began."""
+        return next(iter(self._ongoing.values()), None)
 
     def last_entry(self, producer_id: int) -> ProducerStateEntry | None:
         """Return what is known of a producer."""
@@ -116,26 +172,66 @@ class ProducerStateManager:
         """Return what is known of every producer."""
         return list(self._entries.values())
 
+    def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Tell whether the producer has, in this epoch, a transaction open in the partition."""
+        entry = self._entries.get(producer_id)
+        return (
+            entry is not None
+            and entry.current_txn_first_offset is not None
+            and entry.producer_epoch == producer_epoch
+        )
+
+    def start_verification(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        *,
+        supports_epoch_bump: bool,
+    ) -> bool:
+        """Tell whether the coordinator must be asked before this transactional batch is appended.
+
+        Raises RefusedError with INVALID_PRODUCER_EPOCH for a stale epoch
+        (UnifiedLog.maybeStartTransactionVerification).
+        """
+        self._check_epoch(producer_id, producer_epoch)
+        if self.has_ongoing_transaction(producer_id, producer_epoch):
+            return False
+        known = self._verifications.setdefault(
+            producer_id, _Verification(producer_epoch, base_sequence, supports_epoch_bump)
+        )
+        if producer_epoch > known.producer_epoch:
+            known.producer_epoch = producer_epoch
+            known.lowest_sequence = base_sequence
+        elif producer_epoch == known.producer_epoch:
+            known.lowest_sequence = min(known.lowest_sequence, base_sequence)
+        return True
+
     def find_duplicate(self, batch: ProducerBatchInfo) -> BatchMetadata | None:
         """Return where the batch was appended before, if it is one of the last five."""
         entry = self._entries.get(batch.producer_id)
         return None if entry is None else entry.find_duplicate(batch)
 
     def validate(self, batch: ProducerBatchInfo) -> None:
-        """Check epoch and sequence of a batch that is no duplicate.
+        """Check epoch, transaction and sequence of a batch that is no duplicate.
 
-        Raises RefusedError with INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER
-        (ProducerAppendInfo.checkProducerEpoch and checkSequence).
+        Raises RefusedError with INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER or
+        INVALID_TXN_STATE (ProducerAppendInfo.checkProducerEpoch, checkSequence, appendDataBatch).
         """
+        self._check_epoch(batch.producer_id, batch.producer_epoch)
+        if (
+            batch.is_transactional
+            and batch.producer_id not in self._verifications
+            and not self.has_ongoing_transaction(batch.producer_id, batch.producer_epoch)
+        ):
+            raise RefusedError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {batch.producer_id} has no transaction that this batch belongs to",
+            )
         entry = self._entries.get(batch.producer_id)
+        self._check_first_sequence(batch, entry)
         if entry is None:
             return
-        if batch.producer_epoch < entry.producer_epoch:
-            raise RefusedError(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {batch.producer_id} has been seen with epoch {entry.producer_epoch}; "
-                f"this batch has {batch.producer_epoch}",
-            )
         if batch.producer_epoch > entry.producer_epoch:
             if batch.base_sequence != 0:
                 raise RefusedError(
@@ -143,21 +239,54 @@ class ProducerStateManager:
                     f"epoch {batch.producer_epoch} of producer {batch.producer_id} begins with "
                     f"sequence {batch.base_sequence} instead of 0",
                 )
-            return
-        # -1 is NO_SEQUENCE: an epoch of which no batch is remembered begins at 0.
-        expected = increment_sequence(entry.last_sequence, 1)
-        if batch.base_sequence != expected:
+        else:
+            # -1 is NO_SEQUENCE: an epoch of which no batch is remembered begins at 0.
+            expected = increment_sequence(entry.last_sequence, 1)
+            if batch.base_sequence != expected:
+                raise RefusedError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"sequence {batch.base_sequence} of producer {batch.producer_id}, where "
+                    f"{expected} was next",
+                )
+        if entry.current_txn_first_offset is not None and not batch.is_transactional:
             raise RefusedError(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"sequence {batch.base_sequence} of producer {batch.producer_id}, where "
-                f"{expected} was next",
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {batch.producer_id} has a transaction open, and this batch is not in it",
+            )
+
+    def validate_marker(self, marker: TransactionMarker) -> None:
+        """Check the epochs of a marker.
+
+        Raises RefusedError with INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED
+        (ProducerAppendInfo.checkProducerEpoch and checkCoordinatorEpoch).
+        """
+        entry = self._entries.get(marker.producer_id)
+        if entry is None:
+            return
+        current = entry.producer_epoch
+        repeated = marker.producer_epoch == current and (
+            entry.current_txn_first_offset is None or current == MAX_EPOCH
+        )
+        if marker.producer_epoch < current or (
+            marker.transaction_version >= _EPOCH_BUMP_VERSION
+            and marker.producer_epoch == current
+            and not repeated
+        ):
+            raise RefusedError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {marker.producer_id} has been seen with epoch {current}; this marker "
+                f"has {marker.producer_epoch}",
+            )
+        if entry.coordinator_epoch > marker.coordinator_epoch:
+            raise RefusedError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"a coordinator of epoch {entry.coordinator_epoch} has written markers of producer "
+                f"{marker.producer_id}; this one has epoch {marker.coordinator_epoch}",
             )
 
     def update(self, batch: ProducerBatchInfo, *, first_offset: int, timestamp: int) -> None:
         """Remember a batch that has just been appended at `first_offset`."""
-        entry = self._entries.setdefault(
-            batch.producer_id, ProducerStateEntry(producer_id=batch.producer_id)
-        )
+        entry = self._entry(batch.producer_id)
         entry.add_batch(
             batch.producer_epoch,
             BatchMetadata(
@@ -168,3 +297,58 @@ class ProducerStateManager:
                 timestamp=timestamp,
             ),
         )
+        if batch.is_transactional:
+            self._verifications.pop(batch.producer_id, None)
+            if entry.current_txn_first_offset is None:
+                entry.current_txn_first_offset = first_offset
+                self._ongoing[batch.producer_id] = first_offset
+
+    def end_transaction(self, marker: TransactionMarker) -> int | None:
+        """Remember a marker that has just been appended; tell where its transaction began.
+
+        None: the producer had no transaction open here.
+        """
+        entry = self._entry(marker.producer_id)
+        first_offset = entry.current_txn_first_offset
+        entry.end_transaction(marker)
+        self._ongoing.pop(marker.producer_id, None)
+        verification = self._verifications.get(marker.producer_id)
+        # The next transaction may have been announced already: with epochs that are bumped each
+        # time, in the marker's own epoch.
+        if verification is not None and not (
+            verification.supports_epoch_bump
+            and verification.producer_epoch == marker.producer_epoch
+        ):
+            del self._verifications[marker.producer_id]
+        return first_offset
+
+    def _entry(self, producer_id: int) -> ProducerStateEntry:
+        return self._entries.setdefault(producer_id, ProducerStateEntry(producer_id=producer_id))
+
+    def _check_epoch(self, producer_id: int, producer_epoch: int) -> None:
+        entry = self._entries.get(producer_id)
+        if entry is not None and producer_epoch < entry.producer_epoch:
+            raise RefusedError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {producer_id} has been seen with epoch {entry.producer_epoch}; "
+                f"this batch has {producer_epoch}",
+            )
+
+    def _check_first_sequence(
+        self, batch: ProducerBatchInfo, entry: ProducerStateEntry | None
+    ) -> None:
+        """Let no batch overtake the first one of its transaction."""
+        verification = self._verifications.get(batch.producer_id)
+        if verification is None:
+            return
+        nothing_known = entry is None or not entry.batches
+        if verification.supports_epoch_bump and nothing_known:
+            latest = 0
+        else:
+            latest = verification.lowest_sequence
+        if batch.base_sequence > latest:
+            raise RefusedError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"sequence {batch.base_sequence} of producer {batch.producer_id} came before "
+                f"{latest}, with which its transaction begins",
+            )

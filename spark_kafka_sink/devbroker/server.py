@@ -1,8 +1,8 @@
 """The broker's sockets: the one module here that uses asyncio.
 
-`Server` listens and knows its connections: which wait for which partition, so that what is appended
-wakes them, and only them. It lives on an event loop; `run_until_signal` gives it one for a process,
-`DevBroker` one on a thread of its own.
+`Server` listens and knows its connections: which wait for what, so that a change wakes them, and
+only them. It runs the broker's timers when they are due; without any it sleeps. It lives on an
+event loop; `run_until_signal` gives it one for a process, `DevBroker` one on a thread of its own.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
 from spark_kafka_sink.devbroker.broker import Broker
+from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.connection import Connection
 from spark_kafka_sink.devbroker.faults import Action, Decide, FaultHook, Faults
-from spark_kafka_sink.devbroker.handlers.handler import BrokerSettings
 from spark_kafka_sink.devbroker.topic_config import TopicConfig
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Mapping
     from types import TracebackType
     from typing import Self
 
-    from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.protocol.api_keys import ApiKey
 
 logger = logging.getLogger(__name__)
@@ -63,11 +62,13 @@ class Server:
         self._connections: set[Connection] = set()
         #: Set while there is no connection; belongs to the event loop of `start`.
         self._drained = asyncio.Event()
-        self._watching: dict[TopicPartition, set[Connection]] = {}
+        self._watching: dict[Hashable, set[Connection]] = {}
         self._to_wake: set[Connection] = set()
         self._listener: socket.socket | None = None
         self._accepting: set[asyncio.Task[None]] = set()
         self._next_connection_id = 1
+        self._tick: asyncio.TimerHandle | None = None
+        self._tick_deadline = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -94,6 +95,7 @@ class Server:
         self._listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
         self._listener.setblocking(False)
         self._listen()
+        self._schedule_tick(self.broker.cluster.timers.next_deadline)
         port = int(self._listener.getsockname()[1])
         if advertised_host is None:
             advertised_host = socket.gethostname() if host in _WILDCARDS else host
@@ -105,6 +107,9 @@ class Server:
         listener, self._listener = self._listener, None
         if listener is None:
             return
+        if self._tick is not None:
+            self._tick.cancel()
+            self._tick = None
         self.loop.remove_reader(listener)
         listener.close()
         await asyncio.gather(*self._accepting)
@@ -155,28 +160,46 @@ class Server:
         if not self._connections:
             self._drained.set()
 
-    def watch(self, connection: Connection, partitions: Iterable[TopicPartition]) -> None:
-        """Wake a connection when one of the partitions grows."""
-        for partition in partitions:
-            self._watching.setdefault(partition, set()).add(connection)
+    def watch(self, connection: Connection, watched: Iterable[Hashable]) -> None:
+        """Wake a connection when one of these changes."""
+        for key in watched:
+            self._watching.setdefault(key, set()).add(connection)
 
-    def unwatch(self, connection: Connection, partitions: Iterable[TopicPartition]) -> None:
+    def unwatch(self, connection: Connection, watched: Iterable[Hashable]) -> None:
         """Take `watch` back, and what it has led to."""
         self._to_wake.discard(connection)
-        for partition in partitions:
-            watching = self._watching.get(partition)
+        for key in watched:
+            watching = self._watching.get(key)
             if watching is not None:
                 watching.discard(connection)
                 if not watching:
-                    del self._watching[partition]
+                    del self._watching[key]
 
-    def wake_waiting(self, appended: Iterable[TopicPartition]) -> None:
-        """Wake the connections that watch what was appended to, once this step is done."""
-        for partition in appended:
-            for connection in self._watching.get(partition, ()):
+    def handled(self) -> None:
+        """See to what a request has led to: who waits for it, and what is to be done later."""
+        for key in self.broker.take_changed():
+            for connection in self._watching.get(key, ()):
                 if not self._to_wake:
                     self.loop.call_soon(self._wake)
                 self._to_wake.add(connection)
+        self._schedule_tick(self.broker.cluster.timers.next_deadline)
+
+    def _schedule_tick(self, deadline: float | None) -> None:
+        """Let the broker's timers run when the next of them is due."""
+        if deadline is None or (self._tick is not None and self._tick_deadline <= deadline):
+            return
+        if self._tick is not None:
+            self._tick.cancel()
+        self._tick_deadline = deadline
+        self._tick = self.loop.call_later(max(0.0, deadline - self.clock()), self._run_timers)
+
+    def _run_timers(self) -> None:
+        self._tick = None
+        try:
+            self.broker.tick(self.clock())
+        except Exception:
+            logger.exception("a timer of the broker failed")
+        self.handled()
 
     def _wake(self) -> None:
         to_wake, self._to_wake = self._to_wake, set()
@@ -229,6 +252,12 @@ class DevBroker:
         max_message_bytes: int = TopicConfig().max_message_bytes,
         log_append_time: bool = False,
         validate_records: bool = False,
+        transaction_version: int = 2,
+        transaction_max_timeout_ms: int = BrokerSettings().transaction_max_timeout_ms,
+        transaction_abort_interval_ms: int = BrokerSettings().transaction_abort_interval_ms,
+        transaction_marker_delay_ms: int = 0,
+        group_initial_rebalance_delay_ms: int = 0,
+        group_min_session_timeout_ms: int = BrokerSettings().group_min_session_timeout_ms,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Set up a broker that listens from `start` on.
@@ -246,6 +275,12 @@ class DevBroker:
                 max_message_bytes=max_message_bytes, log_append_time=log_append_time
             ),
             validate_records=validate_records,
+            transaction_version=transaction_version,
+            transaction_max_timeout_ms=transaction_max_timeout_ms,
+            transaction_abort_interval_ms=transaction_abort_interval_ms,
+            transaction_marker_delay_ms=transaction_marker_delay_ms,
+            group_initial_rebalance_delay_ms=group_initial_rebalance_delay_ms,
+            group_min_session_timeout_ms=group_min_session_timeout_ms,
         )
         self._server = Server(Broker(settings=settings), clock=clock)
         self._thread: threading.Thread | None = None
@@ -314,7 +349,9 @@ class DevBroker:
 
         def create(broker: Broker) -> None:
             config = broker.settings.topic_defaults.with_values(configs or {})
-            broker.cluster.create_topic(name, partitions=partitions, config=config)
+            broker.cluster.create_topic(
+                name, partitions=partitions, config=config, overrides=configs
+            )
 
         self.call(create)
 

@@ -44,6 +44,11 @@ class TopicConfig:
         return "compact" in self.cleanup_policy
 
     @property
+    def deletes(self) -> bool:
+        """Whether records may be deleted by their age, or on request."""
+        return "delete" in self.cleanup_policy
+
+    @property
     def limits_past_timestamps(self) -> bool:
         """Whether a record can be too old."""
         return self.message_timestamp_before_max_ms < _MAX_INT64

@@ -6,7 +6,8 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.devbroker.broker import Broker
-from spark_kafka_sink.devbroker.handlers.handler import BrokerSettings, Delayed
+from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
+from spark_kafka_sink.devbroker.handlers.handler import Delayed
 from spark_kafka_sink.devbroker.topic_config import TopicConfig
 from spark_kafka_sink.protocol.headers import RequestHeader
 from spark_kafka_sink.protocol.registry import decode_response, encode_request
@@ -41,6 +42,7 @@ def ask(
     *,
     now: float = NOW,
     arrived: float | None = None,
+    kept: object = None,
 ) -> Any:
     """Send a request in a version (by default the broker's latest) and give the answer.
 
@@ -56,7 +58,7 @@ def ask(
     )
     frame = bytearray(b"".join(encode_request(header, request))[4:])
     received_header, received = broker.decode_request(memoryview(frame))
-    outcome = broker.handle(received_header, received, now, arrived=arrived)
+    outcome = broker.handle(received_header, received, now, arrived=arrived, kept=kept)
     if outcome is None or isinstance(outcome, Delayed):
         return outcome
     stream = b"".join(broker.encode_response(received_header, outcome))
@@ -70,5 +72,6 @@ def ask(
 
 
 def latest_version(broker: Broker, request: ApiMessage) -> int:
-    """Tell the latest version of a request's API that the broker has."""
-    return broker.supported_versions[request.api_key].max
+    """Tell the latest version that the broker has and that can say what the request says."""
+    latest = broker.supported_versions[request.api_key].max
+    return min(latest, getattr(request, "highest_version", latest))

@@ -7,6 +7,9 @@ gives its software an impossible name or version gets INVALID_REQUEST.
 Produce is listed from version 0 on although versions 0 to 2 are not served, as Kafka 4 does:
 clients built on librdkafka take a missing version 0 as a sign that compression is not supported
 (KAFKA-18659).
+
+The finalized level of the feature transaction.version tells clients how transactions end (KIP-890).
+Up to version 3 a feature that can have level 0 is not listed as supported (KIP-1022).
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -24,6 +27,8 @@ from spark_kafka_sink.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
 )
 
 if TYPE_CHECKING:
@@ -33,6 +38,11 @@ if TYPE_CHECKING:
 
 _SOFTWARE_NAME_OR_VERSION = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _FIRST_VERSION_WITH_SOFTWARE_NAME = 3
+_FIRST_VERSION_WITH_LEVEL_0 = 4
+_TRANSACTION_VERSION = "transaction.version"
+_LATEST_TRANSACTION_VERSION = 2
+#: Features are finalized once, when the cluster is made.
+_FEATURES_EPOCH = 0
 
 
 class ApiVersionsHandler(Handler[ApiVersionsRequest, ApiVersionsResponse]):
@@ -41,8 +51,8 @@ class ApiVersionsHandler(Handler[ApiVersionsRequest, ApiVersionsResponse]):
     api_key = ApiKey.API_VERSIONS
     versions = ApiVersionsRequest.versions
 
-    def __init__(self, others: Mapping[ApiKey, VersionRange]) -> None:
-        """Know the versions of the other APIs."""
+    def __init__(self, others: Mapping[ApiKey, VersionRange], *, transaction_version: int) -> None:
+        """Know the versions of the other APIs, and the level of transaction.version."""
         supported = {**others, self.api_key: self.versions}
         self._api_keys = tuple(
             ApiVersion(
@@ -51,6 +61,17 @@ class ApiVersionsHandler(Handler[ApiVersionsRequest, ApiVersionsResponse]):
                 max_version=versions.max,
             )
             for api_key, versions in sorted(supported.items())
+        )
+        self._finalized_features = (
+            (
+                FinalizedFeatureKey(
+                    name=_TRANSACTION_VERSION,
+                    max_version_level=transaction_version,
+                    min_version_level=transaction_version,
+                ),
+            )
+            if transaction_version
+            else ()
         )
 
     def handle(self, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
@@ -62,7 +83,22 @@ class ApiVersionsHandler(Handler[ApiVersionsRequest, ApiVersionsResponse]):
                         ErrorCode.INVALID_REQUEST,
                         f"{value!r} is no name or version of a client's software",
                     )
-        return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=self._api_keys)
+        supported_features: tuple[SupportedFeatureKey, ...] = ()
+        if context.version >= _FIRST_VERSION_WITH_LEVEL_0:
+            supported_features = (
+                SupportedFeatureKey(
+                    name=_TRANSACTION_VERSION,
+                    min_version=0,
+                    max_version=_LATEST_TRANSACTION_VERSION,
+                ),
+            )
+        return ApiVersionsResponse(
+            error_code=ErrorCode.NONE,
+            api_keys=self._api_keys,
+            supported_features=supported_features,
+            finalized_features_epoch=_FEATURES_EPOCH,
+            finalized_features=self._finalized_features,
+        )
 
     def unsupported_version(self) -> ApiVersionsResponse:
         """Answer a version that this broker does not have; to be encoded as version 0."""

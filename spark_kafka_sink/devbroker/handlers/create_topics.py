@@ -110,7 +110,10 @@ def _create(
             topic_id = uuid.uuid4()
         else:
             topic_id = context.cluster.create_topic(
-                asked.name, partitions=partitions, config=config
+                asked.name,
+                partitions=partitions,
+                config=config,
+                overrides={entry.name: entry.value or "" for entry in asked.configs},
             ).topic_id
     except RefusedError as refused:
         return _refused_topic(asked.name, refused.error_code, refused.message)

@@ -7,8 +7,8 @@
   that a reader always gets on (KIP-74); max_bytes of the request and fetch.max.bytes bound the
   rest.
 - With fewer than min_bytes to give, no error, and max_wait_ms left, the answer is `Delayed`.
-- The high watermark is the log end. There are no transactions: read_committed reads the same, with
-  an empty list of aborted transactions.
+- The high watermark is the log end. read_committed reads up to the last stable offset, and gets the
+  list of aborted transactions whose records it is to leave out (KIP-98).
 - Topics by name up to version 12, by id from 13 on. Leader epochs are checked (KIP-320), the last
   fetched one as well (KIP-595). Followers are refused: there are none (NOT_LEADER_OR_FOLLOWER).
 """
@@ -25,6 +25,7 @@ from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -36,6 +37,7 @@ from spark_kafka_sink.protocol.messages.fetch import (
 
 if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.cluster_state import Partition
+    from spark_kafka_sink.devbroker.partition_log import FetchedRecords, PartitionLog
     from spark_kafka_sink.protocol.messages.fetch import FetchPartition, FetchTopic
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
@@ -157,10 +159,13 @@ def _read(
                 records=(),
             )
             return _PartitionResult(data, 0, 0, urgent=True)
+        partition.check_leader(context.node_id)
+        committed = request.isolation_level == _READ_COMMITTED
         records = log.read(
             asked.fetch_offset,
             max_bytes=min(asked.partition_max_bytes, remaining),
             min_one_batch=min_one_batch,
+            committed=committed,
         )
     except RefusedError as refused:
         leader = LeaderIdAndEpoch()
@@ -185,10 +190,22 @@ def _read(
         high_watermark=log.high_watermark,
         last_stable_offset=log.last_stable_offset,
         log_start_offset=log.log_start_offset,
-        aborted_transactions=() if request.isolation_level == _READ_COMMITTED else None,
+        aborted_transactions=_aborted(log, asked.fetch_offset, records) if committed else None,
         records=tuple(records.batches),
     )
     return _PartitionResult(data, records.readable_bytes, records.size_in_bytes, urgent=False)
+
+
+def _aborted(
+    log: PartitionLog, fetch_offset: int, records: FetchedRecords
+) -> tuple[AbortedTransaction, ...]:
+    """List the aborted transactions among the records that are read."""
+    if not records.batches:
+        return ()
+    return tuple(
+        AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset)
+        for txn in log.aborted_transactions(fetch_offset, records.end_offset)
+    )
 
 
 def _refuse_followers(context: RequestContext, request: FetchRequest) -> None:

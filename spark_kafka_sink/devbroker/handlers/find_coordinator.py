@@ -1,16 +1,14 @@
-"""FindCoordinator 0-6: who looks after a consumer group or a transactional id. Here, nobody.
+"""FindCoordinator 0-6: who looks after a consumer group or a transactional id.
 
-- For a group the answer is COORDINATOR_NOT_AVAILABLE. It asks the client to try again, in vain; but
-  a consumer of librdkafka looks for its coordinator even when it only reads assigned partitions,
-  and takes any other error to be its application's business.
-- For everything else it is INVALID_REQUEST, which is Kafka's for a kind of coordinator that a
-  broker does not have (KafkaApis.getCoordinator, share groups): a transactional producer fails at
-  once.
+- The broker that leads the partition of __consumer_offsets or __transaction_state to which the id
+  belongs. The topics themselves are not there: what they would hold is kept in memory.
+- Share groups are INVALID_REQUEST: this broker has none. So is every other kind.
+- Up to version 3 there is one key; from 4 on many, each with its own answer.
 """
 
-# ruff: noqa: ARG002 - every handler has the signatures of Handler
-
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
 from spark_kafka_sink.devbroker.refusal import RefusedError
@@ -18,19 +16,22 @@ from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.find_coordinator import (
     Coordinator,
+    CoordinatorType,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
 
+if TYPE_CHECKING:
+    from spark_kafka_sink.model import Node
+
 _FIRST_VERSION_WITH_MANY_KEYS = 4
 _NO_NODE_ID = -1
 _NO_PORT = -1
-_GROUP_KEY_TYPE = 0
-_KINDS = {_GROUP_KEY_TYPE: "consumer groups", 1: "transactions", 2: "share groups"}
+_KINDS = frozenset({CoordinatorType.GROUP, CoordinatorType.TRANSACTION})
 
 
 class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResponse]):
-    """Finds no coordinator."""
+    """Finds coordinators."""
 
     api_key = ApiKey.FIND_COORDINATOR
     versions = FindCoordinatorRequest.versions
@@ -38,13 +39,34 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
     def handle(
         self, context: RequestContext, request: FindCoordinatorRequest
     ) -> FindCoordinatorResponse:
-        """Refuse, with the reason."""
-        kind = _KINDS.get(request.key_type, f"keys of type {request.key_type}")
-        raise RefusedError(
-            ErrorCode.COORDINATOR_NOT_AVAILABLE
-            if request.key_type == _GROUP_KEY_TYPE
-            else ErrorCode.INVALID_REQUEST,
-            f"this broker coordinates no {kind}",
+        """Name the broker of each key."""
+        if request.key_type not in _KINDS:
+            raise RefusedError(
+                ErrorCode.INVALID_REQUEST,
+                f"this broker has no coordinators for keys of type {request.key_type}",
+            )
+        if context.version < _FIRST_VERSION_WITH_MANY_KEYS:
+            node = _coordinator(context, request.key)
+            return FindCoordinatorResponse(
+                error_code=ErrorCode.NONE,
+                error_message=ErrorCode.NONE.name,
+                node_id=node.node_id,
+                host=node.host,
+                port=node.port,
+            )
+        nodes = [(key, _coordinator(context, key)) for key in request.coordinator_keys]
+        return FindCoordinatorResponse(
+            coordinators=tuple(
+                Coordinator(
+                    key=key,
+                    node_id=node.node_id,
+                    host=node.host,
+                    port=node.port,
+                    error_code=ErrorCode.NONE,
+                    error_message="",
+                )
+                for key, node in nodes
+            )
         )
 
     def error_response(
@@ -76,3 +98,7 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
                 for key in request.coordinator_keys
             )
         )
+
+
+def _coordinator(context: RequestContext, key: str) -> Node:
+    return context.cluster.nodes[context.cluster.coordinator_of(key)]

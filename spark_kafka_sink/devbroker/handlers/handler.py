@@ -8,39 +8,22 @@ whole it raises as RefusedError, which the broker turns into the API's own error
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
-from spark_kafka_sink.devbroker.topic_config import TopicConfig
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
     from spark_kafka_sink.devbroker.cluster_state import ClusterState
-    from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.protocol.api_keys import ApiKey
-    from spark_kafka_sink.protocol.error_codes import ErrorCode
     from spark_kafka_sink.protocol.headers import RequestHeader
     from spark_kafka_sink.protocol.schema import VersionRange
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerSettings:
-    """What can be set about a broker; names are Kafka's broker settings where it has them."""
-
-    #: A topic that a client asks metadata for is created (auto.create.topics.enable).
-    auto_create_topics: bool = True
-    #: Partitions of a topic for which nobody said how many (num.partitions).
-    num_partitions: int = 1
-    #: Settings of topics for which nobody said otherwise.
-    topic_defaults: TopicConfig = field(default_factory=TopicConfig)
-    #: Most bytes of records in one Fetch answer (fetch.max.bytes).
-    fetch_max_bytes: int = 55 * 1024 * 1024
-    #: Largest request in bytes (socket.request.max.bytes).
-    socket_request_max_bytes: int = 100 * 1024 * 1024
-    #: Decode every record that is appended, and refuse what cannot be decoded.
-    validate_records: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,13 +39,29 @@ class RequestContext:
     node_id: int
     cluster: ClusterState
     settings: BrokerSettings
-    #: Partitions that this request has appended to: waiting fetches look again.
-    appended: set[TopicPartition] = field(default_factory=set)
+    #: Address of the client, as far as it is known.
+    client_host: str = ""
+    #: What the handler kept when it last answered `Delayed`; None the first time.
+    kept: object = None
 
     @property
     def version(self) -> int:
         """API version of the request and its answer."""
         return self.header.request_api_version
+
+    def fenced_as_of(self, first_version: int, error_code: ErrorCode) -> ErrorCode:
+        """Return an error as a client can read it that has known PRODUCER_FENCED since a version.
+
+        Before that, it is INVALID_PRODUCER_EPOCH (KIP-588).
+        """
+        if error_code is ErrorCode.PRODUCER_FENCED and self.version < first_version:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        return error_code
+
+    @property
+    def client_id(self) -> str:
+        """What the client calls itself."""
+        return self.header.client_id or ""
 
     @property
     def now_ms(self) -> int:
@@ -72,11 +71,14 @@ class RequestContext:
 
 @dataclass(frozen=True, slots=True)
 class Delayed:
-    """No answer yet: ask again when one of the partitions has grown, or when the time is up."""
+    """No answer yet: ask again when something watched has changed, or when the time is up."""
 
     #: Seconds since 1970.
     until: float
-    partitions: frozenset[TopicPartition]
+    #: Partitions, or whatever else the cluster reports as changed.
+    watched: frozenset[Hashable] = frozenset()
+    #: Handed back with the request as `RequestContext.kept`.
+    kept: object = None
 
 
 class Handler(ABC, Generic[RequestT, ResponseT]):

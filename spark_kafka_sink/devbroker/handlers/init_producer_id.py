@@ -1,9 +1,10 @@
-"""InitProducerId 0-5: a producer id for an idempotent producer.
+"""InitProducerId 0-5: a producer id for an idempotent or transactional producer.
 
 Without a transactional id every request gets a new producer id with epoch 0, also one that brings
-an id of its own, as from Kafka. A producer id without an epoch, or the reverse, is INVALID_REQUEST,
-and so is an empty transactional id. With a transactional id the answer is NOT_COORDINATOR: this
-broker coordinates no transactions, and FindCoordinator says so.
+an id of its own, as from Kafka. With one, the transaction coordinator decides (epochs, fencing,
+CONCURRENT_TRANSACTIONS while a transaction is being ended); another broker is NOT_COORDINATOR. A
+producer id without an epoch, or the reverse, is INVALID_REQUEST, and so is an empty transactional
+id. Up to version 3, PRODUCER_FENCED is said as INVALID_PRODUCER_EPOCH (KIP-588).
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -12,13 +13,15 @@ from __future__ import annotations
 
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
 from spark_kafka_sink.devbroker.refusal import RefusedError
-from spark_kafka_sink.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from spark_kafka_sink.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+
+_FIRST_VERSION_WITH_PRODUCER_FENCED = 4
 
 
 class InitProducerIdHandler(Handler[InitProducerIdRequest, InitProducerIdResponse]):
@@ -30,21 +33,28 @@ class InitProducerIdHandler(Handler[InitProducerIdRequest, InitProducerIdRespons
     def handle(
         self, context: RequestContext, request: InitProducerIdRequest
     ) -> InitProducerIdResponse:
-        """Give out a new producer id."""
+        """Give out a new producer id, or a new epoch."""
         has_id = request.producer_id != NO_PRODUCER_ID
         has_epoch = request.producer_epoch != NO_PRODUCER_EPOCH
         if has_id != has_epoch:
             raise RefusedError(
                 ErrorCode.INVALID_REQUEST, "a producer id and its epoch come together or not at all"
             )
-        if request.transactional_id == "":
-            raise RefusedError(ErrorCode.INVALID_REQUEST, "a transactional id cannot be empty")
-        if request.transactional_id is not None:
-            raise RefusedError(ErrorCode.NOT_COORDINATOR, "this broker coordinates no transactions")
+        if request.transactional_id is None:
+            identity = ProducerIdAndEpoch(context.cluster.next_producer_id(), 0)
+        else:
+            if request.transactional_id:
+                context.cluster.check_coordinator(context.node_id, request.transactional_id)
+            identity = context.cluster.transactions.init_producer_id(
+                request.transactional_id,
+                request.transaction_timeout_ms,
+                ProducerIdAndEpoch(request.producer_id, request.producer_epoch) if has_id else None,
+                context.now_ms,
+            )
         return InitProducerIdResponse(
             error_code=ErrorCode.NONE,
-            producer_id=context.cluster.next_producer_id(),
-            producer_epoch=0,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
         )
 
     def error_response(
@@ -56,7 +66,7 @@ class InitProducerIdHandler(Handler[InitProducerIdRequest, InitProducerIdRespons
     ) -> InitProducerIdResponse:
         """Answer that no id is given."""
         return InitProducerIdResponse(
-            error_code=error_code,
+            error_code=context.fenced_as_of(_FIRST_VERSION_WITH_PRODUCER_FENCED, error_code),
             producer_id=NO_PRODUCER_ID,
             producer_epoch=NO_PRODUCER_EPOCH,
         )

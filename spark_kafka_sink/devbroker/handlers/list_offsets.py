@@ -5,6 +5,7 @@
   (9+, KIP-1005; there is none). Others, or too early a version, are UNSUPPORTED_VERSION.
 - A time after every record's, or the largest timestamp of an empty log, is answered by offset -1.
 - A partition asked for more than once is INVALID_REQUEST, once.
+- For read_committed (2+) latest is the last stable offset, and what lies behind it is not found.
 - A leader epoch other than the partition's is FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH.
 """
 
@@ -46,6 +47,7 @@ _FIRST_VERSION_OF_QUESTION = {
     EARLIEST_LOCAL_TIMESTAMP: 8,
     LATEST_TIERED_TIMESTAMP: 9,
 }
+_READ_COMMITTED = 1
 _NO_TIMESTAMP = -1
 _NO_OFFSET = -1
 _NO_LEADER_EPOCH = -1
@@ -77,7 +79,7 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
                 answered.add(topic_partition)
                 try:
                     _refuse_duplicate(topic_partition, times[topic_partition])
-                    partitions.append(_look_up(context, topic_partition, partition))
+                    partitions.append(_look_up(context, request, topic_partition, partition))
                 except RefusedError as refused:
                     partitions.append(_refused_partition(partition, refused.error_code))
             topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
@@ -112,7 +114,10 @@ def _refuse_duplicate(topic_partition: TopicPartition, times: int) -> None:
 
 
 def _look_up(
-    context: RequestContext, topic_partition: TopicPartition, asked: ListOffsetsPartition
+    context: RequestContext,
+    request: ListOffsetsRequest,
+    topic_partition: TopicPartition,
+    asked: ListOffsetsPartition,
 ) -> ListOffsetsPartitionResponse:
     timestamp = asked.timestamp
     if timestamp < 0:
@@ -123,9 +128,13 @@ def _look_up(
                 f"ListOffsets version {context.version} has no timestamp {timestamp}",
             )
     partition = context.cluster.partition(topic_partition)
+    partition.check_leader(context.node_id)
     partition.check_leader_epoch(asked.current_leader_epoch)
+    log = partition.log
+    committed = request.isolation_level == _READ_COMMITTED
+    last_fetchable = log.last_stable_offset if committed else log.high_watermark
     try:
-        found = _find(partition.log, timestamp)
+        found = _find(log, timestamp, last_fetchable)
     except CorruptRecordError as error:
         raise RefusedError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
     # Kafka names the leader epoch of what it found; the look-up in tiered storage found nothing.
@@ -141,16 +150,18 @@ def _look_up(
     )
 
 
-def _find(log: PartitionLog, timestamp: int) -> TimestampAndOffset:
+def _find(log: PartitionLog, timestamp: int, last_fetchable: int) -> TimestampAndOffset:
     if timestamp == LATEST_TIMESTAMP:
-        return TimestampAndOffset(_NO_TIMESTAMP, log.high_watermark)
+        return TimestampAndOffset(_NO_TIMESTAMP, last_fetchable)
     if timestamp in {EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP}:
         return TimestampAndOffset(_NO_TIMESTAMP, log.log_start_offset)
     if timestamp == LATEST_TIERED_TIMESTAMP:
         return _NOTHING_FOUND
     if timestamp == MAX_TIMESTAMP:
-        return log.offset_of_max_timestamp() or _NOTHING_FOUND
-    return log.offset_for_timestamp(timestamp) or _NOTHING_FOUND
+        found = log.offset_of_max_timestamp()
+    else:
+        found = log.offset_for_timestamp(timestamp)
+    return _NOTHING_FOUND if found is None or found.offset >= last_fetchable else found
 
 
 def _refused_partition(

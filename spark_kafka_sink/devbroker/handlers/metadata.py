@@ -40,15 +40,15 @@ _VERSIONS_WITH_CLUSTER_OPERATIONS = range(8, 11)
 _FIRST_VERSION_WITH_TOPIC_OPERATIONS = 8
 
 
-def _operations(*acl_operations: int) -> int:
+def operations(*acl_operations: int) -> int:
     """Return a bit per operation, by its number in Kafka's AclOperation."""
     return sum(1 << operation for operation in acl_operations)
 
 
 #: Read, write, create, delete, alter, describe, describe configs, alter configs.
-ALL_TOPIC_OPERATIONS = _operations(3, 4, 5, 6, 7, 8, 10, 11)
+ALL_TOPIC_OPERATIONS = operations(3, 4, 5, 6, 7, 8, 10, 11)
 #: Create, alter, describe, cluster action, describe configs, alter configs, idempotent write.
-ALL_CLUSTER_OPERATIONS = _operations(5, 7, 8, 9, 10, 11, 12)
+ALL_CLUSTER_OPERATIONS = operations(5, 7, 8, 9, 10, 11, 12)
 
 
 class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):

@@ -1,14 +1,22 @@
-"""Produce 3-12: record batches for partitions, appended or refused partition by partition.
+"""Produce 3-13: record batches for partitions, appended or refused partition by partition.
 
-In Kafka's order (KafkaApis.handleProduceRequest, ReplicaManager.appendToLocalLog): the partition
-exists; one batch of format 2; acks is -1, 0 or 1; no transaction; no internal topic; then
-`log_validator` and the log itself, which knows the producer's sequence. min.insync.replicas cannot
-be missed: Kafka asks for no more replicas than a partition has, and here it has one.
+In Kafka's order (KafkaApis.handleProduceRequest, ReplicaManager.handleProduceAppend): the partition
+exists (from version 13 on topics are named by id); one batch of format 2; the transaction; acks is
+-1, 0 or 1; no internal topic; then `log_validator` and the log itself, which knows the producer's
+sequence. min.insync.replicas cannot be missed: Kafka asks for no more replicas than a partition
+has, and here it has one.
 
-There is no transaction coordinator, so no transactional id is known to any: records that belong to
-a transaction are INVALID_PRODUCER_ID_MAPPING, and without a transactional id in the request
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED for all partitions. Looking for them comes first, and so a
-batch that does not even begin like one is CORRUPT_MESSAGE for all partitions, too.
+Transactional batches need a transactional id in the request, otherwise all partitions are
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Looking for them comes first, and so a batch that does not
+even begin like one is CORRUPT_MESSAGE for all partitions, too. The first batch of a transaction in
+a partition needs the transaction coordinator's consent (KIP-890):
+
+- Up to version 11 the partition must be in the transaction: if not, TRANSACTION_ABORTABLE (11) or
+  INVALID_TXN_STATE. A coordinator that is busy or not here is NOT_ENOUGH_REPLICAS, which makes
+  clients try again.
+- From version 12 on the partition is added. While the last transaction is being ended the request
+  waits for up to 100 ms, then it is CONCURRENT_TRANSACTIONS.
+- PRODUCER_FENCED is said as INVALID_PRODUCER_EPOCH.
 
 With acks=0 there is no answer; an error then closes the connection. The answer to a duplicate has
 the offset of the first time, and the batch's largest timestamp in the place of the log append time,
@@ -19,23 +27,37 @@ whatever the topic's timestamp type: so does Kafka's (UnifiedLog.append).
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
-from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
-from spark_kafka_sink.devbroker.log_validator import is_transactional, only_batch, validate_batch
+from spark_kafka_sink.devbroker.handlers.handler import Delayed, Handler, RequestContext
+from spark_kafka_sink.devbroker.handlers.transaction_verification import (
+    TransactionalBatch,
+    verify_or_add,
+)
+from spark_kafka_sink.devbroker.log_validator import (
+    is_transactional,
+    only_batch,
+    producer_of,
+    validate_batch,
+)
 from spark_kafka_sink.devbroker.refusal import CloseConnectionError, RefusedError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.produce import (
+    LAST_VERSION_WITH_NAMES,
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
-from spark_kafka_sink.protocol.schema import VersionRange
+from spark_kafka_sink.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.cluster_state import Partition
@@ -44,18 +66,53 @@ NO_ACKS = 0
 _VALID_ACKS = frozenset({-1, NO_ACKS, 1})
 _NO_OFFSET = -1
 _NO_TIMESTAMP = -1
+_FIRST_VERSION_WITH_TRANSACTION_ABORTABLE = 11
+_FIRST_VERSION_THAT_ADDS_PARTITIONS = 12
+_FIRST_VERSION_WITH_LEADERS = 10
+#: Client id of Kafka's own admin client, which may write to internal topics.
+_ADMIN_CLIENT_ID = "__admin_client"
+#: add.partitions.to.txn.retry.backoff.max.ms and add.partitions.to.txn.retry.backoff.ms, in seconds
+_MAX_WAIT_FOR_COORDINATOR = 0.1
+_COORDINATOR_BACKOFF = 0.02
 
 #: The log's errors whose answer does not tell where it starts (ReplicaManager.appendToLocalLog).
-_ERRORS_WITHOUT_LOG_START = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE})
+_ERRORS_WITHOUT_LOG_START = frozenset(
+    {
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    }
+)
+
+
+@dataclass(slots=True)
+class _Asked:
+    """One partition of the request, and what it has come to so far."""
+
+    topic: TopicProduceData
+    data: PartitionProduceData
+    #: None where a topic id is not known.
+    topic_partition: TopicPartition | None = None
+    partition: Partition | None = None
+    batch: memoryview | None = None
+    response: PartitionProduceResponse | None = None
+
+    def refuse(self, refused: RefusedError, *, log_start_offset: int = _NO_OFFSET) -> None:
+        """Answer with an error."""
+        self.response = _refused_partition(
+            self.data.index, refused, log_start_offset=log_start_offset
+        )
 
 
 class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
     """Appends record batches."""
 
     api_key = ApiKey.PRODUCE
-    versions = VersionRange(3, 12)
+    versions = ProduceRequest.versions
 
-    def handle(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
+    def handle(
+        self, context: RequestContext, request: ProduceRequest
+    ) -> ProduceResponse | Delayed | None:
         """Append each partition's batch, or say why not."""
         if request.transactional_id is None and any(
             is_transactional(_records(partition))
@@ -66,28 +123,19 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                 "transactional records need a transactional id",
             )
-        responses = tuple(
-            TopicProduceResponse(
-                name=topic.name,
-                partition_responses=tuple(
-                    _append(
-                        context, request, TopicPartition(topic.name, partition.index), partition
-                    )
-                    for partition in topic.partition_data
-                ),
-            )
+        asked = [
+            _Asked(topic, partition)
             for topic in request.topic_data
-        )
-        if request.acks != NO_ACKS:
-            return ProduceResponse(responses=responses)
-        for topic in responses:
-            for partition in topic.partition_responses:
-                if partition.error_code != ErrorCode.NONE:
-                    raise CloseConnectionError(
-                        f"error {partition.error_code} of {topic.name}-{partition.index} has no "
-                        "answer with acks=0"
-                    )
-        return None
+            for partition in topic.partition_data
+        ]
+        for each in asked:
+            _find(context, each)
+        if request.transactional_id is not None and not _verify(context, request, asked):
+            return Delayed(context.now + _COORDINATOR_BACKOFF)
+        for each in asked:
+            if each.response is None:
+                _append(context, request, each)
+        return _answer(context, request, asked)
 
     def error_response(
         self,
@@ -103,6 +151,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
             responses=tuple(
                 TopicProduceResponse(
                     name=topic.name,
+                    topic_id=topic.topic_id,
                     partition_responses=tuple(
                         PartitionProduceResponse(
                             index=partition.index,
@@ -123,22 +172,84 @@ def _records(data: PartitionProduceData) -> memoryview | None:
     return cast("memoryview | None", data.records)
 
 
-def _append(
-    context: RequestContext,
-    request: ProduceRequest,
-    topic_partition: TopicPartition,
-    data: PartitionProduceData,
-) -> PartitionProduceResponse:
+def _find(context: RequestContext, asked: _Asked) -> None:
+    """Find the partition, and the one batch that there is for it."""
+    name = asked.topic.name
+    if asked.topic.topic_id != ZERO_UUID:
+        topic = context.cluster.topic_by_id(asked.topic.topic_id)
+        name = "" if topic is None else topic.name
+    if not name and context.version > LAST_VERSION_WITH_NAMES:
+        asked.refuse(
+            RefusedError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic {asked.topic.topic_id}")
+        )
+        return
     try:
-        partition = context.cluster.partition(topic_partition)
-        batch = _acceptable_batch(context, request, partition, _records(data))
+        asked.topic_partition = TopicPartition(name, asked.data.index)
+        asked.partition = context.cluster.partition(asked.topic_partition)
+        asked.batch = only_batch(_records(asked.data), api_version=context.version)
     except RefusedError as refused:
-        return _refused_partition(data.index, refused, log_start_offset=_NO_OFFSET)
+        asked.refuse(refused)
+
+
+def _verify(context: RequestContext, request: ProduceRequest, asked: list[_Asked]) -> bool:
+    """Let the transaction coordinator decide; False while it is worth waiting for it.
+
+    Raises RefusedError with INVALID_PRODUCER_ID_MAPPING for batches of several producers.
+    """
+    batches: list[TransactionalBatch] = []
+    by_partition: dict[TopicPartition, _Asked] = {}
+    for each in asked:
+        if each.response is not None or not is_transactional(each.batch):
+            continue
+        if each.batch is None or each.partition is None or each.topic_partition is None:
+            continue
+        producer, base_sequence = producer_of(each.batch)
+        if producer.is_valid:
+            by_partition[each.topic_partition] = each
+            batches.append(
+                TransactionalBatch(each.topic_partition, each.partition, producer, base_sequence)
+            )
+    adds = context.version >= _FIRST_VERSION_THAT_ADDS_PARTITIONS
+    errors = verify_or_add(
+        context,
+        request.transactional_id or "",
+        batches,
+        adds=adds,
+        knows_abortable=context.version >= _FIRST_VERSION_WITH_TRANSACTION_ABORTABLE,
+    )
+    busy = any(code is ErrorCode.CONCURRENT_TRANSACTIONS for code in errors.values())
+    if busy and adds and context.now < context.arrived + _MAX_WAIT_FOR_COORDINATOR:
+        return False
+    for topic_partition, code in errors.items():
+        by_partition[topic_partition].refuse(
+            RefusedError(code, f"{topic_partition} is not in a transaction: {code.name}")
+        )
+    return True
+
+
+def _append(context: RequestContext, request: ProduceRequest, asked: _Asked) -> None:
+    """Append a batch to the partition's log."""
+    partition, batch = asked.partition, asked.batch
+    if partition is None or batch is None:
+        return
+    if request.acks not in _VALID_ACKS:
+        asked.refuse(
+            RefusedError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks cannot be {request.acks}")
+        )
+        return
+    if partition.topic.is_internal and context.header.client_id != _ADMIN_CLIENT_ID:
+        asked.refuse(
+            RefusedError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"cannot append to internal topic {partition.topic.name}",
+            )
+        )
+        return
     try:
-        return _append_batch(context, partition, batch)
+        partition.check_leader(context.node_id)
+        asked.response = _append_batch(context, partition, batch)
     except RefusedError as refused:
-        return _refused_partition(
-            data.index,
+        asked.refuse(
             refused,
             log_start_offset=_NO_OFFSET
             if refused.error_code in _ERRORS_WITHOUT_LOG_START
@@ -146,29 +257,59 @@ def _append(
         )
 
 
-def _acceptable_batch(
-    context: RequestContext,
-    request: ProduceRequest,
-    partition: Partition,
-    records: memoryview | None,
-) -> memoryview:
-    """Check what can be checked before the partition's log is asked."""
-    batch = only_batch(records, api_version=context.version)
-    if request.acks not in _VALID_ACKS:
-        raise RefusedError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks cannot be {request.acks}")
-    if is_transactional(batch):
-        raise RefusedError(
-            ErrorCode.INVALID_PRODUCER_ID_MAPPING
-            if request.transactional_id
-            else ErrorCode.INVALID_REQUEST,
-            "this broker coordinates no transactions",
+def _answer(
+    context: RequestContext, request: ProduceRequest, asked: list[_Asked]
+) -> ProduceResponse | None:
+    if request.acks == NO_ACKS:
+        for each in asked:
+            if each.response is not None and each.response.error_code != ErrorCode.NONE:
+                raise CloseConnectionError(
+                    f"error {each.response.error_code} of {each.topic_partition} has no "
+                    "answer with acks=0"
+                )
+        return None
+    responses = iter([_with_leader(context, each) for each in asked])
+    leaders = {
+        each.partition.leader_id
+        for each in asked
+        if each.partition is not None
+        and each.response is not None
+        and each.response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    }
+    return ProduceResponse(
+        responses=tuple(
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=tuple(next(responses) for _ in topic.partition_data),
+            )
+            for topic in request.topic_data
+        ),
+        node_endpoints=tuple(
+            NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port)
+            for node_id, node in context.cluster.nodes.items()
+            if node_id in leaders and context.version >= _FIRST_VERSION_WITH_LEADERS
+        ),
+    )
+
+
+def _with_leader(context: RequestContext, asked: _Asked) -> PartitionProduceResponse:
+    """Name the leader to a client that took another broker for it (KIP-951)."""
+    response = asked.response
+    if response is None:
+        raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{asked.topic_partition} was forgotten")
+    if (
+        response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        and context.version >= _FIRST_VERSION_WITH_LEADERS
+        and asked.partition is not None
+    ):
+        return replace(
+            response,
+            current_leader=LeaderIdAndEpoch(
+                leader_id=asked.partition.leader_id, leader_epoch=asked.partition.leader_epoch
+            ),
         )
-    if partition.topic.is_internal:
-        raise RefusedError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"cannot append to internal topic {partition.topic.name}",
-        )
-    return batch
+    return response
 
 
 def _append_batch(
@@ -183,7 +324,7 @@ def _append_batch(
     )
     result = partition.log.append(batch, header)
     if not result.duplicate:
-        context.appended.add(TopicPartition(topic.name, partition.index))
+        context.cluster.changed(TopicPartition(topic.name, partition.index))
     tells_time = result.duplicate or topic.config.log_append_time
     return PartitionProduceResponse(
         index=partition.index,

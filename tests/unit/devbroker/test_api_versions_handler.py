@@ -27,7 +27,7 @@ def test_every_version_lists_all_apis(version):
 
     assert ErrorCode.NONE == response.error_code
     assert {
-        ApiKey.PRODUCE: (0, 12),
+        ApiKey.PRODUCE: (0, 13),
         ApiKey.FETCH: (4, 17),
         ApiKey.LIST_OFFSETS: (1, 10),
         ApiKey.METADATA: (0, 13),
@@ -35,7 +35,49 @@ def test_every_version_lists_all_apis(version):
         ApiKey.API_VERSIONS: (0, 4),
         ApiKey.CREATE_TOPICS: (2, 7),
         ApiKey.INIT_PRODUCER_ID: (0, 5),
+        ApiKey.ADD_PARTITIONS_TO_TXN: (0, 5),
+        ApiKey.ADD_OFFSETS_TO_TXN: (0, 4),
+        ApiKey.END_TXN: (0, 5),
+        ApiKey.TXN_OFFSET_COMMIT: (0, 5),
+        ApiKey.JOIN_GROUP: (0, 9),
+        ApiKey.SYNC_GROUP: (0, 5),
+        ApiKey.HEARTBEAT: (0, 4),
+        ApiKey.LEAVE_GROUP: (0, 5),
+        ApiKey.OFFSET_COMMIT: (2, 10),
+        ApiKey.OFFSET_FETCH: (1, 10),
+        ApiKey.LIST_GROUPS: (0, 5),
+        ApiKey.DESCRIBE_GROUPS: (0, 6),
+        ApiKey.DELETE_GROUPS: (0, 2),
+        ApiKey.DELETE_TOPICS: (1, 6),
+        ApiKey.CREATE_PARTITIONS: (0, 3),
+        ApiKey.DELETE_RECORDS: (0, 2),
+        ApiKey.DESCRIBE_CONFIGS: (1, 4),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
+        ApiKey.DESCRIBE_CLUSTER: (0, 2),
+        ApiKey.DESCRIBE_PRODUCERS: (0, 0),
+        ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
+        ApiKey.LIST_TRANSACTIONS: (0, 2),
     } == ranges(response)
+
+
+@pytest.mark.parametrize(
+    ("transaction_version", "expected"), [(2, [("transaction.version", 2, 2)]), (0, [])]
+)
+def test_the_level_of_transactions_is_told(transaction_version, expected):
+    """Clients learn from the finalized feature how transactions end (KIP-890)."""
+    broker = broker_with(transaction_version=transaction_version)
+    response = ask(broker, REQUEST, 4)
+
+    assert expected == [
+        (feature.name, feature.min_version_level, feature.max_version_level)
+        for feature in response.finalized_features
+    ]
+    assert [("transaction.version", 0, 2)] == [
+        (feature.name, feature.min_version, feature.max_version)
+        for feature in response.supported_features
+    ]
+    assert () == ask(broker, REQUEST, 3).supported_features
 
 
 @pytest.mark.parametrize("version", [5, 99, 32767])
@@ -81,7 +123,7 @@ def test_a_version_that_is_not_there_closes_the_connection(api_key, version):
         decode(api_key, version, b"\0" * 20)
 
 
-@pytest.mark.parametrize("api_key", [ApiKey.JOIN_GROUP, ApiKey.END_TXN])
+@pytest.mark.parametrize("api_key", [ApiKey.ELECT_LEADERS, ApiKey.CREATE_ACLS])
 def test_an_api_that_is_not_there_closes_the_connection(api_key):
     """An API of Kafka's that this broker does not have gets no answer."""
     with pytest.raises(CloseConnectionError):

@@ -11,22 +11,81 @@ from spark_kafka_sink.devbroker.refusal import CloseConnectionError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.headers import RequestHeader
+from spark_kafka_sink.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from spark_kafka_sink.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
+from spark_kafka_sink.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
 from spark_kafka_sink.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from spark_kafka_sink.protocol.messages.delete_groups import DeleteGroupsRequest
+from spark_kafka_sink.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from spark_kafka_sink.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from spark_kafka_sink.protocol.messages.describe_cluster import DescribeClusterRequest
+from spark_kafka_sink.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from spark_kafka_sink.protocol.messages.describe_groups import DescribeGroupsRequest
+from spark_kafka_sink.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    TopicRequest,
+)
+from spark_kafka_sink.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from spark_kafka_sink.protocol.messages.end_txn import EndTxnRequest
 from spark_kafka_sink.protocol.messages.fetch import FetchRequest
 from spark_kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest
+from spark_kafka_sink.protocol.messages.heartbeat import HeartbeatRequest
+from spark_kafka_sink.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest
+from spark_kafka_sink.protocol.messages.join_group import JoinGroupRequest
+from spark_kafka_sink.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from spark_kafka_sink.protocol.messages.list_groups import ListGroupsRequest
 from spark_kafka_sink.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from spark_kafka_sink.protocol.messages.list_transactions import ListTransactionsRequest
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from spark_kafka_sink.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from spark_kafka_sink.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
+from spark_kafka_sink.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from spark_kafka_sink.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
+from spark_kafka_sink.protocol.messages.sync_group import SyncGroupRequest
+from spark_kafka_sink.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from spark_kafka_sink.protocol.primitives import ZERO_UUID
 from tests.support.broker_requests import NOW, ask, broker_with
 
 ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -80,6 +139,163 @@ WHERE_ERRORS_ARE = [
     ),
     (
         InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1),
+        lambda a: [a.error_code],
+    ),
+    (
+        AddPartitionsToTxnRequest(
+            transactions=(
+                AddPartitionsToTxnTransaction(
+                    transactional_id="x",
+                    producer_id=1,
+                    producer_epoch=0,
+                    topics=(AddPartitionsToTxnTopic(name="t", partitions=(0, 1)),),
+                ),
+            )
+        ),
+        lambda a: [
+            a.error_code,
+            *(
+                p.partition_error_code
+                for p in a.results_by_transaction[0].topic_results[0].results_by_partition
+            ),
+        ],
+    ),
+    (
+        AddOffsetsToTxnRequest(transactional_id="x", producer_id=1, producer_epoch=0, group_id="g"),
+        lambda a: [a.error_code],
+    ),
+    (
+        EndTxnRequest(transactional_id="x", producer_id=1, producer_epoch=0, committed=True),
+        lambda a: [a.error_code],
+    ),
+    (
+        TxnOffsetCommitRequest(
+            transactional_id="x",
+            group_id="g",
+            producer_id=1,
+            producer_epoch=0,
+            topics=(
+                TxnOffsetCommitRequestTopic(
+                    name="t",
+                    partitions=(
+                        TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1),
+                    ),
+                ),
+            ),
+        ),
+        lambda a: [p.error_code for p in a.topics[0].partitions],
+    ),
+    (
+        JoinGroupRequest(
+            group_id="g", session_timeout_ms=1, member_id="", protocol_type="", protocols=()
+        ),
+        lambda a: [a.error_code],
+    ),
+    (
+        SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=()),
+        lambda a: [a.error_code],
+    ),
+    (
+        HeartbeatRequest(group_id="g", generation_id=1, member_id="m"),
+        lambda a: [a.error_code],
+    ),
+    (
+        LeaveGroupRequest(group_id="g", members=(MemberIdentity(member_id="m"),)),
+        lambda a: [a.error_code],
+    ),
+    (
+        OffsetCommitRequest(
+            group_id="g",
+            member_id="",
+            topics=(
+                OffsetCommitRequestTopic(
+                    partitions=(
+                        OffsetCommitRequestPartition(
+                            partition_index=0, committed_offset=1, committed_metadata=None
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        lambda a: [p.error_code for p in a.topics[0].partitions],
+    ),
+    (
+        OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=None),)),
+        lambda a: [group.error_code for group in a.groups],
+    ),
+    (ListGroupsRequest(states_filter=(), types_filter=()), lambda a: [a.error_code]),
+    (
+        DescribeGroupsRequest(groups=("g",)),
+        lambda a: [group.error_code for group in a.groups],
+    ),
+    (
+        DeleteGroupsRequest(groups_names=("g",)),
+        lambda a: [result.error_code for result in a.results],
+    ),
+    (
+        DeleteTopicsRequest(topics=(DeleteTopicState(name="t", topic_id=ZERO_UUID),), timeout_ms=1),
+        lambda a: [result.error_code for result in a.responses],
+    ),
+    (
+        CreatePartitionsRequest(
+            topics=(CreatePartitionsTopic(name="t", count=3, assignments=None),),
+            timeout_ms=1,
+            validate_only=False,
+        ),
+        lambda a: [result.error_code for result in a.results],
+    ),
+    (
+        DeleteRecordsRequest(
+            topics=(
+                DeleteRecordsTopic(
+                    name="t", partitions=(DeleteRecordsPartition(partition_index=0, offset=0),)
+                ),
+            ),
+            timeout_ms=1,
+        ),
+        lambda a: [p.error_code for p in a.topics[0].partitions],
+    ),
+    (
+        DescribeConfigsRequest(
+            resources=(
+                DescribeConfigsResource(
+                    resource_type=2, resource_name="t", configuration_keys=None
+                ),
+            )
+        ),
+        lambda a: [result.error_code for result in a.results],
+    ),
+    (
+        IncrementalAlterConfigsRequest(
+            resources=(AlterConfigsResource(resource_type=2, resource_name="t", configs=()),),
+            validate_only=False,
+        ),
+        lambda a: [response.error_code for response in a.responses],
+    ),
+    (
+        OffsetForLeaderEpochRequest(
+            topics=(
+                OffsetForLeaderTopic(
+                    topic="t", partitions=(OffsetForLeaderPartition(partition=0, leader_epoch=0),)
+                ),
+            )
+        ),
+        lambda a: [p.error_code for p in a.topics[0].partitions],
+    ),
+    (
+        DescribeClusterRequest(include_cluster_authorized_operations=False),
+        lambda a: [a.error_code],
+    ),
+    (
+        DescribeProducersRequest(topics=(TopicRequest(name="t", partition_indexes=(0,)),)),
+        lambda a: [p.error_code for p in a.topics[0].partitions],
+    ),
+    (
+        DescribeTransactionsRequest(transactional_ids=("x",)),
+        lambda a: [state.error_code for state in a.transaction_states],
+    ),
+    (
+        ListTransactionsRequest(state_filters=(), producer_id_filters=()),
         lambda a: [a.error_code],
     ),
 ]

@@ -1,9 +1,10 @@
-"""InitProducerId, and the coordinators that this broker does not have."""
+"""InitProducerId without transactions, and FindCoordinator."""
 
 from __future__ import annotations
 
 import pytest
 
+from spark_kafka_sink.devbroker.internal_topics import coordinator_partition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest
 from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -42,7 +43,7 @@ def test_a_producer_that_has_an_id_gets_a_new_one():
         ({"producer_id": 5}, ErrorCode.INVALID_REQUEST),
         ({"producer_epoch": 5}, ErrorCode.INVALID_REQUEST),
         ({"transactional_id": ""}, ErrorCode.INVALID_REQUEST),
-        ({"transactional_id": "x"}, ErrorCode.NOT_COORDINATOR),
+        ({"transactional_id": "x"}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
     ],
 )
 def test_what_is_not_an_idempotent_producers_request_is_refused(fields, expected):
@@ -52,32 +53,52 @@ def test_what_is_not_an_idempotent_producers_request_is_refused(fields, expected
     assert (expected, -1, -1) == (answer.error_code, answer.producer_id, answer.producer_epoch)
 
 
-@pytest.mark.parametrize("version", range(4))
-@pytest.mark.parametrize("key_type", [0, 1])
-def test_no_coordinator_is_found(version, key_type):
-    """Groups and transactions have no coordinator here, and the message says so."""
-    request = FindCoordinatorRequest(key="k", key_type=key_type if version else 0)
+@pytest.mark.parametrize("version", range(1, 4))
+def test_the_coordinator_of_a_key_is_found(version):
+    """A transactional id is looked after by the one broker there is."""
+    request = FindCoordinatorRequest(key="k", key_type=1)
 
     answer = ask(broker_with(), request, version)
 
-    expected = (
-        ErrorCode.INVALID_REQUEST
-        if version and key_type == 1
-        else ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert (0, 1, "127.0.0.1", 9092) == (
+        answer.error_code,
+        answer.node_id,
+        answer.host,
+        answer.port,
     )
-    assert (expected, -1) == (answer.error_code, answer.node_id)
-    if version:
-        assert "coordinates no" in answer.error_message
 
 
 @pytest.mark.parametrize("version", [4, 5, 6])
-def test_no_coordinator_is_found_for_any_of_many_keys(version):
+def test_the_coordinators_of_many_keys_are_found(version):
     """From version 4 on every key is answered by itself."""
     request = FindCoordinatorRequest(key_type=1, coordinator_keys=("a", "b"))
 
     answer = ask(broker_with(), request, version)
 
-    assert [("a", ErrorCode.INVALID_REQUEST), ("b", ErrorCode.INVALID_REQUEST)] == [
-        (coordinator.key, coordinator.error_code) for coordinator in answer.coordinators
+    assert [("a", 0, 1), ("b", 0, 1)] == [
+        (coordinator.key, coordinator.error_code, coordinator.node_id)
+        for coordinator in answer.coordinators
     ]
-    assert "transactions" in answer.coordinators[0].error_message
+
+
+@pytest.mark.parametrize("version", [3, 6])
+@pytest.mark.parametrize("key_type", [2, 77])
+def test_what_is_not_coordinated_is_refused(version, key_type):
+    """Share groups, and whatever else, have no coordinator here, and the message says so."""
+    key = {"coordinator_keys": ("k",)} if version > 3 else {"key": "k"}
+
+    answer = ask(broker_with(), FindCoordinatorRequest(key_type=key_type, **key), version)
+
+    if version > 3:
+        (answer,) = answer.coordinators
+    assert (ErrorCode.INVALID_REQUEST, -1) == (answer.error_code, answer.node_id)
+    assert "no coordinators" in answer.error_message
+
+
+@pytest.mark.parametrize(
+    ("key", "partition"),
+    [("", 0), ("a", 47), ("my-group", 12), ("polygenelubricants", 0), ("\u00e9\U0001f600", 12)],
+)
+def test_keys_belong_to_partitions_as_in_java(key, partition):
+    """String.hashCode decides, made positive as Kafka does."""
+    assert partition == coordinator_partition(key)

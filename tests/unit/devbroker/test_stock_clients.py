@@ -258,23 +258,3 @@ def test_offsets_are_found_by_time(broker):
         consumer.close()
 
     assert (1, (0, 3)) == (found.offset, ends)
-
-
-def test_a_transactional_producer_is_refused(broker):
-    """Transactions are not taken for granted: a stock producer fails to begin."""
-    producer = confluent_kafka.Producer(
-        {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "x"}
-    )
-
-    with pytest.raises(confluent_kafka.KafkaException):
-        producer.init_transactions(1.0)
-
-
-def test_a_consumer_group_is_refused(broker):
-    """Groups are not taken for granted either: a stock consumer finds no coordinator."""
-    consumer = kafka.KafkaConsumer(TOPIC, bootstrap_servers=broker.bootstrap_servers, group_id="g")
-    try:
-        assert {} == consumer.poll(timeout_ms=300)
-        assert set() == consumer.assignment()
-    finally:
-        consumer.close(autocommit=False)

@@ -1,0 +1,285 @@
+"""A consumer group of the classic protocol: its members, generation and state.
+
+Kafka's ClassicGroup and ClassicGroupMember. What a group decides by itself is here: who leads,
+which protocol all members share, whether all have joined. When members come and go is the
+coordinator's business. The state changes by `transition_to` alone; a step that the table does not
+have raises IllegalTransitionError.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.group_state import TRANSITIONS, GroupState
+from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.devbroker.transaction_metadata import IllegalTransitionError
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.join_group import (
+    JoinGroupRequestProtocol,
+    JoinGroupResponseMember,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spark_kafka_sink.devbroker.parked import Parked
+    from spark_kafka_sink.devbroker.timers import Timer
+    from spark_kafka_sink.protocol.messages.join_group import JoinGroupResponse
+    from spark_kafka_sink.protocol.messages.sync_group import SyncGroupResponse
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Member:
+    """One member of a group."""
+
+    member_id: str
+    #: The name of a static member (KIP-345).
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    #: Best first.
+    protocols: tuple[JoinGroupRequestProtocol, ...]
+    assignment: bytes = b""
+    #: Has not been told of a generation yet.
+    is_new: bool = True
+    awaiting_join: Parked[JoinGroupResponse] | None = None
+    awaiting_sync: Parked[SyncGroupResponse] | None = None
+    #: Ends the member's session.
+    timer: Timer | None = None
+
+    @property
+    def protocol_names(self) -> list[str]:
+        """The protocols that the member can use, best first."""
+        return [protocol.name for protocol in self.protocols]
+
+    @property
+    def has_satisfied_heartbeat(self) -> bool:
+        """Whether the coordinator owes the member an answer, and so must not miss its heartbeats.
+
+        A new member may be forgotten even so: it does not know its id, and asks again.
+        """
+        return not self.is_new and (
+            self.awaiting_join is not None or self.awaiting_sync is not None
+        )
+
+    def metadata(self, protocol_name: str) -> bytes:
+        """Return what the member has said of itself, for one of its protocols."""
+        return next((p.metadata for p in self.protocols if p.name == protocol_name), b"")
+
+
+@dataclass(slots=True, eq=False)
+class ClassicGroup:
+    """One group."""
+
+    group_id: str
+    state: GroupState = GroupState.EMPTY
+    previous_state: GroupState = GroupState.EMPTY
+    generation_id: int = 0
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader_id: str | None = None
+    #: In the order in which they came.
+    members: dict[str, Member] = field(default_factory=dict)
+    #: Member ids by group.instance.id.
+    static_members: dict[str, str] = field(default_factory=dict)
+    #: Ids that were given out and not been used yet, with the timers that end that.
+    pending_members: dict[str, Timer] = field(default_factory=dict)
+    #: Members that have been told of the generation and not asked for their assignment.
+    pending_sync: set[str] = field(default_factory=set)
+    #: Somebody has come while the first members were waited for.
+    new_member_added: bool = False
+    join_timer: Timer | None = None
+    sync_timer: Timer | None = None
+
+    @property
+    def can_rebalance(self) -> bool:
+        """Whether a rebalance may begin."""
+        return GroupState.PREPARING_REBALANCE in TRANSITIONS[self.state]
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """How long a rebalance waits for members: as long as the most patient one wants."""
+        return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
+
+    @property
+    def awaiting_join(self) -> int:
+        """How many members wait for the generation to begin."""
+        return sum(member.awaiting_join is not None for member in self.members.values())
+
+    @property
+    def all_have_joined(self) -> bool:
+        """Whether nobody is missing."""
+        return len(self.members) == self.awaiting_join and not self.pending_members
+
+    def transition_to(self, state: GroupState) -> None:
+        """Change the state."""
+        if state not in TRANSITIONS[self.state]:
+            raise IllegalTransitionError(
+                f"group {self.group_id} cannot go from {self.state} to {state}"
+            )
+        self.previous_state, self.state = self.state, state
+
+    def add(self, member: Member, protocol_type: str) -> None:
+        """Take a member in; the first one leads."""
+        if not self.members:
+            self.protocol_type = protocol_type
+        if member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = member.member_id
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        pending = self.pending_members.pop(member.member_id, None)
+        if pending is not None:
+            pending.cancel()
+
+    def remove(self, member_id: str) -> None:
+        """Let a member go, if it is there."""
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            if member.timer is not None:
+                member.timer.cancel()
+            if member.group_instance_id is not None:
+                del self.static_members[member.group_instance_id]
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        pending = self.pending_members.pop(member_id, None)
+        if pending is not None:
+            pending.cancel()
+        self.pending_sync.discard(member_id)
+
+    def replace_static_member(self, instance_id: str, new_id: str) -> tuple[Member, Member]:
+        """Give a static member that has come back a new id; return the old member and the new."""
+        old_id = self.static_members[instance_id]
+        old = self.members[old_id]
+        new = Member(
+            member_id=new_id,
+            group_instance_id=instance_id,
+            client_id=old.client_id,
+            client_host=old.client_host,
+            rebalance_timeout_ms=old.rebalance_timeout_ms,
+            session_timeout_ms=old.session_timeout_ms,
+            protocols=old.protocols,
+            assignment=old.assignment,
+            is_new=old.is_new,
+        )
+        # In its place: the order of members decides who leads next.
+        self.members = {
+            (new_id if key == old_id else key): (new if key == old_id else member)
+            for key, member in self.members.items()
+        }
+        self.static_members[instance_id] = new_id
+        if self.leader_id == old_id:
+            self.leader_id = new_id
+        if old.timer is not None:
+            old.timer.cancel()
+        return old, new
+
+    def check_member(self, member_id: str, instance_id: str | None) -> Member:
+        """Return a member.
+
+        Raises RefusedError with UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if another member has the
+        name (ClassicGroup.validateMember).
+        """
+        if instance_id is not None:
+            known = self.static_members.get(instance_id)
+            if known is not None and known != member_id:
+                raise RefusedError(
+                    ErrorCode.FENCED_INSTANCE_ID,
+                    f"{instance_id} in group {self.group_id} is {known}, not {member_id}",
+                )
+            if known is None:
+                member_id = ""
+        member = self.members.get(member_id)
+        if member is None:
+            raise RefusedError(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"group {self.group_id} has no member {member_id!r}"
+            )
+        return member
+
+    def check_offset_commit(
+        self, member_id: str, instance_id: str | None, generation_id: int, *, transactional: bool
+    ) -> None:
+        """Let members of the current generation commit offsets, and anyone while there are none.
+
+        Raises RefusedError with UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION or
+        REBALANCE_IN_PROGRESS (ClassicGroup.validateOffsetCommit). For transactions the state of the
+        group does not matter, nor do clients that do not say who they are.
+        """
+        if generation_id < 0 and self.state is GroupState.EMPTY:
+            return
+        if generation_id >= 0 or member_id or instance_id is not None:
+            self.check_member(member_id, instance_id)
+            if generation_id != self.generation_id:
+                raise RefusedError(
+                    ErrorCode.ILLEGAL_GENERATION,
+                    f"group {self.group_id} has generation {self.generation_id}, "
+                    f"not {generation_id}",
+                )
+        elif not transactional and self.state is not GroupState.EMPTY:
+            raise RefusedError(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"group {self.group_id} has members: only they may commit offsets",
+            )
+        if not transactional and self.state is GroupState.COMPLETING_REBALANCE:
+            raise RefusedError(
+                ErrorCode.REBALANCE_IN_PROGRESS, f"group {self.group_id} is being rebalanced"
+            )
+
+    def supports(self, protocol_type: str, protocols: Sequence[JoinGroupRequestProtocol]) -> bool:
+        """Tell whether somebody with these protocols could be a member."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type) and bool(protocols)
+        shared = self._shared_protocols()
+        return protocol_type == self.protocol_type and any(p.name in shared for p in protocols)
+
+    def select_protocol(self) -> str:
+        """Return the protocol that most members like best among those that all can use."""
+        shared = self._shared_protocols()
+        votes = Counter(
+            next(name for name in member.protocol_names if name in shared)
+            for member in self.members.values()
+        )
+        return votes.most_common(1)[0][0]
+
+    def elect_joined_leader(self) -> bool:
+        """See that the leader is somebody who has joined; False if nobody has."""
+        leader = self.members.get(self.leader_id or "")
+        if leader is None:
+            return False
+        if leader.awaiting_join is not None:
+            return True
+        for member in self.members.values():
+            if member.awaiting_join is not None:
+                self.leader_id = member.member_id
+                return True
+        return False
+
+    def begin_generation(self) -> None:
+        """Begin the next generation with those who are there."""
+        self.generation_id += 1
+        self.pending_sync.clear()
+        if self.members:
+            self.protocol_name = self.select_protocol()
+            self.transition_to(GroupState.COMPLETING_REBALANCE)
+        else:
+            self.protocol_name = None
+            self.transition_to(GroupState.EMPTY)
+
+    def described_members(self) -> tuple[JoinGroupResponseMember, ...]:
+        """Describe all members to the leader."""
+        return tuple(
+            JoinGroupResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                metadata=member.metadata(self.protocol_name or ""),
+            )
+            for member in self.members.values()
+        )
+
+    def _shared_protocols(self) -> set[str]:
+        names = [set(member.protocol_names) for member in self.members.values()]
+        return set.intersection(*names) if names else set()

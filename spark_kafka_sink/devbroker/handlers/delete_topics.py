@@ -1,0 +1,96 @@
+"""DeleteTopics 1-6: topics go, with their records and the offsets that groups have in them.
+
+By name, from version 6 on also by id. A topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION or
+UNKNOWN_TOPIC_ID; one that is named twice, both ways, or not at all is INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from spark_kafka_sink.protocol.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.devbroker.cluster_state import Topic
+
+_FIRST_VERSION_WITH_IDS = 6
+
+
+class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
+    """Deletes topics."""
+
+    api_key = ApiKey.DELETE_TOPICS
+    versions = DeleteTopicsRequest.versions
+
+    def handle(self, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+        """Delete each topic."""
+        asked = _asked(context, request)
+        found = [_find(context, topic) for topic in asked]
+        times = Counter(topic.name for topic in found if topic is not None)
+        results: dict[tuple[str | None, object], DeletableTopicResult] = {}
+        for state, topic in zip(asked, found, strict=True):
+            has_name, has_id = state.name is not None, state.topic_id != ZERO_UUID
+            if has_name and has_id:
+                code, message = ErrorCode.INVALID_REQUEST, "a topic is named both ways"
+            elif not has_name and not has_id:
+                code, message = ErrorCode.INVALID_REQUEST, "neither name nor id is given"
+            elif topic is None:
+                code = (
+                    ErrorCode.UNKNOWN_TOPIC_ID if has_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                )
+                message = f"there is no topic {state.topic_id if has_id else state.name}"
+            elif times[topic.name] > 1:
+                code, message = ErrorCode.INVALID_REQUEST, "the topic is named more than once"
+            else:
+                context.cluster.delete_topic(topic)
+                results[state.name, state.topic_id] = DeletableTopicResult(
+                    name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE
+                )
+                continue
+            results[state.name, state.topic_id] = _failed(state, code, message)
+        return DeleteTopicsResponse(responses=tuple(results.values()))
+
+    def error_response(
+        self,
+        context: RequestContext,
+        request: DeleteTopicsRequest,
+        error_code: ErrorCode,
+        message: str,
+    ) -> DeleteTopicsResponse:
+        """Answer that no topic was deleted."""
+        return DeleteTopicsResponse(
+            responses=tuple(
+                _failed(topic, error_code, message) for topic in _asked(context, request)
+            )
+        )
+
+
+def _asked(context: RequestContext, request: DeleteTopicsRequest) -> tuple[DeleteTopicState, ...]:
+    if context.version >= _FIRST_VERSION_WITH_IDS:
+        return request.topics
+    return tuple(DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names)
+
+
+def _find(context: RequestContext, asked: DeleteTopicState) -> Topic | None:
+    if asked.name is not None:
+        return context.cluster.topic(asked.name)
+    return context.cluster.topic_by_id(asked.topic_id)
+
+
+def _failed(asked: DeleteTopicState, error_code: ErrorCode, message: str) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=asked.name,
+        topic_id=asked.topic_id,
+        error_code=error_code,
+        error_message=message,
+    )

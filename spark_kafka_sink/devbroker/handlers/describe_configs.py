@@ -1,0 +1,203 @@
+"""DescribeConfigs 1-4: the settings of topics and brokers.
+
+A topic's are those that the broker honours (see `topic_config`), with where each value comes from;
+a broker's those of `BrokerSettings` that Kafka has as well, all read-only. Of another broker, or of
+anything else that Kafka has and this broker has not, INVALID_REQUEST; a kind of resource that does
+not exist makes the whole request so.
+"""
+
+# ruff: noqa: ARG002 - every handler has the signatures of Handler
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from spark_kafka_sink.devbroker.handlers.config_resources import (
+    KAFKA_RESOURCE_TYPES,
+    TOPIC_CONFIG_TYPES,
+    ConfigType,
+    ResourceType,
+    find_topic,
+)
+from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.protocol.messages.describe_configs import DescribeConfigsResource
+
+_TOPIC_SOURCE = 1
+_DEFAULT_SOURCE = 5
+_FIRST_VERSION_WITH_TYPES = 3
+
+
+class _Setting(NamedTuple):
+    """One setting, and where its values come from, the one in force first."""
+
+    name: str
+    config_type: ConfigType
+    values: tuple[tuple[str, int], ...]
+    read_only: bool
+
+
+class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResponse]):
+    """Describes settings."""
+
+    api_key = ApiKey.DESCRIBE_CONFIGS
+    versions = DescribeConfigsRequest.versions
+
+    def handle(
+        self, context: RequestContext, request: DescribeConfigsRequest
+    ) -> DescribeConfigsResponse:
+        """Describe the settings of each resource."""
+        for asked in request.resources:
+            if asked.resource_type not in KAFKA_RESOURCE_TYPES:
+                raise RefusedError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"there are no resources of type {asked.resource_type}",
+                )
+        return DescribeConfigsResponse(
+            results=tuple(_describe(context, request, asked) for asked in request.resources)
+        )
+
+    def error_response(
+        self,
+        context: RequestContext,
+        request: DescribeConfigsRequest,
+        error_code: ErrorCode,
+        message: str,
+    ) -> DescribeConfigsResponse:
+        """Answer that no setting can be described."""
+        return DescribeConfigsResponse(
+            results=tuple(_failed(asked, error_code, message) for asked in request.resources)
+        )
+
+
+def _describe(
+    context: RequestContext, request: DescribeConfigsRequest, asked: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    try:
+        settings = _settings(context, asked)
+    except RefusedError as refused:
+        return _failed(asked, refused.error_code, refused.message)
+    names = asked.configuration_keys
+    return DescribeConfigsResult(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
+        configs=tuple(
+            DescribeConfigsResourceResult(
+                name=setting.name,
+                value=setting.values[0][0],
+                read_only=setting.read_only,
+                config_source=setting.values[0][1],
+                is_sensitive=False,
+                synonyms=tuple(
+                    DescribeConfigsSynonym(name=setting.name, value=value, source=source)
+                    for value, source in setting.values
+                )
+                if request.include_synonyms
+                else (),
+                config_type=setting.config_type
+                if context.version >= _FIRST_VERSION_WITH_TYPES
+                else 0,
+                documentation=None,
+            )
+            for setting in settings
+            if names is None or setting.name in names
+        ),
+    )
+
+
+def _settings(context: RequestContext, asked: DescribeConfigsResource) -> list[_Setting]:
+    if asked.resource_type == ResourceType.TOPIC:
+        return _topic_settings(context, asked.resource_name)
+    if asked.resource_type == ResourceType.BROKER:
+        if asked.resource_name not in {"", str(context.node_id)}:
+            raise RefusedError(
+                ErrorCode.INVALID_REQUEST,
+                f"this is broker {context.node_id}, not {asked.resource_name!r}",
+            )
+        return _broker_settings(context)
+    raise RefusedError(
+        ErrorCode.INVALID_REQUEST,
+        f"this broker has no resources of type {asked.resource_type}",
+    )
+
+
+def _topic_settings(context: RequestContext, name: str) -> list[_Setting]:
+    topic = find_topic(context, name)
+    defaults = context.settings.topic_defaults.effective_values()
+    return [
+        _Setting(
+            name=key,
+            config_type=TOPIC_CONFIG_TYPES[key],
+            values=((value, _TOPIC_SOURCE), (defaults[key], _DEFAULT_SOURCE))
+            if key in topic.overrides
+            else ((value, _DEFAULT_SOURCE),),
+            read_only=False,
+        )
+        for key, value in topic.config.effective_values().items()
+    ]
+
+
+def _broker_settings(context: RequestContext) -> list[_Setting]:
+    settings = context.settings
+    defaults = settings.topic_defaults.effective_values()
+    flag, integer, long, text = (
+        ConfigType.BOOLEAN,
+        ConfigType.INT,
+        ConfigType.LONG,
+        ConfigType.STRING,
+    )
+    values = {
+        "auto.create.topics.enable": (flag, str(settings.auto_create_topics).lower()),
+        "fetch.max.bytes": (integer, str(settings.fetch_max_bytes)),
+        "group.initial.rebalance.delay.ms": (
+            integer,
+            str(settings.group_initial_rebalance_delay_ms),
+        ),
+        "group.max.session.timeout.ms": (integer, str(settings.group_max_session_timeout_ms)),
+        "group.max.size": (integer, str(settings.group_max_size)),
+        "group.min.session.timeout.ms": (integer, str(settings.group_min_session_timeout_ms)),
+        "log.message.timestamp.after.max.ms": (long, defaults["message.timestamp.after.max.ms"]),
+        "log.message.timestamp.before.max.ms": (long, defaults["message.timestamp.before.max.ms"]),
+        "log.message.timestamp.type": (text, defaults["message.timestamp.type"]),
+        "message.max.bytes": (integer, defaults["max.message.bytes"]),
+        "min.insync.replicas": (integer, defaults["min.insync.replicas"]),
+        "num.partitions": (integer, str(settings.num_partitions)),
+        "offset.metadata.max.bytes": (integer, str(settings.offset_metadata_max_bytes)),
+        "socket.request.max.bytes": (integer, str(settings.socket_request_max_bytes)),
+        "transaction.max.timeout.ms": (integer, str(settings.transaction_max_timeout_ms)),
+        "transactional.id.expiration.ms": (integer, str(settings.transactional_id_expiration_ms)),
+    }
+    return [
+        _Setting(
+            name=name,
+            config_type=config_type,
+            values=((value, _DEFAULT_SOURCE),),
+            read_only=True,
+        )
+        for name, (config_type, value) in values.items()
+    ]
+
+
+def _failed(
+    asked: DescribeConfigsResource, error_code: ErrorCode, message: str
+) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=error_code,
+        error_message=message,
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
+        configs=(),
+    )

@@ -1,0 +1,125 @@
+"""DescribeGroups 0-6: who is in a consumer group, and what each member reads.
+
+A group that does not exist is Dead, from version 6 on with GROUP_ID_NOT_FOUND (KIP-1043). Metadata
+and assignments are told of stable groups only. Authorized operations are those of a cluster without
+an authorizer: all.
+"""
+
+# ruff: noqa: ARG002 - every handler has the signatures of Handler
+
+from __future__ import annotations
+
+from spark_kafka_sink.devbroker.group_state import GroupState
+from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.handlers.metadata import operations
+from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from spark_kafka_sink.protocol.messages.metadata import UNKNOWN_OPERATIONS
+
+_FIRST_VERSION_WITH_OPERATIONS = 3
+_FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
+#: Read, delete, describe, describe configs, alter configs.
+ALL_GROUP_OPERATIONS = operations(3, 6, 8, 10, 11)
+
+
+class DescribeGroupsHandler(Handler[DescribeGroupsRequest, DescribeGroupsResponse]):
+    """Describes groups."""
+
+    api_key = ApiKey.DESCRIBE_GROUPS
+    versions = DescribeGroupsRequest.versions
+
+    def handle(
+        self, context: RequestContext, request: DescribeGroupsRequest
+    ) -> DescribeGroupsResponse:
+        """Describe each group."""
+        allowed = UNKNOWN_OPERATIONS
+        if (
+            request.include_authorized_operations
+            and context.version >= _FIRST_VERSION_WITH_OPERATIONS
+        ):
+            allowed = ALL_GROUP_OPERATIONS
+        return DescribeGroupsResponse(
+            groups=tuple(_describe(context, group_id, allowed) for group_id in request.groups)
+        )
+
+    def error_response(
+        self,
+        context: RequestContext,
+        request: DescribeGroupsRequest,
+        error_code: ErrorCode,
+        message: str,
+    ) -> DescribeGroupsResponse:
+        """Answer that no group can be described."""
+        return DescribeGroupsResponse(
+            groups=tuple(
+                _group(group_id, error_code=error_code, message=message)
+                for group_id in request.groups
+            )
+        )
+
+
+def _describe(context: RequestContext, group_id: str, allowed: int) -> DescribedGroup:
+    try:
+        context.cluster.check_coordinator(context.node_id, group_id)
+    except RefusedError as refused:
+        return _group(group_id, error_code=refused.error_code, message=refused.message)
+    group = context.cluster.groups.find(group_id)
+    if group is None:
+        known = context.version >= _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND
+        return _group(
+            group_id,
+            state=str(GroupState.DEAD),
+            allowed=allowed,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.NONE,
+            message=f"Group {group_id} not found." if known else None,
+        )
+    is_stable = group.state is GroupState.STABLE
+    protocol = (group.protocol_name or "") if is_stable else ""
+    return _group(
+        group_id,
+        state=str(group.state),
+        protocol_type=group.protocol_type or "",
+        protocol=protocol,
+        allowed=allowed,
+        members=tuple(
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata(protocol) if is_stable else b"",
+                member_assignment=member.assignment if is_stable else b"",
+            )
+            for member in group.members.values()
+        ),
+    )
+
+
+def _group(
+    group_id: str,
+    *,
+    state: str = "",
+    protocol_type: str = "",
+    protocol: str = "",
+    members: tuple[DescribedGroupMember, ...] = (),
+    allowed: int = UNKNOWN_OPERATIONS,
+    error_code: ErrorCode = ErrorCode.NONE,
+    message: str | None = None,
+) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=error_code,
+        error_message=message,
+        group_id=group_id,
+        group_state=state,
+        protocol_type=protocol_type,
+        protocol_data=protocol,
+        members=members,
+        authorized_operations=allowed,
+    )

@@ -1,0 +1,105 @@
+"""DescribeTransactions 0: state, producer and partitions of transactional ids.
+
+An id that is not known is TRANSACTIONAL_ID_NOT_FOUND, an empty one INVALID_REQUEST.
+"""
+
+# ruff: noqa: ARG002 - every handler has the signatures of Handler
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spark_kafka_sink.model import TopicPartition
+
+
+class DescribeTransactionsHandler(
+    Handler[DescribeTransactionsRequest, DescribeTransactionsResponse]
+):
+    """Describes transactional ids."""
+
+    api_key = ApiKey.DESCRIBE_TRANSACTIONS
+    versions = DescribeTransactionsRequest.versions
+
+    def handle(
+        self, context: RequestContext, request: DescribeTransactionsRequest
+    ) -> DescribeTransactionsResponse:
+        """Describe each id."""
+        return DescribeTransactionsResponse(
+            transaction_states=tuple(
+                _describe(context, transactional_id)
+                for transactional_id in dict.fromkeys(request.transactional_ids)
+            )
+        )
+
+    def error_response(
+        self,
+        context: RequestContext,
+        request: DescribeTransactionsRequest,
+        error_code: ErrorCode,
+        message: str,
+    ) -> DescribeTransactionsResponse:
+        """Answer that no id can be described."""
+        return DescribeTransactionsResponse(
+            transaction_states=tuple(
+                _failed(transactional_id, error_code)
+                for transactional_id in request.transactional_ids
+            )
+        )
+
+
+def _describe(context: RequestContext, transactional_id: str) -> TransactionState:
+    if not transactional_id:
+        return _failed(transactional_id, ErrorCode.INVALID_REQUEST)
+    try:
+        context.cluster.check_coordinator(context.node_id, transactional_id)
+    except RefusedError as refused:
+        return _failed(transactional_id, refused.error_code)
+    metadata = context.cluster.transactions.find(transactional_id, context.now_ms)
+    if metadata is None:
+        return _failed(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+    return TransactionState(
+        error_code=ErrorCode.NONE,
+        transactional_id=transactional_id,
+        transaction_state=str(metadata.state),
+        transaction_timeout_ms=metadata.timeout_ms,
+        transaction_start_time_ms=metadata.start_ms,
+        producer_id=metadata.producer_id,
+        producer_epoch=metadata.producer_epoch,
+        topics=_topics(metadata.partitions),
+    )
+
+
+def _topics(topic_partitions: Iterable[TopicPartition]) -> tuple[TopicData, ...]:
+    partitions: dict[str, list[int]] = {}
+    for topic_partition in sorted(topic_partitions):
+        partitions.setdefault(topic_partition.topic, []).append(topic_partition.partition)
+    return tuple(
+        TopicData(topic=topic, partitions=tuple(indexes)) for topic, indexes in partitions.items()
+    )
+
+
+def _failed(transactional_id: str, error_code: ErrorCode) -> TransactionState:
+    return TransactionState(
+        error_code=error_code,
+        transactional_id=transactional_id,
+        transaction_state="",
+        transaction_timeout_ms=0,
+        transaction_start_time_ms=0,
+        producer_id=0,
+        producer_epoch=0,
+        topics=(),
+    )

@@ -1,0 +1,133 @@
+"""IncrementalAlterConfigs 0-1: changes settings of topics, all of a topic's changes or none.
+
+A value is set, deleted (back to the default), or, for lists, appended to or subtracted from. Values
+that `topic_config` does not take are INVALID_CONFIG; a setting that is named twice and a null value
+are INVALID_REQUEST, and so are resources named twice and all that are not topics: a broker's
+settings are given when it starts. An operation that does not exist is UNKNOWN_SERVER_ERROR.
+"""
+
+# ruff: noqa: ARG002 - every handler has the signatures of Handler
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.handlers.config_resources import (
+    TOPIC_CONFIG_TYPES,
+    ConfigType,
+    ResourceType,
+    find_topic,
+)
+from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.protocol.messages.incremental_alter_configs import AlterableConfig
+
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+
+
+class IncrementalAlterConfigsHandler(
+    Handler[IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse]
+):
+    """Changes settings."""
+
+    api_key = ApiKey.INCREMENTAL_ALTER_CONFIGS
+    versions = IncrementalAlterConfigsRequest.versions
+
+    def handle(
+        self, context: RequestContext, request: IncrementalAlterConfigsRequest
+    ) -> IncrementalAlterConfigsResponse:
+        """Change the settings of each resource."""
+        times = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
+        responses = {}
+        for asked in request.resources:
+            key = asked.resource_type, asked.resource_name
+            try:
+                if times[key] > 1:
+                    raise _bad_request("Each resource must appear at most once.")
+                _alter(context, asked, validate_only=request.validate_only)
+            except RefusedError as refused:
+                responses[key] = _response(asked, refused.error_code, refused.message)
+            else:
+                responses[key] = _response(asked, ErrorCode.NONE, None)
+        return IncrementalAlterConfigsResponse(responses=tuple(responses.values()))
+
+    def error_response(
+        self,
+        context: RequestContext,
+        request: IncrementalAlterConfigsRequest,
+        error_code: ErrorCode,
+        message: str,
+    ) -> IncrementalAlterConfigsResponse:
+        """Answer that no setting was changed."""
+        return IncrementalAlterConfigsResponse(
+            responses=tuple(_response(asked, error_code, message) for asked in request.resources)
+        )
+
+
+def _alter(context: RequestContext, asked: AlterConfigsResource, *, validate_only: bool) -> None:
+    if asked.resource_type != ResourceType.TOPIC:
+        raise _bad_request(f"settings of resources of type {asked.resource_type} do not change")
+    if len({config.name for config in asked.configs}) < len(asked.configs):
+        raise _bad_request("Error due to duplicate config keys")
+    topic = find_topic(context, asked.resource_name)
+    overrides = dict(topic.overrides)
+    present = topic.config.effective_values()
+    for config in asked.configs:
+        value = _changed(config, present.get(config.name, ""))
+        if value is None:
+            overrides.pop(config.name, None)
+        else:
+            overrides[config.name] = value
+    altered = context.settings.topic_defaults.with_values(overrides)
+    if not validate_only:
+        topic.config, topic.overrides = altered, overrides
+
+
+def _changed(config: AlterableConfig, present: str) -> str | None:
+    """Return a setting's new value, None for the default."""
+    if config.config_operation == _DELETE:
+        return None
+    if config.value is None:
+        raise _bad_request(f"Null value not supported for : {config.name}")
+    if config.config_operation == _SET:
+        return config.value
+    if config.config_operation not in {_APPEND, _SUBTRACT}:
+        # Kafka does not foresee it.
+        raise RefusedError(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"there is no operation {config.config_operation}"
+        )
+    if TOPIC_CONFIG_TYPES.get(config.name) is not ConfigType.LIST:
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG, f"{config.name} is no list, so there is nothing to add"
+        )
+    items = [item for item in present.split(",") if item]
+    given = [item for item in config.value.split(",") if item]
+    if config.config_operation == _APPEND:
+        return ",".join(items + [item for item in given if item not in items])
+    return ",".join(item for item in items if item not in given)
+
+
+def _bad_request(message: str) -> RefusedError:
+    return RefusedError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _response(
+    asked: AlterConfigsResource, error_code: ErrorCode, message: str | None
+) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=error_code,
+        error_message=message,
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
+    )

@@ -1,0 +1,73 @@
+"""JoinGroup 0-9: a member joins a consumer group, and waits for the others.
+
+The answer comes when the next generation begins, which may take as long as the members' rebalance
+timeouts. From version 4 on a new member first gets an id, with MEMBER_ID_REQUIRED (KIP-394). Static
+members take their own place again (KIP-345). See `group_coordinator` for who is refused.
+"""
+
+# ruff: noqa: ARG002 - every handler has the signatures of Handler
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from spark_kafka_sink.devbroker.group_coordinator import JoiningClient, join_error
+from spark_kafka_sink.devbroker.handlers.handler import Delayed, Handler, RequestContext
+from spark_kafka_sink.devbroker.parked import Parked
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+_FIRST_VERSION_WITHOUT_PROTOCOL = 7
+#: The group has its own timers; this is only how often the request is looked at without cause.
+LOOK_AGAIN_SECONDS = 3600.0
+
+
+class JoinGroupHandler(Handler[JoinGroupRequest, JoinGroupResponse]):
+    """Takes members into groups."""
+
+    api_key = ApiKey.JOIN_GROUP
+    versions = JoinGroupRequest.versions
+
+    def handle(
+        self, context: RequestContext, request: JoinGroupRequest
+    ) -> JoinGroupResponse | Delayed:
+        """Take the member in, and wait."""
+        parked = context.kept
+        if not isinstance(parked, Parked):
+            if request.group_id:
+                context.cluster.check_coordinator(context.node_id, request.group_id)
+            parked = context.cluster.groups.join(
+                request,
+                JoiningClient(
+                    client_id=context.client_id,
+                    client_host=f"/{context.client_host}",
+                    version=context.version,
+                ),
+                context.now,
+            )
+        response: JoinGroupResponse | None = parked.response
+        if response is None:
+            return Delayed(context.now + LOOK_AGAIN_SECONDS, frozenset({parked}), parked)
+        return _in_version(context, response)
+
+    def error_response(
+        self,
+        context: RequestContext,
+        request: JoinGroupRequest,
+        error_code: ErrorCode,
+        message: str,
+    ) -> JoinGroupResponse:
+        """Answer that the member has not joined."""
+        is_out = error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
+        return _in_version(context, join_error("" if is_out else request.member_id, error_code))
+
+
+def _in_version(context: RequestContext, response: JoinGroupResponse) -> JoinGroupResponse:
+    """Say that there is no protocol as the version does: by an empty name, or null."""
+    if response.protocol_name:
+        return response
+    return replace(
+        response,
+        protocol_name="" if context.version < _FIRST_VERSION_WITHOUT_PROTOCOL else None,
+    )

@@ -1,0 +1,70 @@
+"""LeaveGroup 0-5: members leave a consumer group, and the others share what they had.
+
+From version 3 on several members may leave at once, static ones by name, each with its own answer
+(KIP-345); in a group that does not exist each of them is UNKNOWN_MEMBER_ID.
+"""
+
+# ruff: noqa: ARG002 - every handler has the signatures of Handler
+
+from __future__ import annotations
+
+from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+
+_FIRST_VERSION_WITH_MANY_MEMBERS = 3
+
+
+class LeaveGroupHandler(Handler[LeaveGroupRequest, LeaveGroupResponse]):
+    """Lets members go."""
+
+    api_key = ApiKey.LEAVE_GROUP
+    versions = LeaveGroupRequest.versions
+
+    def handle(self, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+        """Let each member go."""
+        if request.group_id:
+            context.cluster.check_coordinator(context.node_id, request.group_id)
+        members = _members(context, request)
+        try:
+            codes = context.cluster.groups.leave(request.group_id, members, context.now)
+        except RefusedError as refused:
+            if refused.error_code is not ErrorCode.UNKNOWN_MEMBER_ID:
+                raise
+            codes = [refused.error_code] * len(members)
+        if context.version < _FIRST_VERSION_WITH_MANY_MEMBERS:
+            return LeaveGroupResponse(error_code=codes[0])
+        return LeaveGroupResponse(
+            error_code=ErrorCode.NONE,
+            members=tuple(
+                MemberResponse(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    error_code=code,
+                )
+                for member, code in zip(members, codes, strict=True)
+            ),
+        )
+
+    def error_response(
+        self,
+        context: RequestContext,
+        request: LeaveGroupRequest,
+        error_code: ErrorCode,
+        message: str,
+    ) -> LeaveGroupResponse:
+        """Answer that nobody has left."""
+        return LeaveGroupResponse(error_code=error_code)
+
+
+def _members(context: RequestContext, request: LeaveGroupRequest) -> tuple[MemberIdentity, ...]:
+    if context.version < _FIRST_VERSION_WITH_MANY_MEMBERS:
+        return (MemberIdentity(member_id=request.member_id),)
+    return request.members

@@ -1,0 +1,65 @@
+"""ListGroups 0-5: the consumer groups that this broker coordinates.
+
+Filtered by state (4+) and type (5+), both in any case of letters. All groups are of the type
+"Classic": this broker does not have the newer consumer protocol (KIP-848).
+"""
+
+# ruff: noqa: ARG002 - every handler has the signatures of Handler
+
+from __future__ import annotations
+
+from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.list_groups import (
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+
+_GROUP_TYPE = "Classic"
+_FIRST_VERSION_WITH_STATES = 4
+_FIRST_VERSION_WITH_TYPES = 5
+
+
+class ListGroupsHandler(Handler[ListGroupsRequest, ListGroupsResponse]):
+    """Lists groups."""
+
+    api_key = ApiKey.LIST_GROUPS
+    versions = ListGroupsRequest.versions
+
+    def handle(self, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+        """List what passes the filters."""
+        states = {state.strip().lower() for state in request.states_filter}
+        types = {group_type.strip().lower() for group_type in request.types_filter}
+        groups = [
+            group
+            for group in context.cluster.groups.all()
+            if context.cluster.coordinator_of(group.group_id) == context.node_id
+            and (not states or group.state.lower() in states)
+            and (not types or _GROUP_TYPE.lower() in types)
+        ]
+        return ListGroupsResponse(
+            error_code=ErrorCode.NONE,
+            groups=tuple(
+                ListedGroup(
+                    group_id=group.group_id,
+                    protocol_type=group.protocol_type or "",
+                    group_state=str(group.state)
+                    if context.version >= _FIRST_VERSION_WITH_STATES
+                    else "",
+                    group_type=_GROUP_TYPE if context.version >= _FIRST_VERSION_WITH_TYPES else "",
+                )
+                for group in groups
+            ),
+        )
+
+    def error_response(
+        self,
+        context: RequestContext,
+        request: ListGroupsRequest,
+        error_code: ErrorCode,
+        message: str,
+    ) -> ListGroupsResponse:
+        """Answer that nothing can be listed."""
+        return ListGroupsResponse(error_code=error_code, groups=())

@@ -1,0 +1,94 @@
+"""ListTransactions 0-2: the transactional ids that this broker coordinates.
+
+Filters by state (names that are none are told back), producer id, age (1+) and a regular
+expression over the whole id (2+). An expression that is none is INVALID_REGULAR_EXPRESSION. Kafka's
+are RE2J's; those of Python serve here, which agree on all but rare constructs.
+"""
+
+# ruff: noqa: ARG002 - every handler has the signatures of Handler
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.devbroker.transaction_state import TransactionState as State
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.devbroker.transaction_metadata import TransactionMetadata
+
+_STATE_NAMES = frozenset(str(state) for state in State)
+
+
+class ListTransactionsHandler(Handler[ListTransactionsRequest, ListTransactionsResponse]):
+    """Lists transactional ids."""
+
+    api_key = ApiKey.LIST_TRANSACTIONS
+    versions = ListTransactionsRequest.versions
+
+    def handle(
+        self, context: RequestContext, request: ListTransactionsRequest
+    ) -> ListTransactionsResponse:
+        """List what passes the filters."""
+        pattern = _compiled(request.transactional_id_pattern)
+        return ListTransactionsResponse(
+            error_code=ErrorCode.NONE,
+            unknown_state_filters=tuple(
+                name for name in request.state_filters if name not in _STATE_NAMES
+            ),
+            transaction_states=tuple(
+                TransactionState(
+                    transactional_id=metadata.transactional_id,
+                    producer_id=metadata.producer_id,
+                    transaction_state=str(metadata.state),
+                )
+                for metadata in context.cluster.transactions.all(context.now_ms)
+                if _is_asked_for(context, request, metadata)
+                and (pattern is None or pattern.fullmatch(metadata.transactional_id))
+            ),
+        )
+
+    def error_response(
+        self,
+        context: RequestContext,
+        request: ListTransactionsRequest,
+        error_code: ErrorCode,
+        message: str,
+    ) -> ListTransactionsResponse:
+        """Answer that nothing can be listed."""
+        return ListTransactionsResponse(
+            error_code=error_code, unknown_state_filters=(), transaction_states=()
+        )
+
+
+def _compiled(pattern: str | None) -> re.Pattern[str] | None:
+    if not pattern:
+        return None
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise RefusedError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION, f"{pattern!r} is no regular expression: {error}"
+        ) from error
+
+
+def _is_asked_for(
+    context: RequestContext, request: ListTransactionsRequest, metadata: TransactionMetadata
+) -> bool:
+    cluster = context.cluster
+    return (
+        cluster.coordinator_of(metadata.transactional_id) == context.node_id
+        and (not request.state_filters or str(metadata.state) in request.state_filters)
+        and (not request.producer_id_filters or metadata.producer_id in request.producer_id_filters)
+        # An id without a transaction counts as very old, as in Kafka.
+        and not 0 <= context.now_ms - metadata.start_ms <= request.duration_filter
+    )

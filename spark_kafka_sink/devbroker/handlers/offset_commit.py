@@ -1,0 +1,137 @@
+"""OffsetCommit 2-10: how far a consumer group has read.
+
+Members of the current generation may commit, and anyone while the group has none (generation -1):
+a group that does not exist is made for it, otherwise it is ILLEGAL_GENERATION, from version 9 on
+GROUP_ID_NOT_FOUND. A commit counts as a heartbeat. Partitions that do not exist are
+UNKNOWN_TOPIC_OR_PARTITION, from version 10 on topic ids UNKNOWN_TOPIC_ID; too much metadata is
+OFFSET_METADATA_TOO_LARGE, each by itself. Offsets do not expire, whatever retention time is given.
+"""
+
+# ruff: noqa: ARG002 - every handler has the signatures of Handler
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.group_offsets import CommittedOffset
+from spark_kafka_sink.devbroker.group_state import GroupState
+from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.protocol.messages.offset_commit import OffsetCommitRequestTopic
+
+_FIRST_VERSION_WITH_TOPIC_IDS = 10
+_FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
+_HEARTBEAT_STATES = frozenset({GroupState.STABLE, GroupState.PREPARING_REBALANCE})
+
+
+class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
+    """Remembers offsets."""
+
+    api_key = ApiKey.OFFSET_COMMIT
+    versions = OffsetCommitRequest.versions
+
+    def handle(self, context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
+        """Remember each partition's offset, or say why not."""
+        context.cluster.check_coordinator(context.node_id, request.group_id)
+        codes: dict[tuple[int, int], ErrorCode] = {}
+        offsets: dict[TopicPartition, CommittedOffset] = {}
+        exists = False
+        for topic_number, topic in enumerate(request.topics):
+            name = _topic_name(context, topic)
+            for number, partition in enumerate(topic.partitions):
+                code = ErrorCode.NONE
+                if name is None:
+                    code = ErrorCode.UNKNOWN_TOPIC_ID
+                elif not context.cluster.has(TopicPartition(name, partition.partition_index)):
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                else:
+                    exists = True
+                    metadata = partition.committed_metadata or ""
+                    if len(metadata) > context.settings.offset_metadata_max_bytes:
+                        code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                    else:
+                        offsets[TopicPartition(name, partition.partition_index)] = CommittedOffset(
+                            partition.committed_offset, partition.committed_leader_epoch, metadata
+                        )
+                codes[topic_number, number] = code
+        if exists:
+            _check_group(context, request)
+            context.cluster.groups.offsets.commit(request.group_id, offsets)
+        return _response(request, codes)
+
+    def error_response(
+        self,
+        context: RequestContext,
+        request: OffsetCommitRequest,
+        error_code: ErrorCode,
+        message: str,
+    ) -> OffsetCommitResponse:
+        """Answer that no offset was taken."""
+        return _response(
+            request,
+            {
+                (topic_number, number): error_code
+                for topic_number, topic in enumerate(request.topics)
+                for number, _ in enumerate(topic.partitions)
+            },
+        )
+
+
+def _topic_name(context: RequestContext, topic: OffsetCommitRequestTopic) -> str | None:
+    if context.version < _FIRST_VERSION_WITH_TOPIC_IDS:
+        return topic.name
+    known = context.cluster.topic_by_id(topic.topic_id)
+    return None if known is None else known.name
+
+
+def _check_group(context: RequestContext, request: OffsetCommitRequest) -> None:
+    groups = context.cluster.groups
+    generation_id = request.generation_id_or_member_epoch
+    group = groups.find(request.group_id)
+    if group is None:
+        if generation_id >= 0:
+            raise RefusedError(
+                ErrorCode.ILLEGAL_GENERATION
+                if context.version < _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND
+                else ErrorCode.GROUP_ID_NOT_FOUND,
+                f"there is no group {request.group_id!r}",
+            )
+        group = groups.get_or_create(request.group_id)
+    group.check_offset_commit(
+        request.member_id, request.group_instance_id, generation_id, transactional=False
+    )
+    member = group.members.get(request.member_id)
+    if group.state in _HEARTBEAT_STATES and member is not None:
+        groups.restart_session(group, member, context.now)
+
+
+def _response(
+    request: OffsetCommitRequest, codes: dict[tuple[int, int], ErrorCode]
+) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=tuple(
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=tuple(
+                    OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=codes[topic_number, number],
+                    )
+                    for number, partition in enumerate(topic.partitions)
+                ),
+            )
+            for topic_number, topic in enumerate(request.topics)
+        )
+    )

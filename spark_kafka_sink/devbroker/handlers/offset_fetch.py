@@ -1,0 +1,204 @@
+"""OffsetFetch 1-10: how far consumer groups have read.
+
+A partition without an offset is -1 with no error, also in a group that does not exist. With null in
+place of topics (2+) all that the group has is told. `require_stable` (7+) refuses offsets that an
+open transaction may change: UNSTABLE_OFFSET_COMMIT (KIP-447). From version 8 on several groups can
+be asked about, each with its own error; from version 10 on topics are named by id, and an unknown
+one is UNKNOWN_TOPIC_ID.
+"""
+
+# ruff: noqa: ARG002 - every handler has the signatures of Handler
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.group_offsets import NO_OFFSET, CommittedOffset
+from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from spark_kafka_sink.protocol.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    import uuid
+
+_FIRST_VERSION_WITH_GROUPS = 8
+_FIRST_VERSION_WITH_TOPIC_IDS = 10
+_FIRST_VERSION_WITH_GROUP_ERROR = 2
+_NOTHING = CommittedOffset(NO_OFFSET)
+
+
+class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
+    """Tells offsets."""
+
+    api_key = ApiKey.OFFSET_FETCH
+    versions = OffsetFetchRequest.versions
+
+    def handle(self, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+        """Tell the offsets of each group."""
+        groups = [_group(context, group, request) for group in _groups(context, request)]
+        return _response(context, groups)
+
+    def error_response(
+        self,
+        context: RequestContext,
+        request: OffsetFetchRequest,
+        error_code: ErrorCode,
+        message: str,
+    ) -> OffsetFetchResponse:
+        """Answer that nothing is known of any group."""
+        return _response(
+            context,
+            [_failed(context, group, error_code) for group in _groups(context, request)],
+        )
+
+
+def _groups(
+    context: RequestContext, request: OffsetFetchRequest
+) -> tuple[OffsetFetchRequestGroup, ...]:
+    """Give the groups that are asked about, in the form of the newer versions."""
+    if context.version >= _FIRST_VERSION_WITH_GROUPS:
+        return request.groups
+    topics = None
+    if request.topics is not None:
+        topics = tuple(
+            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+            for topic in request.topics
+        )
+    return (OffsetFetchRequestGroup(group_id=request.group_id, topics=topics),)
+
+
+def _group(
+    context: RequestContext, asked: OffsetFetchRequestGroup, request: OffsetFetchRequest
+) -> OffsetFetchResponseGroup:
+    try:
+        context.cluster.check_coordinator(context.node_id, asked.group_id)
+    except RefusedError as refused:
+        return _failed(context, asked, refused.error_code)
+    topics = _all_topics(context, asked) if asked.topics is None else asked.topics
+    return OffsetFetchResponseGroup(
+        group_id=asked.group_id,
+        topics=tuple(_topic(context, asked.group_id, topic, request) for topic in topics),
+    )
+
+
+def _all_topics(
+    context: RequestContext, asked: OffsetFetchRequestGroup
+) -> list[OffsetFetchRequestTopics]:
+    partitions: dict[str, list[int]] = {}
+    for topic_partition in sorted(context.cluster.groups.offsets.committed(asked.group_id)):
+        partitions.setdefault(topic_partition.topic, []).append(topic_partition.partition)
+    topics = []
+    for name, indexes in partitions.items():
+        known = context.cluster.topic(name)
+        if known is not None or context.version < _FIRST_VERSION_WITH_TOPIC_IDS:
+            topics.append(
+                OffsetFetchRequestTopics(
+                    name=name,
+                    topic_id=ZERO_UUID if known is None else known.topic_id,
+                    partition_indexes=tuple(indexes),
+                )
+            )
+    return topics
+
+
+def _topic(
+    context: RequestContext,
+    group_id: str,
+    asked: OffsetFetchRequestTopics,
+    request: OffsetFetchRequest,
+) -> OffsetFetchResponseTopics:
+    name: str | None = asked.name
+    if context.version >= _FIRST_VERSION_WITH_TOPIC_IDS:
+        name = _topic_name(context, asked.topic_id)
+    offsets = context.cluster.groups.offsets
+    committed = offsets.committed(group_id)
+
+    def partition(index: int) -> OffsetFetchResponsePartitions:
+        if name is None:
+            return _partition(index, _NOTHING, ErrorCode.UNKNOWN_TOPIC_ID)
+        topic_partition = TopicPartition(name, index)
+        if request.require_stable and offsets.is_unstable(group_id, topic_partition):
+            return _partition(index, _NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        return _partition(index, committed.get(topic_partition, _NOTHING), ErrorCode.NONE)
+
+    return OffsetFetchResponseTopics(
+        name=asked.name,
+        topic_id=asked.topic_id,
+        partitions=tuple(partition(index) for index in asked.partition_indexes),
+    )
+
+
+def _topic_name(context: RequestContext, topic_id: uuid.UUID) -> str | None:
+    known = context.cluster.topic_by_id(topic_id)
+    return None if known is None else known.name
+
+
+def _partition(
+    index: int, committed: CommittedOffset, error_code: ErrorCode
+) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        error_code=error_code,
+    )
+
+
+def _failed(
+    context: RequestContext, asked: OffsetFetchRequestGroup, error_code: ErrorCode
+) -> OffsetFetchResponseGroup:
+    """Answer for a group; version 1 has no place for its error but the partitions."""
+    topics: tuple[OffsetFetchResponseTopics, ...] = ()
+    if context.version < _FIRST_VERSION_WITH_GROUP_ERROR:
+        topics = tuple(
+            OffsetFetchResponseTopics(
+                name=topic.name,
+                partitions=tuple(
+                    _partition(index, _NOTHING, error_code) for index in topic.partition_indexes
+                ),
+            )
+            for topic in asked.topics or ()
+        )
+    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics, error_code=error_code)
+
+
+def _response(
+    context: RequestContext, groups: list[OffsetFetchResponseGroup]
+) -> OffsetFetchResponse:
+    if context.version >= _FIRST_VERSION_WITH_GROUPS:
+        return OffsetFetchResponse(groups=tuple(groups))
+    (group,) = groups
+    return OffsetFetchResponse(
+        topics=tuple(
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    OffsetFetchResponsePartition(
+                        partition_index=partition.partition_index,
+                        committed_offset=partition.committed_offset,
+                        committed_leader_epoch=partition.committed_leader_epoch,
+                        metadata=partition.metadata,
+                        error_code=partition.error_code,
+                    )
+                    for partition in topic.partitions
+                ),
+            )
+            for topic in group.topics
+        ),
+        error_code=group.error_code,
+    )

@@ -1,0 +1,57 @@
+"""SyncGroup 0-5: the leader brings the assignment, the others wait for it.
+
+From version 5 on the request must name protocol type and protocol: INCONSISTENT_GROUP_PROTOCOL
+without, or with other ones than the group's (KIP-559).
+"""
+
+# ruff: noqa: ARG002 - every handler has the signatures of Handler
+
+from __future__ import annotations
+
+from spark_kafka_sink.devbroker.group_coordinator import sync_error
+from spark_kafka_sink.devbroker.handlers.handler import Delayed, Handler, RequestContext
+from spark_kafka_sink.devbroker.handlers.join_group import LOOK_AGAIN_SECONDS
+from spark_kafka_sink.devbroker.parked import Parked
+from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+_FIRST_VERSION_WITH_PROTOCOL = 5
+
+
+class SyncGroupHandler(Handler[SyncGroupRequest, SyncGroupResponse]):
+    """Hands out assignments."""
+
+    api_key = ApiKey.SYNC_GROUP
+    versions = SyncGroupRequest.versions
+
+    def handle(
+        self, context: RequestContext, request: SyncGroupRequest
+    ) -> SyncGroupResponse | Delayed:
+        """Give the member its part, once it is known."""
+        parked = context.kept
+        if not isinstance(parked, Parked):
+            if context.version >= _FIRST_VERSION_WITH_PROTOCOL and not (
+                request.protocol_type is not None and request.protocol_name is not None
+            ):
+                raise RefusedError(
+                    ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "protocol type and name are missing"
+                )
+            if request.group_id:
+                context.cluster.check_coordinator(context.node_id, request.group_id)
+            parked = context.cluster.groups.sync(request, context.now)
+        response: SyncGroupResponse | None = parked.response
+        if response is None:
+            return Delayed(context.now + LOOK_AGAIN_SECONDS, frozenset({parked}), parked)
+        return response
+
+    def error_response(
+        self,
+        context: RequestContext,
+        request: SyncGroupRequest,
+        error_code: ErrorCode,
+        message: str,
+    ) -> SyncGroupResponse:
+        """Answer that there is no assignment."""
+        return sync_error(error_code)

@@ -1,0 +1,166 @@
+"""TxnOffsetCommit 0-5: offsets of a consumer group, to be committed with a transaction.
+
+Until the transaction ends they are kept aside; see OffsetFetch for what readers see of them. Up to
+version 4 the group must be in the transaction (AddOffsetsToTxn): if not, TRANSACTION_ABORTABLE (4)
+or INVALID_TXN_STATE; from version 5 on it is added by itself (KIP-890). PRODUCER_FENCED is said as
+INVALID_PRODUCER_EPOCH. Members must be of the current generation; clients that do not say who they
+are may commit as well (KIP-447). Partitions that do not exist are UNKNOWN_TOPIC_OR_PARTITION, each
+by itself.
+"""
+
+# ruff: noqa: ARG002 - every handler has the signatures of Handler
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.group_offsets import CommittedOffset
+from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.handlers.transaction_verification import ask_coordinator
+from spark_kafka_sink.devbroker.internal_topics import group_metadata_partition
+from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.model import NO_SEQUENCE, ProducerIdAndEpoch, TopicPartition
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_FIRST_VERSION_WITH_TRANSACTION_ABORTABLE = 4
+_FIRST_VERSION_THAT_ADDS_GROUPS = 5
+
+
+class TxnOffsetCommitHandler(Handler[TxnOffsetCommitRequest, TxnOffsetCommitResponse]):
+    """Remembers offsets for the end of a transaction."""
+
+    api_key = ApiKey.TXN_OFFSET_COMMIT
+    versions = TxnOffsetCommitRequest.versions
+
+    def handle(
+        self, context: RequestContext, request: TxnOffsetCommitRequest
+    ) -> TxnOffsetCommitResponse:
+        """Remember each partition's offset, or say why not."""
+        codes: dict[TopicPartition, ErrorCode] = {}
+        offsets: dict[TopicPartition, CommittedOffset] = {}
+        for topic in request.topics:
+            for partition in topic.partitions:
+                topic_partition = TopicPartition(topic.name, partition.partition_index)
+                metadata = partition.committed_metadata or ""
+                if not context.cluster.has(topic_partition):
+                    codes[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                elif len(metadata) > context.settings.offset_metadata_max_bytes:
+                    codes[topic_partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                else:
+                    codes[topic_partition] = ErrorCode.NONE
+                    offsets[topic_partition] = CommittedOffset(
+                        partition.committed_offset, partition.committed_leader_epoch, metadata
+                    )
+        if set(codes.values()) != {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}:
+            code = _commit(context, request, offsets)
+            if code is not ErrorCode.NONE:
+                codes |= {
+                    topic_partition: code
+                    for topic_partition, known in codes.items()
+                    if known is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                }
+        return _response(request, codes.__getitem__)
+
+    def error_response(
+        self,
+        context: RequestContext,
+        request: TxnOffsetCommitRequest,
+        error_code: ErrorCode,
+        message: str,
+    ) -> TxnOffsetCommitResponse:
+        """Answer that no offset was taken."""
+        return _response(request, lambda _: error_code)
+
+
+def _commit(
+    context: RequestContext,
+    request: TxnOffsetCommitRequest,
+    offsets: dict[TopicPartition, CommittedOffset],
+) -> ErrorCode:
+    """Commit the offsets in the transaction; give what is wrong with the request as a whole."""
+    if not request.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    try:
+        context.cluster.check_coordinator(context.node_id, request.group_id)
+        _verify(context, request, producer)
+        _check_group(context, request)
+    except RefusedError as refused:
+        return refused.error_code
+    if offsets:
+        context.cluster.groups.offsets.commit_in_transaction(
+            producer, request.group_id, offsets, now_ms=context.now_ms
+        )
+    return ErrorCode.NONE
+
+
+def _verify(
+    context: RequestContext, request: TxnOffsetCommitRequest, producer: ProducerIdAndEpoch
+) -> None:
+    """Let the transaction coordinator decide, for the first commit of a transaction."""
+    adds = context.version >= _FIRST_VERSION_THAT_ADDS_GROUPS
+    state = context.cluster.groups.offsets.producer_state(request.group_id)
+    if not state.start_verification(
+        producer.producer_id, producer.epoch, NO_SEQUENCE, supports_epoch_bump=adds
+    ):
+        return
+    partition = group_metadata_partition(request.group_id)
+    code = ask_coordinator(
+        context, request.transactional_id, producer, frozenset({partition}), adds=adds
+    )[partition]
+    if code is ErrorCode.PRODUCER_FENCED:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    elif (
+        code is ErrorCode.TRANSACTION_ABORTABLE
+        and context.version < _FIRST_VERSION_WITH_TRANSACTION_ABORTABLE
+    ):
+        code = ErrorCode.INVALID_TXN_STATE
+    if code is not ErrorCode.NONE:
+        raise RefusedError(code, f"the group is not in a transaction: {code.name}")
+
+
+def _check_group(context: RequestContext, request: TxnOffsetCommitRequest) -> None:
+    groups = context.cluster.groups
+    group = groups.find(request.group_id)
+    if group is None:
+        if request.generation_id >= 0:
+            raise RefusedError(
+                ErrorCode.ILLEGAL_GENERATION, f"there is no group {request.group_id!r}"
+            )
+        group = groups.get_or_create(request.group_id)
+    group.check_offset_commit(
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id,
+        transactional=True,
+    )
+
+
+def _response(
+    request: TxnOffsetCommitRequest, code_of: Callable[[TopicPartition], ErrorCode]
+) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        topics=tuple(
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=code_of(TopicPartition(topic.name, partition.partition_index)),
+                    )
+                    for partition in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )

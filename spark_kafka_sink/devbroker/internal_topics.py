@@ -1,0 +1,36 @@
+"""Kafka's internal topics, and which partition of them a group or transactional id belongs to.
+
+The topics themselves are not there: the coordinators keep in memory what they would hold. Their
+partitions matter even so: they decide which broker coordinates what, and are what a transaction has
+in place of a group's offsets.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from spark_kafka_sink.model import TopicPartition
+
+GROUP_METADATA_TOPIC = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+#: Partitions of each of them (offsets.topic.num.partitions, transaction.state.log.num.partitions).
+COORDINATOR_PARTITIONS = 50
+
+
+def coordinator_partition(key: str) -> int:
+    """Return the partition of an internal topic that a group or transactional id belongs to.
+
+    Utils.abs of Java's String.hashCode, which counts in UTF-16.
+    """
+    code = 0
+    for (unit,) in struct.iter_unpack(">H", key.encode("utf-16-be", "surrogatepass")):
+        code = (31 * code + unit) & 0xFFFFFFFF
+    if code >= 1 << 31:
+        # Java's abs leaves the smallest number as it is; Utils.abs makes it 0.
+        code = ((1 << 32) - code) & 0x7FFFFFFF
+    return code % COORDINATOR_PARTITIONS
+
+
+def group_metadata_partition(group_id: str) -> TopicPartition:
+    """Return the partition in which Kafka keeps a group's offsets."""
+    return TopicPartition(GROUP_METADATA_TOPIC, coordinator_partition(group_id))

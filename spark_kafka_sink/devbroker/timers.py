@@ -1,0 +1,89 @@
+"""What the broker has to do later, in the order of its time; the time itself comes from outside.
+
+Kafka's SystemTimer without a clock: `run_due` is told the time and does what is due,
+`next_deadline` says when there will be something to do. However late that is, each action is told
+the time it was meant for, and so things take as long as they should. An action may schedule others,
+also for at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    #: Called with the time for which it was scheduled, seconds since 1970.
+    Action = Callable[[float], None]
+
+#: Below this, cancelled timers are not worth looking for.
+_MIN_CANCELLED_TO_SWEEP = 64
+
+
+class Timer:
+    """Something to be done later, unless it is cancelled."""
+
+    __slots__ = ("_action", "_timers", "deadline")
+
+    def __init__(self, timers: Timers, deadline: float, action: Action) -> None:
+        """Belong to `timers`; made by `Timers.schedule`."""
+        self._timers = timers
+        self._action: Action | None = action
+        #: When it is due, in seconds since 1970.
+        self.deadline = deadline
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it is still going to be done."""
+        return self._action is not None
+
+    def cancel(self) -> None:
+        """Do it never; nothing happens if it has been done or cancelled."""
+        if self._action is not None:
+            self._action = None
+            self._timers.cancelled()
+
+    def run(self) -> None:
+        """Do it, once."""
+        action, self._action = self._action, None
+        if action is not None:
+            action(self.deadline)
+
+
+class Timers:
+    """Everything that has a time."""
+
+    def __init__(self) -> None:
+        """Have nothing to do."""
+        self._heap: list[tuple[float, int, Timer]] = []
+        self._order = itertools.count()
+        self._cancelled = 0
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When there is something to do, in seconds since 1970; None: never."""
+        while self._heap and not self._heap[0][2].is_pending:
+            heapq.heappop(self._heap)
+            self._cancelled -= 1
+        return self._heap[0][0] if self._heap else None
+
+    def schedule(self, deadline: float, action: Action) -> Timer:
+        """Have something done when `deadline` (seconds since 1970) has come."""
+        timer = Timer(self, deadline, action)
+        heapq.heappush(self._heap, (deadline, next(self._order), timer))
+        return timer
+
+    def run_due(self, now: float) -> None:
+        """Do all that is due, in order."""
+        while (deadline := self.next_deadline) is not None and deadline <= now:
+            heapq.heappop(self._heap)[2].run()
+
+    def cancelled(self) -> None:
+        """Take note that a timer was cancelled: they must not pile up before their time."""
+        self._cancelled += 1
+        if self._cancelled > _MIN_CANCELLED_TO_SWEEP and self._cancelled > len(self._heap) // 2:
+            self._heap = [entry for entry in self._heap if entry[2].is_pending]
+            heapq.heapify(self._heap)
+            self._cancelled = 0

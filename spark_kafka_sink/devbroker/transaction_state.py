@@ -1,0 +1,58 @@
+"""The states of a transactional id, and how they follow one another (Kafka's TransactionState).
+
+PREPARE_EPOCH_FENCE is passed through while a producer is fenced; nobody sees it. An abort may begin
+where nothing was written, too: with transaction.version 2 clients abort whenever they are unsure.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class TransactionState(StrEnum):
+    """A state, by the name under which DescribeTransactions and ListTransactions show it."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    DEAD = "Dead"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+
+
+_BETWEEN_TRANSACTIONS = frozenset(
+    {
+        TransactionState.EMPTY,
+        TransactionState.ONGOING,
+        TransactionState.PREPARE_ABORT,
+        TransactionState.DEAD,
+    }
+)
+
+#: Where each state may lead.
+TRANSITIONS: dict[TransactionState, frozenset[TransactionState]] = {
+    TransactionState.EMPTY: _BETWEEN_TRANSACTIONS,
+    TransactionState.ONGOING: frozenset(
+        {
+            TransactionState.ONGOING,
+            TransactionState.PREPARE_COMMIT,
+            TransactionState.PREPARE_ABORT,
+            TransactionState.PREPARE_EPOCH_FENCE,
+        }
+    ),
+    TransactionState.PREPARE_EPOCH_FENCE: frozenset({TransactionState.PREPARE_ABORT}),
+    TransactionState.PREPARE_COMMIT: frozenset({TransactionState.COMPLETE_COMMIT}),
+    TransactionState.PREPARE_ABORT: frozenset({TransactionState.COMPLETE_ABORT}),
+    TransactionState.COMPLETE_COMMIT: _BETWEEN_TRANSACTIONS,
+    TransactionState.COMPLETE_ABORT: _BETWEEN_TRANSACTIONS,
+    TransactionState.DEAD: frozenset(),
+}
+
+#: States in which the producer's markers are being written.
+PREPARED = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
+#: States in which an id may be forgotten.
+EXPIRABLE = frozenset(
+    {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
+)

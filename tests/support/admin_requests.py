@@ -1,0 +1,175 @@
+"""Requests of administrators, in few words, for brokers in this process or elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from spark_kafka_sink.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from spark_kafka_sink.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from spark_kafka_sink.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from spark_kafka_sink.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    TopicRequest,
+)
+from spark_kafka_sink.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from spark_kafka_sink.protocol.messages.list_transactions import ListTransactionsRequest
+from spark_kafka_sink.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from spark_kafka_sink.protocol.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Sequence
+
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def delete_topics(*topics: str | uuid.UUID | tuple[str | None, uuid.UUID]) -> DeleteTopicsRequest:
+    """Delete topics, each by name, by id, or by both; in the form of version 6."""
+    states = []
+    for topic in topics:
+        match topic:
+            case str():
+                states.append(DeleteTopicState(name=topic, topic_id=ZERO_UUID))
+            case (name, topic_id):
+                states.append(DeleteTopicState(name=name, topic_id=topic_id))
+            case _:
+                states.append(DeleteTopicState(name=None, topic_id=topic))
+    return DeleteTopicsRequest(topics=tuple(states), timeout_ms=10_000)
+
+
+def create_partitions(
+    *topics: tuple[str, int] | tuple[str, int, Sequence[Sequence[int]]], validate_only: bool = False
+) -> CreatePartitionsRequest:
+    """Let topics have so many partitions, the new ones on these brokers."""
+    return CreatePartitionsRequest(
+        topics=tuple(
+            CreatePartitionsTopic(
+                name=name,
+                count=count,
+                assignments=tuple(
+                    CreatePartitionsAssignment(broker_ids=tuple(ids)) for ids in assignments[0]
+                )
+                if assignments
+                else None,
+            )
+            for name, count, *assignments in topics
+        ),
+        timeout_ms=10_000,
+        validate_only=validate_only,
+    )
+
+
+def delete_records(*partitions: tuple[str, int, int]) -> DeleteRecordsRequest:
+    """Delete records up to an offset: (topic, partition, offset)."""
+    return DeleteRecordsRequest(
+        topics=tuple(
+            DeleteRecordsTopic(
+                name=topic,
+                partitions=(DeleteRecordsPartition(partition_index=index, offset=offset),),
+            )
+            for topic, index, offset in partitions
+        ),
+        timeout_ms=10_000,
+    )
+
+
+def describe_configs(
+    *resources: tuple[int, str], keys: Sequence[str] | None = None, synonyms: bool = False
+) -> DescribeConfigsRequest:
+    """Ask for settings: (resource type, name)."""
+    return DescribeConfigsRequest(
+        resources=tuple(
+            DescribeConfigsResource(
+                resource_type=resource_type,
+                resource_name=name,
+                configuration_keys=None if keys is None else tuple(keys),
+            )
+            for resource_type, name in resources
+        ),
+        include_synonyms=synonyms,
+    )
+
+
+def alter_configs(
+    *resources: tuple[int, str, Sequence[tuple[str, int, str | None]]], validate_only: bool = False
+) -> IncrementalAlterConfigsRequest:
+    """Change settings: (resource type, name, [(setting, operation, value)])."""
+    return IncrementalAlterConfigsRequest(
+        resources=tuple(
+            AlterConfigsResource(
+                resource_type=resource_type,
+                resource_name=name,
+                configs=tuple(
+                    AlterableConfig(name=key, config_operation=operation, value=value)
+                    for key, operation, value in configs
+                ),
+            )
+            for resource_type, name, configs in resources
+        ),
+        validate_only=validate_only,
+    )
+
+
+def describe_producers(topic: str, *partitions: int) -> DescribeProducersRequest:
+    """Ask for the producers of partitions."""
+    return DescribeProducersRequest(
+        topics=(TopicRequest(name=topic, partition_indexes=partitions),)
+    )
+
+
+def list_transactions(
+    *,
+    states: Sequence[str] = (),
+    producer_ids: Sequence[int] = (),
+    duration_ms: int = -1,
+    pattern: str | None = None,
+) -> ListTransactionsRequest:
+    """List transactional ids."""
+    return ListTransactionsRequest(
+        state_filters=tuple(states),
+        producer_id_filters=tuple(producer_ids),
+        duration_filter=duration_ms,
+        transactional_id_pattern=pattern,
+    )
+
+
+def offset_for_epoch(
+    topic: str, partition: int, leader_epoch: int, *, current_leader_epoch: int = -1
+) -> OffsetForLeaderEpochRequest:
+    """Ask where an epoch ends, as a consumer does."""
+    return OffsetForLeaderEpochRequest(
+        replica_id=-1,
+        topics=(
+            OffsetForLeaderTopic(
+                topic=topic,
+                partitions=(
+                    OffsetForLeaderPartition(
+                        partition=partition,
+                        current_leader_epoch=current_leader_epoch,
+                        leader_epoch=leader_epoch,
+                    ),
+                ),
+            ),
+        ),
+    )

@@ -1,0 +1,229 @@
+"""Consumer groups of clients that are not ours: sharing, leaving, falling silent, going on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import warnings
+
+import aiokafka
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.devbroker.faults import NeverAnswer
+from spark_kafka_sink.protocol.api_keys import ApiKey
+
+with warnings.catch_warnings():
+    # It reads its schemas in a way that Python calls deprecated.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import kafka
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:read_text is deprecated")]
+
+TIMEOUT = 20.0
+TOPIC, GROUP = "t", "g"
+PARTITIONS = 4
+
+
+@pytest.fixture
+def broker():
+    with DevBroker(topics={TOPIC: PARTITIONS}, group_min_session_timeout_ms=1) as broker:
+        yield broker
+
+
+def write(broker, *values):
+    """Write values to the partitions in turn."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for number, value in enumerate(values):
+        producer.produce(TOPIC, value, partition=number % PARTITIONS)
+    assert 0 == producer.flush(TIMEOUT)
+
+
+def confluent_consumer(broker, **settings):
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": GROUP,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+        | settings
+    )
+    consumer.subscribe([TOPIC])
+    return consumer
+
+
+def poll_until(condition, *consumers):
+    """Poll confluent's consumers until a condition holds; give what they have read."""
+    values = []
+    deadline = time.monotonic() + TIMEOUT
+    while not condition(values):
+        assert time.monotonic() < deadline
+        for consumer in consumers:
+            message = consumer.poll(0.05)
+            if message is not None and not message.error():
+                values.append(message.value())
+    return values
+
+
+def assigned(consumer):
+    return {partition.partition for partition in consumer.assignment()}
+
+
+def test_two_members_share_the_partitions(broker):
+    """Every record is read by one of them; when one leaves, the other takes over."""
+    write(broker, *(b"%d" % n for n in range(20)))
+    first, second = confluent_consumer(broker), confluent_consumer(broker)
+    try:
+        values = poll_until(lambda seen: len(set(seen)) == 20, first, second)
+        poll_until(
+            lambda _: len(assigned(first)) == len(assigned(second)) == PARTITIONS / 2,
+            first,
+            second,
+        )
+        assert set(range(PARTITIONS)) == assigned(first) | assigned(second)
+        assert {b"%d" % n for n in range(20)} == set(values)
+        second.close()
+        poll_until(lambda _: len(assigned(first)) == PARTITIONS, first)
+    finally:
+        first.close()
+
+
+def test_a_member_that_falls_silent_is_removed(broker):
+    """After its session timeout the others share what it had."""
+    settings = {"session.timeout.ms": 1500, "heartbeat.interval.ms": 300}
+    first = confluent_consumer(broker)
+    silent = confluent_consumer(broker, **settings, **{"client.id": "silent"})
+    try:
+        poll_until(lambda _: len(assigned(first)) == len(assigned(silent)) == 2, first, silent)
+        broker.on(
+            ApiKey.HEARTBEAT,
+            lambda _, context: NeverAnswer() if context.header.client_id == "silent" else None,
+        )
+
+        poll_until(lambda _: len(assigned(first)) == PARTITIONS, first)
+    finally:
+        first.close()
+        broker.stop()
+        silent.close()
+
+
+def test_a_group_goes_on_where_it_left_off(broker):
+    """Offsets that one client commits are where the others begin."""
+    write(broker, b"a", b"b", b"c", b"d")
+    consumer = confluent_consumer(broker)
+    poll_until(lambda seen: len(seen) == 4, consumer)
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    write(broker, b"e")
+
+    python = kafka.KafkaConsumer(
+        TOPIC,
+        bootstrap_servers=broker.bootstrap_servers,
+        group_id=GROUP,
+        auto_offset_reset="earliest",
+    )
+    try:
+        values = []
+        deadline = time.monotonic() + TIMEOUT
+        while not values:
+            assert time.monotonic() < deadline
+            for records in python.poll(timeout_ms=500).values():
+                values += [record.value for record in records]
+        python.commit()
+    finally:
+        python.close()
+    assert [b"e"] == values
+
+    async def read():
+        consumer = aiokafka.AIOKafkaConsumer(
+            TOPIC,
+            bootstrap_servers=broker.bootstrap_servers,
+            group_id=GROUP,
+            auto_offset_reset="earliest",
+        )
+        await consumer.start()
+        try:
+            return (await asyncio.wait_for(consumer.getone(), TIMEOUT)).value
+        finally:
+            await consumer.stop()
+
+    write(broker, b"f")
+    assert b"f" == asyncio.run(read())
+
+
+def test_a_static_member_keeps_its_partitions(broker):
+    """One that is restarted within its session gets them back with no rebalance."""
+    settings = {"group.instance.id": "static", "session.timeout.ms": 10_000}
+    first = confluent_consumer(broker)
+    second = confluent_consumer(broker, **settings)
+    poll_until(lambda _: len(assigned(first)) == len(assigned(second)) == 2, first, second)
+    before = assigned(second)
+    generation = broker.call(lambda b: b.cluster.groups.find(GROUP).generation_id)
+    second.close()
+    again = confluent_consumer(broker, **settings)
+    try:
+        poll_until(lambda _: assigned(again), first, again)
+
+        assert before == assigned(again)
+        assert generation == broker.call(lambda b: b.cluster.groups.find(GROUP).generation_id)
+    finally:
+        first.close()
+        again.close()
+
+
+def test_an_admin_client_sees_the_group(broker):
+    """Groups are listed, described, and deleted once they are empty."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    consumer = confluent_consumer(broker, **{"client.id": "reader"})
+    poll_until(lambda _: len(assigned(consumer)) == PARTITIONS, consumer)
+
+    (listed,) = admin.list_consumer_groups().result(TIMEOUT).valid
+    described = admin.describe_consumer_groups([GROUP])[GROUP].result(TIMEOUT)
+    with pytest.raises(confluent_kafka.KafkaException) as refused:
+        admin.delete_consumer_groups([GROUP])[GROUP].result(TIMEOUT)
+    consumer.close()
+    admin.delete_consumer_groups([GROUP])[GROUP].result(TIMEOUT)
+
+    assert (GROUP, "STABLE") == (listed.group_id, listed.state.name)
+    (member,) = described.members
+    assert ("STABLE", "reader", "/127.0.0.1", PARTITIONS) == (
+        described.state.name,
+        member.client_id,
+        member.host,
+        len(member.assignment.topic_partitions),
+    )
+    assert confluent_kafka.KafkaError.NON_EMPTY_GROUP == refused.value.args[0].code()
+    assert [] == admin.list_consumer_groups().result(TIMEOUT).valid
+
+
+@pytest.mark.parametrize("transaction_version", [0, 2])
+def test_offsets_are_committed_with_a_transaction(transaction_version):
+    """What is read and what is written from it count together, or not at all."""
+    with DevBroker(
+        topics={TOPIC: PARTITIONS, "out": 1}, transaction_version=transaction_version
+    ) as broker:
+        write(broker, b"a", b"b", b"c", b"d")
+        consumer = confluent_consumer(broker)
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "x"}
+        )
+        producer.init_transactions(TIMEOUT)
+        poll_until(lambda seen: len(seen) == 4, consumer)
+        position = consumer.position(consumer.assignment())
+
+        def transact(*, commit):
+            producer.begin_transaction()
+            producer.produce("out", b"v")
+            producer.send_offsets_to_transaction(
+                position, consumer.consumer_group_metadata(), TIMEOUT
+            )
+            (producer.commit_transaction if commit else producer.abort_transaction)(TIMEOUT)
+            committed = consumer.committed(position, TIMEOUT)
+            return sorted(partition.offset for partition in committed)
+
+        assert [confluent_kafka.OFFSET_INVALID] * PARTITIONS == transact(commit=False)
+        assert [1] * PARTITIONS == transact(commit=True)
+        consumer.close()

@@ -1,0 +1,61 @@
+"""What is to be done later, in order, and not before its time."""
+
+from __future__ import annotations
+
+from spark_kafka_sink.devbroker.timers import Timers
+
+
+def test_nothing_to_do_has_no_deadline():
+    """A broker without timers may sleep."""
+    timers = Timers()
+    timers.run_due(10.0)
+
+    assert None is timers.next_deadline
+
+
+def test_what_is_due_is_done_in_order():
+    """By time, then by the order of scheduling; each is told the time it was meant for."""
+    timers, done = Timers(), []
+    for name, deadline in (("c", 3.0), ("a", 1.0), ("b", 1.0), ("d", 9.0)):
+        timers.schedule(deadline, lambda now, name=name: done.append((name, now)))
+
+    timers.run_due(3.5)
+
+    assert [("a", 1.0), ("b", 1.0), ("c", 3.0)] == done
+    assert 9.0 == timers.next_deadline
+
+
+def test_a_cancelled_timer_does_nothing():
+    """It is not waited for either, and may be cancelled twice, or too late."""
+    timers, done = Timers(), []
+    first = timers.schedule(1.0, done.append)
+    second = timers.schedule(2.0, done.append)
+    first.cancel()
+    first.cancel()
+
+    assert (False, 2.0) == (first.is_pending, timers.next_deadline)
+    timers.run_due(5.0)
+    second.cancel()
+    assert [2.0] == done
+
+
+def test_an_action_may_schedule_others():
+    """What it schedules for a time that has come is done at once."""
+    timers, done = Timers(), []
+    timers.schedule(1.0, lambda now: timers.schedule(now, done.append))
+
+    timers.run_due(2.0)
+
+    assert [1.0] == done
+
+
+def test_cancelled_timers_do_not_pile_up():
+    """Timers that are always put off leave nothing behind before their time."""
+    timers = Timers()
+    last = timers.schedule(1e9, lambda _: None)
+    for deadline in range(10_000):
+        last.cancel()
+        last = timers.schedule(1e9 + deadline, lambda _: None)
+
+    assert len(timers._heap) < 200
+    assert last.deadline == timers.next_deadline

@@ -1,0 +1,678 @@
+"""Transactions as producers see them: InitProducerId, AddPartitionsToTxn, Produce, EndTxn.
+
+The clients of transaction.version 2 (TV2, KIP-890) and those before it (TV1) are tested side by
+side; the expected codes are those of Apache Kafka 4.3.1.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.devbroker.handlers.handler import Delayed
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from spark_kafka_sink.record.decode import decode_control_record, decode_record_batch
+from tests.support.broker_requests import NOW, broker_with
+from tests.support.transactional_client import (
+    END_TV1,
+    PRODUCE_TV1,
+    PRODUCE_TV2,
+    TRANSACTIONAL,
+    TransactionalClient,
+)
+
+OK = ErrorCode.NONE
+FENCED = ErrorCode.PRODUCER_FENCED
+OLD_EPOCH = ErrorCode.INVALID_PRODUCER_EPOCH
+BUSY = ErrorCode.CONCURRENT_TRANSACTIONS
+NO_MAPPING = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+BAD_STATE = ErrorCode.INVALID_TXN_STATE
+ABORTABLE = ErrorCode.TRANSACTION_ABORTABLE
+NOBODY = (-1, -1)
+LAST_EPOCH = 2**15 - 1
+
+
+def client_of(transaction_version=2, *, partitions=3, **settings):
+    return TransactionalClient(
+        broker_with({"t": partitions}, transaction_version=transaction_version, **settings)
+    )
+
+
+@pytest.fixture
+def client():
+    return client_of()
+
+
+def began(client, *, version=2, sequence=0):
+    """Begin a transaction with one record in partition 0; give the producer's identity."""
+    code, identity = client.init()
+    assert OK == code
+    if version < 2:
+        assert [OK] == client.add(identity, 0)
+    produce = PRODUCE_TV2 if version == 2 else PRODUCE_TV1
+    assert OK == client.produce(identity, sequence, version=produce)[0][0]
+    return identity
+
+
+class TestVisibility:
+    """What readers see of a transaction."""
+
+    def test_records_of_an_open_transaction_are_hidden(self, client):
+        """Until the end, read_committed reads up to where the transaction began."""
+        began(client)
+
+        answer = client.fetch()
+
+        assert (1, 0) == (answer.high_watermark, answer.last_stable_offset)
+        assert b"" == bytes(answer.records)
+        assert (0, 1) == (client.latest(), client.latest(isolation_level=0))
+
+    def test_records_of_an_open_transaction_are_there_for_others(self, client):
+        """read_uncommitted reads everything at once, and gets no list."""
+        began(client)
+
+        answer = client.fetch(isolation_level=0)
+
+        assert b"" != bytes(answer.records)
+        assert None is answer.aborted_transactions
+
+    def test_a_commit_shows_all_partitions(self, client):
+        """After a commit the records are there, and a marker behind them in each partition."""
+        identity = began(client)
+        client.produce(identity, 0, 2, value=b"w")
+
+        client.end(identity, committed=True)
+
+        assert [[b"v"], [], [b"w"]] == [client.read_committed(p) for p in range(3)]
+        assert [2, 0, 2] == [client.latest(partition=p) for p in range(3)]
+
+    def test_an_abort_hides_the_records_for_ever(self, client):
+        """After an abort the answer lists the transaction, and its records are left out."""
+        identity = began(client)
+
+        client.end(identity, committed=False)
+
+        (aborted,) = client.fetch().aborted_transactions
+        assert (identity[0], 0) == (aborted.producer_id, aborted.first_offset)
+        assert [] == client.read_committed()
+        assert 2 == client.latest()
+
+    def test_an_older_transaction_hides_what_lies_behind_its_first_record(self, client):
+        """The last stable offset is that of the oldest open transaction."""
+        first, second = client, TransactionalClient(client.broker, "y")
+        one, two = began(first), began(second)
+
+        second.end(two, committed=True)
+        hidden = second.latest()
+        first.end(one, committed=True)
+
+        assert (0, 4) == (hidden, second.latest())
+
+    def test_a_transaction_that_is_read_around_is_not_listed(self, client):
+        """Only transactions with records among those read are listed."""
+        identity = began(client)
+        _, identity = client.end(identity, committed=False)
+        client.produce(identity, 0, value=b"good")
+        client.end(identity, committed=True)
+
+        assert () == client.fetch(2).aborted_transactions
+        assert 1 == len(client.fetch(1).aborted_transactions)
+        assert [b"good"] == client.read_committed()
+
+    @pytest.mark.parametrize("committed", [True, False])
+    def test_the_marker_says_how_it_ended(self, client, committed):
+        """The last batch is a control batch with type and coordinator epoch."""
+        identity = began(client)
+        client.end(identity, committed=committed)
+
+        marker = decode_record_batch(list(client.log().batches())[-1])
+
+        assert (True, True, -1, identity[0]) == (
+            marker.header.is_control,
+            marker.header.is_transactional,
+            marker.header.base_sequence,
+            marker.header.producer_id,
+        )
+        assert (int(committed), 0) == (
+            decode_control_record(marker.records[0]).type,
+            decode_control_record(marker.records[0]).coordinator_epoch,
+        )
+
+    def test_the_end_wakes_readers(self, client):
+        """A reader that waits for stable records learns of the markers."""
+        identity = began(client)
+        client.broker.take_changed()
+
+        client.end(identity, committed=True)
+
+        assert {("t", 0)} == client.broker.take_changed()
+
+
+class TestEpochs:
+    """Who may go on."""
+
+    def test_a_new_producer_gets_epoch_0(self, client):
+        """The first one to use an id gets a new producer id."""
+        assert (OK, (0, 0)) == client.init()
+        assert "Empty" == client.state()
+
+    def test_the_next_producer_fences_the_first(self, client):
+        """A second InitProducerId bumps the epoch, and the first producer is out."""
+        _, first = client.init()
+        _, second = client.init()
+
+        assert (first[0], 1) == second
+        assert [(OLD_EPOCH, -1)] == client.produce(first, 0)
+        assert (FENCED, NOBODY) == client.end(first, committed=True)
+        assert [FENCED] == client.add(first, 0)
+
+    @pytest.mark.parametrize(
+        ("api", "version", "expected"),
+        [
+            ("add", 0, [OLD_EPOCH]),
+            ("add", 1, [OLD_EPOCH]),
+            ("add", 2, [FENCED]),
+            ("add_offsets", 1, OLD_EPOCH),
+            ("add_offsets", 2, FENCED),
+            ("end", 1, (OLD_EPOCH, NOBODY)),
+            ("end", 2, (FENCED, NOBODY)),
+            ("init", 3, (OLD_EPOCH, NOBODY)),
+            ("init", 4, (FENCED, NOBODY)),
+        ],
+    )
+    def test_old_clients_are_told_of_fencing_in_their_own_words(
+        self, client, api, version, expected
+    ):
+        """Before PRODUCER_FENCED was known, it was INVALID_PRODUCER_EPOCH (KIP-588)."""
+        _, first = client.init()
+        client.init()
+        calls = {
+            "add": lambda: client.add(first, 0, version=version),
+            "add_offsets": lambda: client.add_offsets(first, "g", version=version),
+            "end": lambda: client.end(first, committed=True, version=version),
+            "init": lambda: client.init(first, version=version),
+        }
+
+        assert expected == calls[api]()
+
+    @pytest.mark.parametrize("transaction_version", [0, 2])
+    def test_the_open_transaction_of_a_fenced_producer_is_aborted(self, transaction_version):
+        """InitProducerId aborts it, asks to be asked again, and then bumps the epoch once more."""
+        client = client_of(transaction_version)
+        identity = began(client, version=transaction_version)
+
+        assert (BUSY, NOBODY) == client.init()
+        assert "CompleteAbort" == client.state()
+        assert (OK, (identity[0], 2)) == client.init()
+        assert [] == client.read_committed()
+
+    def test_a_producer_can_bump_its_own_epoch(self, client):
+        """One that names its identity goes on with the next epoch; repeated, the answer is same."""
+        _, identity = client.init()
+
+        assert (OK, (0, 1)) == client.init(identity)
+        assert (OK, (0, 1)) == client.init(identity)
+        assert (OK, (0, 2)) == client.init((0, 1))
+        assert (FENCED, NOBODY) == client.init(identity)
+
+    def test_a_producer_that_names_a_foreign_id_is_fenced(self, client):
+        """The id that it has is not, and was not, the one of this transactional id."""
+        client.init()
+
+        assert (FENCED, NOBODY) == client.init((77, 0))
+
+    def test_used_up_epochs_bring_a_new_producer_id(self, client):
+        """The last epoch is never given out: it is for fencing."""
+        _, (producer_id, _) = client.init()
+        client.broker.cluster.transactions.find("x", 0).producer_epoch = LAST_EPOCH - 1
+
+        code, (new_id, epoch) = client.init((producer_id, LAST_EPOCH - 1))
+
+        assert (OK, True, 0) == (code, new_id > producer_id, epoch)
+        # The answer was lost: the producer asks once more, as what it was.
+        assert (OK, (new_id, 0)) == client.init((producer_id, LAST_EPOCH - 1))
+
+    @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
+    def test_a_timeout_beyond_the_broker_s_is_refused(self, client, timeout_ms):
+        """transaction.max.timeout.ms bounds it."""
+        expected = (ErrorCode.INVALID_TRANSACTION_TIMEOUT, NOBODY)
+
+        assert expected == client.init(timeout_ms=timeout_ms)
+        assert None is client.state()
+
+    def test_an_id_is_forgotten_after_a_week(self, client):
+        """A transactional id without a transaction expires."""
+        client.init()
+        client.now = NOW + 7 * 24 * 3600
+
+        assert None is client.state()
+        assert (OK, (1, 0)) == client.init()
+
+    def test_an_empty_transactional_id_is_refused(self, client):
+        """No API of transactions takes one."""
+        client.transactional_id = ""
+
+        assert (ErrorCode.INVALID_REQUEST, NOBODY) == client.init()
+        assert [ErrorCode.INVALID_REQUEST] == client.add((0, 0), 0)
+        assert ErrorCode.INVALID_REQUEST == client.add_offsets((0, 0), "g")
+        assert (ErrorCode.INVALID_REQUEST, NOBODY) == client.end((0, 0), committed=True)
+        assert (ErrorCode.INVALID_REQUEST, NOBODY) == client.end(
+            (0, 0), committed=True, version=END_TV1
+        )
+        assert [(ErrorCode.INVALID_REQUEST, -1)] == client.produce((0, 0), 0)
+
+
+class TestEndWithEpochBump:
+    """EndTxn from version 5 on (TV2)."""
+
+    @pytest.mark.parametrize("committed", [True, False])
+    def test_the_end_gives_the_next_epoch(self, client, committed):
+        """The next transaction has its own epoch, and begins with sequence 0."""
+        identity = began(client)
+
+        code, following = client.end(identity, committed=committed)
+
+        assert (OK, (identity[0], 1)) == (code, following)
+        assert [(OLD_EPOCH, -1)] == client.produce(identity, 1)
+        assert [(OK, 2)] == client.produce(following, 0)
+
+    @pytest.mark.parametrize("committed", [True, False])
+    def test_a_repeated_end_is_answered_the_same(self, client, committed):
+        """The answer was lost: the old epoch says that this is the same request."""
+        identity = began(client)
+        answer = client.end(identity, committed=committed)
+
+        assert answer == client.end(identity, committed=committed)
+        assert (BAD_STATE, NOBODY) == client.end(identity, committed=not committed)
+
+    def test_a_late_copy_does_not_end_the_next_transaction(self, client):
+        """What TV1 gets wrong: the epoch tells a copy from a new request."""
+        identity = began(client)
+        _, following = client.end(identity, committed=True)
+        client.produce(following, 0)
+
+        assert (FENCED, NOBODY) == client.end(identity, committed=True)
+        assert "Ongoing" == client.state()
+
+    def test_a_commit_of_nothing_is_refused(self, client):
+        """Where nothing was written there is nothing to commit."""
+        _, identity = client.init()
+
+        assert (BAD_STATE, NOBODY) == client.end(identity, committed=True)
+
+    def test_an_abort_of_nothing_bumps_the_epoch(self, client):
+        """A client that does not know whether it has written may abort."""
+        _, identity = client.init()
+
+        code, following = client.end(identity, committed=False)
+        again = client.end(following, committed=False)
+
+        assert (OK, (0, 1)) == (code, following)
+        assert (OK, (0, 2)) == again
+        assert 0 == client.log().log_end_offset
+
+    def test_an_abort_right_after_a_commit_aborts_nothing(self, client):
+        """The epoch is that of the next transaction, which is empty."""
+        identity = began(client)
+        _, following = client.end(identity, committed=True)
+
+        assert (BAD_STATE, NOBODY) == client.end(following, committed=True)
+        assert (OK, (0, 2)) == client.end(following, committed=False)
+        assert [b"v"] == client.read_committed()
+
+    def test_the_last_epoch_leads_to_a_new_producer_id(self, client):
+        """An end that uses up the epochs answers with a new id; a repetition does, too."""
+        identity = began(client)
+        metadata = client.broker.cluster.transactions.find("x", 0)
+        metadata.producer_epoch = LAST_EPOCH - 1
+        exhausted = (identity[0], LAST_EPOCH - 1)
+
+        code, following = client.end(exhausted, committed=True)
+
+        assert (OK, True, 0) == (code, following[0] > identity[0], following[1])
+        assert (OK, following) == client.end(exhausted, committed=True)
+        assert (NO_MAPPING, NOBODY) == client.end((identity[0], 5), committed=True)
+        assert [(OK, 0)] == client.produce(following, 0, 1)
+
+    def test_an_id_that_nobody_has_is_refused(self, client):
+        """Neither an unknown transactional id nor a foreign producer id ends anything."""
+        assert (NO_MAPPING, NOBODY) == client.end((0, 0), committed=True)
+        client.init()
+        assert (NO_MAPPING, NOBODY) == client.end((5, 0), committed=True)
+
+
+class TestEndWithoutEpochBump:
+    """EndTxn up to version 4 (TV1)."""
+
+    @pytest.fixture
+    def client(self):
+        """Give a client of a cluster with transaction.version 0."""
+        return client_of(0)
+
+    def end(self, client, identity, *, committed):
+        """End the transaction; give the error code."""
+        return client.end(identity, committed=committed, version=END_TV1)[0]
+
+    def test_epoch_and_sequence_go_on(self, client):
+        """The next transaction has the same epoch and continues the sequence numbers."""
+        identity = began(client, version=1)
+        assert OK == self.end(client, identity, committed=True)
+
+        client.add(identity, 0)
+
+        assert [(OK, 2)] == client.produce(identity, 1, version=PRODUCE_TV1)
+
+    @pytest.mark.parametrize("committed", [True, False])
+    def test_a_repeated_end_is_answered_the_same(self, client, committed):
+        """A copy that comes before the next transaction does no harm."""
+        identity = began(client, version=1)
+        self.end(client, identity, committed=committed)
+
+        assert OK == self.end(client, identity, committed=committed)
+        assert BAD_STATE == self.end(client, identity, committed=not committed)
+
+    def test_a_late_copy_ends_the_next_transaction(self, client):
+        """The weakness that KIP-890 removes is here as in Kafka."""
+        identity = began(client, version=1)
+        self.end(client, identity, committed=True)
+        client.add(identity, 0)
+        client.produce(identity, 1, version=PRODUCE_TV1)
+
+        assert OK == self.end(client, identity, committed=True)
+        assert "CompleteCommit" == client.state()
+
+    @pytest.mark.parametrize("committed", [True, False])
+    def test_an_end_of_nothing_is_refused(self, client, committed):
+        """Before TV2 even an abort needs something to abort."""
+        _, identity = client.init()
+
+        assert BAD_STATE == self.end(client, identity, committed=committed)
+
+    def test_only_the_exact_identity_is_taken(self, client):
+        """A newer epoch is fenced like an older one; a foreign id has no mapping."""
+        producer_id, _ = began(client, version=1)
+
+        assert FENCED == self.end(client, (producer_id, 1), committed=True)
+        assert NO_MAPPING == self.end(client, (producer_id + 1, 0), committed=True)
+
+
+class TestPartitions:
+    """What belongs to a transaction."""
+
+    def test_a_partition_must_be_added_before_it_is_written_to(self):
+        """TV1: INVALID_TXN_STATE up to Produce 10, TRANSACTION_ABORTABLE in 11."""
+        client = client_of(0)
+        _, identity = client.init()
+        client.add(identity, 1)
+
+        assert [(BAD_STATE, -1)] == client.produce(identity, 0, 0, version=10)
+        assert [(ABORTABLE, -1)] == client.produce(identity, 0, 0, version=11)
+        assert [(OK, 0)] == client.produce(identity, 0, 1, version=11)
+        assert 0 == client.log().log_end_offset
+
+    def test_writing_adds_the_partition(self, client):
+        """TV2: the first batch begins the transaction, or lets it grow."""
+        identity = began(client)
+        client.produce(identity, 0, 1)
+
+        partitions = client.broker.cluster.transactions.find("x", 0).partitions
+
+        assert {("t", 0), ("t", 1)} == partitions
+        assert "Ongoing" == client.state()
+
+    def test_all_partitions_are_added_or_none(self, client):
+        """One that does not exist keeps the others out."""
+        _, identity = client.init()
+
+        assert [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] == (
+            client.add(identity, 0, 9)
+        )
+        assert "Empty" == client.state()
+
+    def test_brokers_ask_about_many_transactions(self, client):
+        """From version 4 on: add to one, verify another."""
+        other = TransactionalClient(client.broker, "y")
+        identity, theirs = began(client), began(other)
+
+        answer = client.ask(
+            AddPartitionsToTxnRequest(
+                transactions=tuple(
+                    AddPartitionsToTxnTransaction(
+                        transactional_id=name,
+                        producer_id=producer_id,
+                        producer_epoch=epoch,
+                        verify_only=verify_only,
+                        topics=(AddPartitionsToTxnTopic(name="t", partitions=(0, 1)),),
+                    )
+                    for name, (producer_id, epoch), verify_only in (
+                        ("x", identity, True),
+                        ("y", theirs, False),
+                        ("z", identity, True),
+                    )
+                )
+            ),
+            5,
+        )
+
+        assert {"x": [OK, ABORTABLE], "y": [OK, OK], "z": [NO_MAPPING, NO_MAPPING]} == {
+            result.transactional_id: [
+                partition.partition_error_code
+                for topic in result.topic_results
+                for partition in topic.results_by_partition
+            ]
+            for result in answer.results_by_transaction
+        }
+
+    def test_a_write_outside_of_the_open_transaction_is_refused(self, client):
+        """A producer with a transaction open writes nothing beside it."""
+        identity = began(client)
+
+        assert [(BAD_STATE, -1)] == client.produce(identity, 1, attributes=0)
+
+    def test_batches_of_two_producers_are_refused(self, client):
+        """A request has one transactional id, and so one producer."""
+        _, identity = client.init()
+        request = client.produce_request(identity, 0, 0)
+        stranger = client.produce_request((identity[0] + 1, 0), 0, 1)
+        (topic,) = request.topic_data
+        (strange,) = stranger.topic_data
+        mixed = type(request)(
+            transactional_id="x",
+            acks=-1,
+            timeout_ms=1,
+            topic_data=(
+                type(topic)(name="t", partition_data=topic.partition_data + strange.partition_data),
+            ),
+        )
+
+        answers = client.ask(mixed).responses[0].partition_responses
+
+        assert [NO_MAPPING] * 2 == [answer.error_code for answer in answers]
+
+    def test_no_batch_overtakes_the_first_one(self):
+        """A later batch is not appended while an earlier one was refused (KIP-890)."""
+        client = client_of(0)
+        _, identity = client.init()
+        assert [(ABORTABLE, -1)] == client.produce(identity, 0, version=PRODUCE_TV1)
+        client.add(identity, 0)
+
+        late = client.produce(identity, 1, version=PRODUCE_TV1)
+        first = client.produce(identity, 0, version=PRODUCE_TV1)
+
+        assert ([(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)], [(OK, 0)]) == (late, first)
+
+    def test_a_transaction_of_tv2_begins_with_sequence_0(self, client):
+        """Its epoch is new, so nothing can have been written before."""
+        _, identity = client.init()
+
+        assert [(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)] == client.produce(identity, 3)
+
+    def test_a_repeated_batch_is_no_new_transaction(self, client):
+        """A duplicate is answered with its first offset."""
+        identity = began(client)
+
+        assert [(OK, 0)] == client.produce(identity, 0)
+        assert 1 == client.log().log_end_offset
+
+    def test_a_group_is_a_partition_of_the_offsets_topic(self, client):
+        """Kafka keeps a group's offsets in the partition that its name hashes to."""
+        _, identity = client.init()
+
+        assert OK == client.add_offsets(identity, "my-group")
+        assert {("__consumer_offsets", 12)} == (
+            client.broker.cluster.transactions.find("x", 0).partitions
+        )
+        assert "Ongoing" == client.state()
+
+
+class TestTimeouts:
+    """What becomes of a transaction that takes too long."""
+
+    @pytest.mark.parametrize(
+        ("transaction_version", "commit", "abort"),
+        [(2, BAD_STATE, OK), (0, FENCED, FENCED)],
+    )
+    def test_a_transaction_that_takes_too_long_is_aborted(self, transaction_version, commit, abort):
+        """Its producer learns it from its next request."""
+        client = client_of(transaction_version)
+        identity = began(client, version=transaction_version)
+        client.now = NOW + 70
+
+        assert 2 == client.latest()
+        assert "CompleteAbort" == client.state()
+        assert [] == client.read_committed()
+        version = 5 if transaction_version == 2 else END_TV1
+        assert commit == client.end(identity, committed=True, version=version)[0]
+        assert abort == client.end(identity, committed=False, version=version)[0]
+
+    def test_timeouts_are_checked_every_ten_seconds(self, client):
+        """A transaction may outlive its timeout by as much; the broker knows when to look."""
+        began(client)
+
+        assert NOW + 70 == client.broker.tick(NOW + 60)
+        assert "Ongoing" == client.state()
+        assert None is client.broker.tick(NOW + 70)
+        assert "CompleteAbort" == client.state()
+
+    def test_a_transaction_that_ended_in_time_is_left_alone(self, client):
+        """The next one has its own time."""
+        identity = began(client)
+        client.now = NOW + 30
+        _, following = client.end(identity, committed=True)
+        client.produce(following, 0)
+
+        client.broker.tick(NOW + 70)
+        assert "Ongoing" == client.state()
+        client.broker.tick(NOW + 100)
+        assert "CompleteAbort" == client.state()
+
+
+class TestMarkersThatTakeTime:
+    """With `transaction_marker_delay_ms`, as between Kafka's brokers."""
+
+    @pytest.fixture
+    def client(self):
+        """Give a client of a cluster whose markers take 50 ms."""
+        return client_of(transaction_marker_delay_ms=50)
+
+    def test_the_end_is_answered_before_the_markers_are_written(self, client):
+        """Readers see nothing yet, and a repetition is CONCURRENT_TRANSACTIONS."""
+        identity = began(client)
+
+        answer = client.end(identity, committed=True)
+
+        assert (OK, (0, 1)) == answer
+        assert "PrepareCommit" == client.state()
+        assert 0 == client.latest()
+        assert (BUSY, NOBODY) == client.end(identity, committed=True)
+        assert (BAD_STATE, NOBODY) == client.end(identity, committed=False)
+        assert (BUSY, NOBODY) == client.init()
+        client.now += 0.05
+        assert answer == client.end(identity, committed=True)
+        assert 2 == client.latest()
+
+    def test_the_next_transaction_waits(self, client):
+        """AddPartitionsToTxn is refused meanwhile; Produce 12 waits up to 100 ms."""
+        identity = began(client)
+        _, following = client.end(identity, committed=True)
+        assert [BUSY] == client.add(following, 0)
+
+        request = client.produce_request(following, 0)
+        arrived = client.now
+        waiting = client.ask(request, PRODUCE_TV2)
+        assert isinstance(waiting, Delayed)
+        client.now = waiting.until
+        assert isinstance(client.ask(request, PRODUCE_TV2, arrived=arrived), Delayed)
+        client.now = arrived + 0.06
+        answer = client.ask(request, PRODUCE_TV2, arrived=arrived)
+
+        assert OK == answer.responses[0].partition_responses[0].error_code
+
+    def test_a_write_does_not_wait_for_ever(self):
+        """After 100 ms it is CONCURRENT_TRANSACTIONS."""
+        client = client_of(transaction_marker_delay_ms=500)
+        identity = began(client)
+        _, following = client.end(identity, committed=True)
+        arrived = client.now
+        client.now += 0.1
+
+        answer = client.ask(client.produce_request(following, 0), PRODUCE_TV2, arrived=arrived)
+
+        assert BUSY == answer.responses[0].partition_responses[0].error_code
+
+    def test_old_clients_are_told_to_try_again(self):
+        """Up to Produce 11 a busy coordinator is NOT_ENOUGH_REPLICAS."""
+        client = client_of(0, transaction_marker_delay_ms=50)
+        identity = began(client, version=1)
+        client.end(identity, committed=True, version=END_TV1)
+
+        refused = client.produce(identity, 1, 1, version=PRODUCE_TV1)
+
+        assert [(ErrorCode.NOT_ENOUGH_REPLICAS, -1)] == refused
+        assert BUSY == client.end(identity, committed=True, version=END_TV1)[0]
+        assert BAD_STATE == client.end(identity, committed=False, version=END_TV1)[0]
+
+    def test_a_new_epoch_at_the_end_is_told_at_once(self, client):
+        """Even while the last epoch's markers are being written, the new id is known."""
+        identity = began(client)
+        client.broker.cluster.transactions.find("x", 0).producer_epoch = LAST_EPOCH - 1
+
+        code, following = client.end((identity[0], LAST_EPOCH - 1), committed=True)
+
+        assert (OK, 0) == (code, following[1])
+        assert (identity[0], LAST_EPOCH) == client.identity()
+        client.broker.tick(NOW + 1)
+        assert following == client.identity()
+
+
+def test_markers_that_a_partition_refuses_leave_the_transaction_as_it_is(client, caplog):
+    """A producer that bumped its epoch behind the coordinator's back gets no markers."""
+    identity = began(client)
+    client.produce((identity[0], 7), 0, 1, attributes=0)
+    client.produce(identity, 0, 2)
+    client.broker.cluster.transactions.find("x", 0).partitions.add(TopicPartition("t", 1))
+
+    client.end(identity, committed=True)
+
+    assert "PrepareCommit" == client.state()
+    assert "cannot be written" in caplog.text
+
+
+def test_a_transaction_needs_no_markers_where_a_topic_is_gone(client):
+    """What has been deleted meanwhile is left out."""
+    identity = began(client)
+    client.broker.cluster.transactions.find("x", 0).partitions.add(TopicPartition("gone", 0))
+
+    assert OK == client.end(identity, committed=True)[0]
+    assert "CompleteCommit" == client.state()
+
+
+def test_a_batch_with_no_producer_is_not_asked_about(client):
+    """A transactional flag alone makes no transaction."""
+    assert [(OK, 0)] == client.produce((-1, -1), -1, attributes=TRANSACTIONAL)
+    assert None is client.state()
