@@ -1,0 +1,337 @@
+"""What a driver asks a cluster about transactions and topics: small, and blocking.
+
+Each call takes its time-out in seconds, and is retried with back-off as long as that lasts. Any
+thread may call; calls run one at a time, over connections that stay open between them. Made in the
+process that uses it, and never pickled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from spark_kafka_sink.admin import topic_calls, transaction_calls
+from spark_kafka_sink.admin.cluster_calls import ClusterCalls
+from spark_kafka_sink.admin.loop_thread import LoopThread
+from spark_kafka_sink.admin.partition_events import read_chunk
+from spark_kafka_sink.admin.record_batches import transactional_batches
+from spark_kafka_sink.admin.transaction_values import (
+    TRANSACTION_V2,
+    EndAnswer,
+    end_answer,
+    producer_error,
+)
+from spark_kafka_sink.errors import BrokerError, KafkaError, NetworkError
+from spark_kafka_sink.model import ProducerIdAndEpoch
+from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from types import TracebackType
+
+    from spark_kafka_sink.admin.cluster_calls import Call
+    from spark_kafka_sink.admin.partition_events import PartitionChunk
+    from spark_kafka_sink.admin.record_batches import KeyValue
+    from spark_kafka_sink.admin.topic_calls import NewTopic
+    from spark_kafka_sink.admin.transaction_values import (
+        ListedTransaction,
+        TransactionDescription,
+        TransactionEnd,
+    )
+    from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.model import TopicPartition
+
+T = TypeVar("T")
+
+#: Most ids in one request: a coordinator of thousands is not kept busy by one of them.
+_IDS_PER_DESCRIBE = 500
+
+
+class AdminClient:
+    """See the module. Use it as a context manager, or `close` it.
+
+    Every call raises KafkaTimeoutError when it is not answered for good in time, BrokerError for an
+    answer that cannot be retried, and UnsupportedVersionError for a broker that is too old.
+    """
+
+    def __init__(self, config: ProducerConfig) -> None:
+        """Connect to nothing yet."""
+        self._config = config
+        self._thread = LoopThread("kafka-admin")
+        self._calls: ClusterCalls | None = None
+
+    def __enter__(self) -> Self:
+        """Give the client itself."""
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections; may be called twice."""
+        calls, self._calls = self._calls, None
+        if calls is not None:
+            self._thread.run(calls.close)
+        self._thread.close()
+
+    # --- transactions of anybody
+
+    def list_transactions(
+        self,
+        accepts: Callable[[str], bool],
+        *,
+        timeout: float,
+        states: tuple[str, ...] = (),
+        pattern: str | None = None,
+    ) -> list[ListedTransaction]:
+        """List the transactional ids that `accepts` takes, of every broker; all states if none.
+
+        `pattern` (RE2J, the whole id) says the same to brokers that have patterns (KIP-1152).
+        """
+
+        async def run(calls: ClusterCalls, deadline: float) -> list[ListedTransaction]:
+            nodes = await calls.nodes(deadline)
+            asked = [
+                transaction_calls.list_call(node, states=states, pattern=pattern) for node in nodes
+            ]
+            found: list[ListedTransaction] = []
+            answers = await calls.call_all(asked, deadline)
+            for call, answer in zip(asked, answers, strict=True):
+                found += transaction_calls.listed(_raised(answer), call.what)
+            return [one for one in found if accepts(one.transactional_id)]
+
+        return self._run(run, timeout)
+
+    def describe_transactions(
+        self, transactional_ids: Sequence[str], *, timeout: float
+    ) -> dict[str, TransactionDescription | None]:
+        """Describe transactional ids; None for one that no coordinator knows."""
+
+        async def run(
+            calls: ClusterCalls, deadline: float
+        ) -> dict[str, TransactionDescription | None]:
+            return await _describe(calls, transactional_ids, deadline)
+
+        return self._run(run, timeout)
+
+    def end_transactions(
+        self, ends: Sequence[TransactionEnd], *, timeout: float
+    ) -> list[EndAnswer | KafkaError]:
+        """End transactions side by side, each until its coordinator has answered for good.
+
+        Gives an answer for each, or the error with which that one is not answered.
+        """
+
+        async def run(calls: ClusterCalls, deadline: float) -> list[EndAnswer | KafkaError]:
+            try:
+                await calls.find_coordinators([end.transactional_id for end in ends], deadline)
+            except KafkaError as error:
+                return [error] * len(ends)
+            asked = [transaction_calls.end_call(end) for end in ends]
+            answers = await calls.call_all(asked, deadline)
+            return [
+                _end_answer(answer, call.what) for call, answer in zip(asked, answers, strict=True)
+            ]
+
+        return self._run(run, timeout) if ends else []
+
+    def end_transaction(self, end: TransactionEnd, *, timeout: float) -> EndAnswer:
+        """End one transaction, as `end_transactions`; raises the error instead of giving it."""
+        [answer] = self.end_transactions([end], timeout=timeout)
+        if isinstance(answer, KafkaError):
+            raise answer
+        return answer
+
+    # --- transactions of its own
+
+    def init_producer_id(
+        self,
+        transactional_id: str,
+        *,
+        transaction_timeout_ms: int,
+        timeout: float,
+        current: ProducerIdAndEpoch | None = None,
+    ) -> ProducerIdAndEpoch:
+        """Take over a transactional id: abort its open transaction, fence its producer.
+
+        Returns when no transaction of the id is left that has not ended. With `current` it only
+        asks for the next epoch of what the caller has. Raises ProducerFencedError where that was
+        taken over.
+        """
+        call = transaction_calls.init_call(
+            transactional_id, transaction_timeout_ms=transaction_timeout_ms, current=current
+        )
+        response = self._call(call, timeout)
+        if response.error_code:
+            raise producer_error(response.error_code, call.what)
+        return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
+
+    def transaction_version(self, *, timeout: float) -> int:
+        """Tell by which rules transactions begin now: 2 for TV2, less for TV1 (KIP-890)."""
+
+        async def run(calls: ClusterCalls, deadline: float) -> int:
+            return await calls.transaction_version(deadline)
+
+        return self._run(run, timeout)
+
+    def write_to_transaction(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        topic_partition: TopicPartition,
+        records: Sequence[KeyValue],
+        *,
+        now_ms: int,
+        timeout: float,
+    ) -> int:
+        """Write records into one partition, in a transaction that is left open; give its version.
+
+        The producer has written nothing by this epoch before. Raises ProducerFencedError where
+        another one has taken over.
+        """
+
+        async def run(calls: ClusterCalls, deadline: float) -> int:
+            rules = await calls.transaction_version(deadline)
+            if rules < TRANSACTION_V2:
+                call = transaction_calls.add_partition_call(
+                    transactional_id, producer, topic_partition
+                )
+                _check(transaction_calls.added_error(await calls.call(call, deadline)), call)
+            for batch in transactional_batches(records, producer=producer, timestamp_ms=now_ms):
+                call = transaction_calls.produce_call(
+                    transactional_id,
+                    topic_partition,
+                    memoryview(batch),
+                    rules=rules,
+                    timeout_ms=self._config.request_timeout_ms,
+                )
+                _check(transaction_calls.produced_error(await calls.call(call, deadline)), call)
+            return rules
+
+        return self._run(run, timeout)
+
+    # --- topics
+
+    def create_topic(self, topic: NewTopic, *, timeout: float) -> bool:
+        """Create a topic; give False where there is one of that name already."""
+        call = topic_calls.create_topic_call(topic, timeout_ms=int(timeout * 1000))
+        return topic_calls.was_created(self._call(call, timeout), call.what)
+
+    def topic_configs(self, topic: str, *, timeout: float) -> Mapping[str, str | None]:
+        """Give a topic's settings by Kafka's names."""
+        call = topic_calls.describe_configs_call(topic)
+        return topic_calls.described_configs(self._call(call, timeout), call.what)
+
+    def partition_count(self, topic: str, *, timeout: float) -> int:
+        """Count a topic's partitions."""
+
+        async def run(calls: ClusterCalls, deadline: float) -> int:
+            return await calls.partition_count(topic, deadline)
+
+        return self._run(run, timeout)
+
+    # --- what is in a partition
+
+    def start_offset(self, topic_partition: TopicPartition, *, timeout: float) -> int:
+        """Give the offset of the first record that has not been deleted."""
+        return self._offset(topic_partition, EARLIEST_TIMESTAMP, timeout)
+
+    def end_offset(self, topic_partition: TopicPartition, *, timeout: float) -> int:
+        """Give the high watermark: every record before it has been replicated."""
+        return self._offset(topic_partition, LATEST_TIMESTAMP, timeout)
+
+    def _offset(self, topic_partition: TopicPartition, question: int, timeout: float) -> int:
+        call = topic_calls.offset_call(topic_partition, question)
+        return topic_calls.offset(self._call(call, timeout), call.what)
+
+    def read_partition(
+        self,
+        topic_partition: TopicPartition,
+        offset: int,
+        *,
+        timeout: float,
+        markers_only: bool = False,
+    ) -> PartitionChunk:
+        """Read what one answer has from `offset` on, up to the high watermark, waiting for nothing.
+
+        Raises BrokerError with OFFSET_OUT_OF_RANGE where the log does not reach there, or does not
+        any more.
+        """
+        call = topic_calls.fetch_call(topic_partition, offset)
+        records = topic_calls.fetched_records(self._call(call, timeout), call.what)
+        return read_chunk(records, offset=offset, markers_only=markers_only)
+
+    # --- running
+
+    def _call(self, call: Call, timeout: float) -> Any:
+        return self._run(lambda calls, deadline: calls.call(call, deadline), timeout)
+
+    def _run(
+        self, function: Callable[[ClusterCalls, float], Coroutine[Any, Any, T]], timeout: float
+    ) -> T:
+        async def run() -> T:
+            if self._calls is None:
+                self._calls = ClusterCalls(self._config)
+            return await function(self._calls, asyncio.get_running_loop().time() + timeout)
+
+        return self._thread.run(run)
+
+
+def _raised(answer: Any) -> Any:
+    if isinstance(answer, KafkaError):
+        raise answer
+    return answer
+
+
+def _check(code: int, call: Call) -> None:
+    if code:
+        raise producer_error(code, call.what)
+
+
+def _end_answer(answer: Any, what: str) -> EndAnswer | KafkaError:
+    if isinstance(answer, KafkaError):
+        return answer
+    try:
+        return end_answer(answer.error_code, what)
+    except BrokerError as error:
+        return error
+
+
+async def _describe(
+    calls: ClusterCalls, transactional_ids: Sequence[str], deadline: float
+) -> dict[str, TransactionDescription | None]:
+    """Ask each coordinator about all of its ids at once; look again for those that have moved."""
+    found: dict[str, TransactionDescription | None] = {}
+    missing = list(dict.fromkeys(transactional_ids))
+    attempts = 0
+    while missing:
+        groups = await calls.find_coordinators(missing, deadline)
+        asked = [
+            transaction_calls.describe_call(node, group[start : start + _IDS_PER_DESCRIBE])
+            for node, group in groups.items()
+            for start in range(0, len(group), _IDS_PER_DESCRIBE)
+        ]
+        cause: KafkaError | None = None
+        for answer in await calls.try_all(asked, deadline):
+            if isinstance(answer, NetworkError):
+                cause = answer
+                continue
+            for state in _raised(answer).transaction_states:
+                try:
+                    found[state.transactional_id] = transaction_calls.description(state)
+                except BrokerError as error:
+                    if not error.retriable:
+                        raise
+                    cause = error
+        missing = [name for name in missing if name not in found]
+        if missing:
+            calls.forget_coordinators(missing)
+            await calls.back_off(attempts, deadline, "DescribeTransactions", cause)
+            attempts += 1
+    return found

@@ -1,0 +1,355 @@
+"""Requests that are tried until a deadline, each at the broker that it concerns.
+
+One request and its answer are a call. It is sent to any broker, to one that is named, to the
+coordinator of a transactional id, or to the leader of a partition; when the answer can be retried,
+or none came, the broker is looked up again and the request sent again after a back-off. Answers
+that cannot be retried are the caller's: what a code means depends on what was asked.
+
+Lives on the loop of its NetworkClient. Times are seconds of that loop's clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from spark_kafka_sink.admin.transaction_values import TRANSACTION_VERSION_FEATURE
+from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, NetworkError
+from spark_kafka_sink.model import Node, TopicPartition
+from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.network_client import NetworkClient
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import (
+    ErrorCode,
+    broker_error,
+    is_invalid_metadata,
+    is_retriable,
+)
+from spark_kafka_sink.protocol.messages.find_coordinator import (
+    CoordinatorType,
+    FindCoordinatorRequest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.network.broker_connection import BrokerConnection
+    from spark_kafka_sink.network.node_api_versions import NodeApiVersions
+
+#: From which version on FindCoordinator asks for many keys.
+_COORDINATOR_KEYS_VERSION = 4
+#: Seconds between two looks at a connection that is being opened.
+_LOOK_AGAIN = 0.1
+#: Marker writing takes moments (KIP-588): a busy transaction is asked about again soon, as Java's
+#: AddPartitionsToTxnHandler does.
+BUSY_BACKOFF = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class AnyBroker:
+    """Whoever is there."""
+
+    def __str__(self) -> str:
+        """Name the broker for an error."""
+        return "any broker"
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorOf:
+    """The transaction coordinator of an id."""
+
+    transactional_id: str
+
+    def __str__(self) -> str:
+        """Name the broker for an error."""
+        return f"the coordinator of {self.transactional_id!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderOf:
+    """The leader of a partition."""
+
+    topic_partition: TopicPartition
+
+    def __str__(self) -> str:
+        """Name the broker for an error."""
+        return f"the leader of {self.topic_partition}"
+
+
+Destination: TypeAlias = AnyBroker | CoordinatorOf | LeaderOf | Node
+#: What to send, given the versions of the broker; the number caps the version where it has to.
+BuildRequest: TypeAlias = "Callable[[NodeApiVersions], tuple[Any, int | None]]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request, and how to read its answer."""
+
+    destination: Destination
+    build: BuildRequest
+    #: The error codes of an answer; it is retried while one of them can be.
+    error_codes: Callable[[Any], Sequence[int]]
+    #: What is tried, for errors: "EndTxn of 'orders.ledger'".
+    what: str
+    #: Codes to hand to the caller although they can be retried.
+    accepts: frozenset[int] = frozenset()
+
+
+class ClusterCalls:
+    """Makes calls; see the module. `close` it."""
+
+    def __init__(self, config: ProducerConfig) -> None:
+        """Open nothing yet."""
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+        self._client = NetworkClient(config, on_change=self._changed.set)
+        self._backoff = ExponentialBackoff(
+            config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000
+        )
+        self._max_in_flight = config.max_in_flight_requests_per_connection
+        self._slots: dict[int, asyncio.Semaphore] = {}
+        self._coordinators: dict[str, Node] = {}
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._client.close()
+
+    async def nodes(self, deadline: float) -> list[Node]:
+        """Name every broker of the cluster, as of now."""
+        await self._client.update_metadata(deadline)
+        return list(self._client.metadata.snapshot.nodes.values())
+
+    async def partition_count(self, topic: str, deadline: float) -> int:
+        """Count a topic's partitions.
+
+        Raises KafkaTimeoutError when it is not known by the deadline, BrokerError when refused.
+        """
+        await self._client.wait_for_topics([topic], deadline)
+        return self._client.metadata.snapshot.partition_count(topic)
+
+    async def call_all(self, calls: Sequence[Call], deadline: float) -> list[Any]:
+        """Make calls side by side; each gives its answer, or the KafkaError that it ended with."""
+
+        async def answer(call: Call) -> Any:
+            try:
+                return await self.call(call, deadline)
+            except KafkaError as error:
+                return error
+
+        return await asyncio.gather(*(answer(call) for call in calls))
+
+    async def try_all(self, calls: Sequence[Call], deadline: float) -> list[Any]:
+        """Try each call once, side by side, and give what came of it, be it a NetworkError."""
+
+        async def answer(call: Call) -> Any:
+            try:
+                return await self._ask(call, deadline)
+            except KafkaError as error:
+                return error
+
+        return await asyncio.gather(*(answer(call) for call in calls))
+
+    async def call(self, call: Call, deadline: float) -> Any:
+        """Make a call until it is answered for good.
+
+        Raises KafkaTimeoutError, with the last cause, when that takes beyond the deadline;
+        UnsupportedVersionError when the broker is too old.
+        """
+        attempts = 0
+        while True:
+            try:
+                response = await self._ask(call, deadline)
+            except NetworkError as error:
+                cause: KafkaError = error
+                self._look_up_again(call.destination)
+                delay = self._backoff.delay(attempts)
+            else:
+                code = _first_retriable(call, response)
+                if code is None:
+                    return response
+                cause = broker_error(code, f"{call.what} at {call.destination}")
+                delay = self._delay(call.destination, code, attempts)
+            attempts += 1
+            await self._sleep(delay, deadline, f"{call.what} at {call.destination}", cause)
+
+    async def back_off(
+        self, attempts: int, deadline: float, what: str, cause: KafkaError | None
+    ) -> None:
+        """Pause before the next try; raises KafkaTimeoutError where there is no time for one."""
+        await self._sleep(self._backoff.delay(attempts), deadline, what, cause)
+
+    async def _sleep(
+        self, delay: float, deadline: float, what: str, cause: KafkaError | None
+    ) -> None:
+        if self._loop.time() + delay >= deadline:
+            raise KafkaTimeoutError(
+                f"{what} was not answered for good in time; last cause: {cause}"
+            ) from cause
+        await asyncio.sleep(delay)
+
+    async def transaction_version(self, deadline: float) -> int:
+        """Tell the finalized level of transaction.version, as a broker said when it was reached."""
+        try:
+            connection = await self._client.least_loaded_connection(deadline)
+        except NetworkError as error:
+            raise KafkaTimeoutError(f"no broker told its features in time: {error}") from error
+        return connection.api_versions.finalized_features.get(TRANSACTION_VERSION_FEATURE, 0)
+
+    def _delay(self, destination: Destination, code: int, attempts: int) -> float:
+        if code == ErrorCode.CONCURRENT_TRANSACTIONS:
+            return min(BUSY_BACKOFF * (attempts + 1), self._backoff.delay(attempts))
+        if code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            self._look_up_again(destination)
+        if is_invalid_metadata(code):
+            self._client.metadata.request_update()
+        return self._backoff.delay(attempts)
+
+    async def _ask(self, call: Call, deadline: float) -> Any:
+        """Make one try; raises NetworkError when no answer comes."""
+        node = await self._node(call.destination, deadline)
+        if node is None:
+            connection = await self._client.least_loaded_connection(deadline)
+            return await self._send(connection, call, deadline)
+        slots = self._slots.setdefault(node.node_id, asyncio.Semaphore(self._max_in_flight))
+        async with slots:
+            connection = await self._connection_to(node, deadline)
+            return await self._send(connection, call, deadline)
+
+    async def _send(self, connection: BrokerConnection, call: Call, deadline: float) -> Any:
+        request, max_version = call.build(connection.api_versions)
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await connection.send(request, max_version=max_version)
+        except TimeoutError as error:
+            raise NetworkError(f"{connection.node} has not answered {call.what} yet") from error
+
+    async def _connection_to(self, node: Node, deadline: float) -> BrokerConnection:
+        began = False
+        while True:
+            self._changed.clear()
+            connection = self._client.ready_connection(node)
+            if connection is not None:
+                return connection
+            now = self._loop.time()
+            ready_at = self._client.ready_at(node)
+            throttled = self._client.throttled_until(node) > now
+            if now >= deadline or (began and ready_at > now and not throttled):
+                # Its back-off has begun: by then somebody else may be the one to ask.
+                raise NetworkError(f"{node} cannot be reached: {self._client.last_error}")
+            began = ready_at <= now
+            pause = ready_at - now if ready_at > now else _LOOK_AGAIN
+            await self._wait_for_change(min(pause, deadline - now))
+
+    async def _wait_for_change(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    # --- whom to ask
+
+    async def _node(self, destination: Destination, deadline: float) -> Node | None:
+        """Look up whom to ask; None: anybody."""
+        if isinstance(destination, CoordinatorOf):
+            return await self._coordinator(destination.transactional_id, deadline)
+        if isinstance(destination, LeaderOf):
+            return await self._leader(destination.topic_partition, deadline)
+        if isinstance(destination, AnyBroker):
+            return None
+        return destination
+
+    async def _leader(self, topic_partition: TopicPartition, deadline: float) -> Node:
+        topic, partition = topic_partition
+        await self._client.wait_for_topics([topic], deadline, partition=partition)
+        node = self._client.metadata.snapshot.leader_of(topic_partition)
+        if node is None:
+            self._client.metadata.request_update()
+            raise NetworkError(f"{topic_partition} has no leader at the moment")
+        return node
+
+    async def _coordinator(self, transactional_id: str, deadline: float) -> Node:
+        known = self._coordinators.get(transactional_id)
+        if known is not None:
+            return known
+        what = f"FindCoordinator of {transactional_id!r}"
+        response = await self.call(
+            Call(
+                destination=AnyBroker(),
+                build=lambda versions: (_find_coordinator(versions, transactional_id), None),
+                error_codes=lambda answer: [_found(answer)[0]],
+                what=what,
+            ),
+            deadline,
+        )
+        code, node = _found(response)
+        if code:
+            raise broker_error(code, what)
+        self._coordinators[transactional_id] = node
+        return node
+
+    async def find_coordinators(
+        self, transactional_ids: Iterable[str], deadline: float
+    ) -> dict[Node, list[str]]:
+        """Group ids by their coordinators, which are asked for in one request where they can be."""
+        wanted = list(dict.fromkeys(transactional_ids))
+        unknown = tuple(name for name in wanted if name not in self._coordinators)
+        if len(unknown) > 1:
+            connection = await self._client.least_loaded_connection(deadline)
+            versions = connection.api_versions
+            if versions.version_for(ApiKey.FIND_COORDINATOR) >= _COORDINATOR_KEYS_VERSION:
+                response = await self._send(connection, _find_coordinators(unknown), deadline)
+                for found in response.coordinators:
+                    # What is not found at once is asked for, and waited for, one by one.
+                    if not found.error_code:
+                        self._coordinators[found.key] = Node(found.node_id, found.host, found.port)
+        groups: dict[Node, list[str]] = {}
+        for name in wanted:
+            groups.setdefault(await self._coordinator(name, deadline), []).append(name)
+        return groups
+
+    def forget_coordinators(self, transactional_ids: Iterable[str]) -> None:
+        """Look them up again when they are next needed."""
+        for name in transactional_ids:
+            self._coordinators.pop(name, None)
+
+    def _look_up_again(self, destination: Destination) -> None:
+        if isinstance(destination, CoordinatorOf):
+            self.forget_coordinators([destination.transactional_id])
+        elif isinstance(destination, LeaderOf):
+            self._client.metadata.request_update()
+
+
+def _first_retriable(call: Call, response: Any) -> int | None:
+    for code in call.error_codes(response):
+        if is_retriable(code) and code not in call.accepts:
+            return code
+    return None
+
+
+def _find_coordinator(versions: NodeApiVersions, transactional_id: str) -> FindCoordinatorRequest:
+    if versions.version_for(ApiKey.FIND_COORDINATOR) < _COORDINATOR_KEYS_VERSION:
+        return FindCoordinatorRequest(key=transactional_id, key_type=CoordinatorType.TRANSACTION)
+    return FindCoordinatorRequest(
+        key_type=CoordinatorType.TRANSACTION, coordinator_keys=(transactional_id,)
+    )
+
+
+def _find_coordinators(transactional_ids: tuple[str, ...]) -> Call:
+    request = FindCoordinatorRequest(
+        key_type=CoordinatorType.TRANSACTION, coordinator_keys=transactional_ids
+    )
+    return Call(
+        destination=AnyBroker(),
+        build=lambda _: (request, None),
+        error_codes=lambda _: (),
+        what=f"FindCoordinator of {len(transactional_ids)} transactional ids",
+    )
+
+
+def _found(response: Any) -> tuple[int, Node]:
+    """Read the one coordinator of an answer, in its old or its new form."""
+    answer = response.coordinators[0] if response.coordinators else response
+    return answer.error_code, Node(answer.node_id, answer.host, answer.port)

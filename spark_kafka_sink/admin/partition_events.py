@@ -1,0 +1,97 @@
+"""The bytes of a partition, as records and as the ends of transactions, in order of their offsets.
+
+For readers that look at everything up to the high watermark and judge for themselves what counts: a
+record of a transaction counts once the COMMIT marker of its producer id follows, and never after an
+ABORT. Waiting for the last stable offset instead would make one reader wait for the transactions of
+all others that write to the partition.
+
+Compaction keeps that sound: a marker is kept for as long as a batch of its transaction is
+(LogCleaner's CleanedTransactionMetadata).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from spark_kafka_sink.record.decode import (
+    ControlRecordType,
+    Record,
+    decode_control_record,
+    decode_record_batch,
+)
+from spark_kafka_sink.record.record_batch import decode_header, split_record_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from typing_extensions import Buffer
+
+
+class DataRecord(NamedTuple):
+    """A record, and whose transaction it belongs to."""
+
+    record: Record
+    #: None for a record outside of any transaction: it counts at once.
+    transaction_of: int | None
+
+
+class EndMarker(NamedTuple):
+    """The end of a producer's transaction in a partition."""
+
+    offset: int
+    producer_id: int
+    #: From transaction.version 2 on, and after a time-out, one above that of the records (KIP-890).
+    producer_epoch: int
+    committed: bool
+
+
+PartitionEvent: TypeAlias = DataRecord | EndMarker
+
+
+class PartitionChunk(NamedTuple):
+    """What one answer had of a partition."""
+
+    events: tuple[PartitionEvent, ...]
+    #: Where to read on.
+    next_offset: int
+
+
+def read_chunk(data: Buffer, *, offset: int, markers_only: bool = False) -> PartitionChunk:
+    """Read the batches of a Fetch answer from `offset` on; records before it are left out.
+
+    With `markers_only` no record is decoded. A next offset equal to `offset` says that there was
+    no whole batch. Raises CorruptRecordError.
+    """
+    events: list[PartitionEvent] = []
+    next_offset = offset
+    for batch in split_record_batches(data):
+        header = decode_header(batch)
+        next_offset = max(next_offset, header.last_offset + 1)
+        if markers_only and not header.is_control:
+            continue
+        events += (event for event in _events(batch) if _offset(event) >= offset)
+    return PartitionChunk(tuple(events), next_offset)
+
+
+def _events(batch: memoryview) -> Iterator[PartitionEvent]:
+    decoded = decode_record_batch(batch)
+    header = decoded.header
+    if header.is_control:
+        for record in decoded.records:
+            marker = decode_control_record(record)
+            # Others, such as those of KRaft, concern no reader.
+            if marker.type in {ControlRecordType.ABORT, ControlRecordType.COMMIT}:
+                yield EndMarker(
+                    record.offset,
+                    header.producer_id,
+                    header.producer_epoch,
+                    marker.type == ControlRecordType.COMMIT,
+                )
+        return
+    transaction_of = header.producer_id if header.is_transactional else None
+    for record in decoded.records:
+        yield DataRecord(record, transaction_of)
+
+
+def _offset(event: PartitionEvent) -> int:
+    return event.offset if isinstance(event, EndMarker) else event.record.offset

@@ -1,0 +1,441 @@
+"""The admin client against the embedded broker: transactions of others, its own, and topics."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.admin.admin_client import AdminClient
+from spark_kafka_sink.admin.partition_events import DataRecord, EndMarker
+from spark_kafka_sink.admin.record_batches import KeyValue
+from spark_kafka_sink.admin.topic_calls import NewTopic
+from spark_kafka_sink.admin.transaction_values import EndOutcome, TransactionEnd
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.devbroker.faults import AnswerError, CloseConnection
+from spark_kafka_sink.devbroker.server import DevBroker
+from spark_kafka_sink.errors import (
+    BrokerError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerFencedError,
+)
+from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+
+PLACE = TopicPartition("data", 0)
+TIMEOUT = 10.0
+SHORT = 0.3
+
+
+@pytest.fixture(params=[1, 2], ids=["tv1", "tv2"])
+def broker(request):
+    with DevBroker(
+        topics={"data": 2}, transaction_version=request.param, auto_create_topics=False
+    ) as started:
+        started.transaction_version = request.param
+        yield started
+
+
+@pytest.fixture
+def admin(broker):
+    with _admin(broker) as client:
+        yield client
+
+
+def _admin(broker, **settings):
+    return AdminClient(
+        ProducerConfig.from_mapping(
+            {"bootstrap.servers": broker.bootstrap_servers, "retry.backoff.ms": 10, **settings}
+        )
+    )
+
+
+def _init(admin, name, current=None):
+    return admin.init_producer_id(
+        name, transaction_timeout_ms=60_000, timeout=TIMEOUT, current=current
+    )
+
+
+def _write(admin, name, producer, *values, place=PLACE):
+    records = [KeyValue(b"k", value) for value in values or (b"v",)]
+    return admin.write_to_transaction(name, producer, place, records, now_ms=7, timeout=TIMEOUT)
+
+
+def _open(admin, name):
+    producer = _init(admin, name)
+    _write(admin, name, producer)
+    return producer
+
+
+def _end(admin, name, producer, *, committed=True, rules=None):
+    return admin.end_transaction(TransactionEnd(name, producer, committed, rules), timeout=TIMEOUT)
+
+
+def _events(admin, place=PLACE, offset=0):
+    events = []
+    end = admin.end_offset(place, timeout=TIMEOUT)
+    while offset < end:
+        chunk = admin.read_partition(place, offset, timeout=TIMEOUT)
+        events += chunk.events
+        offset = chunk.next_offset
+    return events
+
+
+# --- transactions of others
+
+
+def test_open_transactions_are_listed_by_what_the_caller_accepts(admin):
+    """Ids come with their producer id and state; others are left out, whatever the pattern."""
+    producer = _open(admin, "orders.1")
+    _open(admin, "orders.eu.1")
+    listed = admin.list_transactions(
+        lambda name: name == "orders.1", states=("Ongoing",), pattern="orders.*", timeout=TIMEOUT
+    )
+    assert [("orders.1", producer.producer_id, "Ongoing")] == listed
+
+
+def test_a_pattern_spares_the_network_where_the_broker_has_patterns(admin):
+    """Version 2 of ListTransactions filters at the broker."""
+    _open(admin, "orders.1")
+    _open(admin, "other.1")
+    names = {
+        one.transactional_id
+        for one in admin.list_transactions(lambda _: True, pattern="orders.*", timeout=TIMEOUT)
+    }
+    assert {"orders.1"} == names
+
+
+def test_every_broker_is_asked_for_its_transactions(broker, admin):
+    """A broker that cannot list its own fails the listing: half a list is none."""
+    _open(admin, "orders.1")
+    broker.on(ApiKey.LIST_TRANSACTIONS, AnswerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    with pytest.raises(BrokerError, match="ListTransactions"):
+        admin.list_transactions(lambda _: True, timeout=TIMEOUT)
+
+
+def test_a_state_that_no_broker_knows_is_an_error(admin):
+    """A filter that the broker cannot apply would list too little."""
+    with pytest.raises(KafkaError, match="knows no state"):
+        admin.list_transactions(lambda _: True, states=("Sleeping",), timeout=TIMEOUT)
+
+
+def test_a_transaction_is_described_by_its_coordinator(admin):
+    """Producer id and epoch, time-out and partitions are told; an unknown id is None."""
+    producer = _open(admin, "orders.1")
+    found = admin.describe_transactions(["orders.1", "nobody"], timeout=TIMEOUT)
+    described = found["orders.1"]
+    assert found["nobody"] is None
+    assert (producer, "Ongoing", True) == (
+        described.producer,
+        described.state,
+        described.is_open,
+    )
+    assert (60_000, (PLACE,)) == (described.timeout_ms, described.partitions)
+    assert described.start_time_ms > 0
+
+
+def test_an_id_without_a_transaction_has_no_start_time(admin):
+    """A start of -1 on the wire means that nothing is open."""
+    _init(admin, "orders.1")
+    described = admin.describe_transactions(["orders.1"], timeout=TIMEOUT)["orders.1"]
+    assert (None, False) == (described.start_time_ms, described.is_open)
+
+
+def test_describing_goes_on_when_a_coordinator_has_moved(broker, admin):
+    """NOT_COORDINATOR, and a lost connection, lead to another look-up."""
+    producer = _open(admin, "orders.1")
+    broker.on(ApiKey.DESCRIBE_TRANSACTIONS, AnswerError(ErrorCode.NOT_COORDINATOR), times=1)
+    broker.on(ApiKey.DESCRIBE_TRANSACTIONS, CloseConnection(), times=1)
+    found = admin.describe_transactions(["orders.1"], timeout=TIMEOUT)
+    assert producer == found["orders.1"].producer
+
+
+def test_a_describing_that_is_refused_raises(broker, admin):
+    """A missing right is no unknown id."""
+    broker.on(
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        AnswerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+    )
+    with pytest.raises(BrokerError, match=r"DescribeTransactions of .orders\.1."):
+        admin.describe_transactions(["orders.1"], timeout=TIMEOUT)
+
+
+def test_a_commit_repeated_with_the_old_epoch_is_answered_again(broker, admin):
+    """The end that was asked for holds, however often it is asked for."""
+    producer = _open(admin, "orders.1")
+    rules = broker.transaction_version
+    for _ in range(2):
+        assert EndOutcome.ENDED is _end(admin, "orders.1", producer, rules=rules).outcome
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["committed", "aborted"])
+def test_a_transaction_that_has_ended_the_other_way_is_refused(admin, first):
+    """INVALID_TXN_STATE tells that it is over, and how it ended only to who knows."""
+    producer = _open(admin, "orders.1")
+    _end(admin, "orders.1", producer, committed=first)
+    answer = _end(admin, "orders.1", producer, committed=not first)
+    assert (EndOutcome.REFUSED, ErrorCode.INVALID_TXN_STATE) == answer
+    assert "refused with INVALID_TXN_STATE" == str(answer)
+
+
+def test_a_transaction_whose_id_has_moved_on_is_refused(admin):
+    """Ending by an old epoch does not touch what was begun since."""
+    old = _open(admin, "orders.1")
+    new = _init(admin, "orders.1")
+    _write(admin, "orders.1", new)
+    answer = _end(admin, "orders.1", old)
+    assert (EndOutcome.REFUSED, ErrorCode.PRODUCER_FENCED) == answer
+    described = admin.describe_transactions(["orders.1"], timeout=TIMEOUT)["orders.1"]
+    assert (new, True) == (described.producer, described.is_open)
+
+
+def test_an_id_that_is_not_known_is_refused(admin):
+    """An id that has expired has no open transaction."""
+    answer = _end(admin, "orders.1", ProducerIdAndEpoch(5, 0))
+    assert (EndOutcome.REFUSED, ErrorCode.INVALID_PRODUCER_ID_MAPPING) == answer
+
+
+def test_an_end_waits_until_the_markers_are_written():
+    """CONCURRENT_TRANSACTIONS is retried until the broker has done what it was asked to."""
+    with (
+        DevBroker(topics={"data": 1}, transaction_marker_delay_ms=60) as broker,
+        _admin(broker) as admin,
+    ):
+        producer = _open(admin, "orders.1")
+        for _ in range(2):
+            assert EndOutcome.ENDED is _end(admin, "orders.1", producer, rules=2).outcome
+        assert [True] == [
+            event.committed for event in _events(admin) if isinstance(event, EndMarker)
+        ]
+
+
+def test_every_end_is_tried_and_each_has_its_own_answer(broker, admin):
+    """One that is refused for good does not keep the others from ending."""
+    ends = [
+        TransactionEnd(name, _open(admin, name), committed=True) for name in ("a.1", "a.2", "a.3")
+    ]
+    broker.on(
+        ApiKey.END_TXN,
+        lambda request, _: (
+            AnswerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            if request.transactional_id == "a.2"
+            else None
+        ),
+    )
+    first, second, third = admin.end_transactions(ends, timeout=TIMEOUT)
+    assert (EndOutcome.ENDED, EndOutcome.ENDED) == (first.outcome, third.outcome)
+    assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" == second.name
+
+
+def test_an_end_goes_on_after_a_lost_answer(broker, admin):
+    """Whether it was done before the connection was lost or not."""
+    producer = _open(admin, "orders.1")
+    broker.on(ApiKey.END_TXN, CloseConnection(handled=True), times=1)
+    answer = _end(admin, "orders.1", producer, rules=broker.transaction_version)
+    assert EndOutcome.ENDED is answer.outcome
+
+
+def test_without_an_answer_in_time_the_end_is_unknown(broker, admin):
+    """A time-out is an error with its last cause, not a refusal."""
+    producer = _open(admin, "orders.1")
+    broker.on(ApiKey.END_TXN, AnswerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    end = TransactionEnd("orders.1", producer, committed=True)
+    with pytest.raises(KafkaTimeoutError, match="COORDINATOR_LOAD_IN_PROGRESS"):
+        admin.end_transaction(end, timeout=SHORT)
+
+
+def test_coordinators_that_cannot_be_found_fail_all_ends(broker, admin):
+    """Each of them gets the error."""
+    broker.on(ApiKey.FIND_COORDINATOR, AnswerError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    ends = [TransactionEnd(name, ProducerIdAndEpoch(1, 0), committed=True) for name in "ab"]
+    answers = admin.end_transactions(ends, timeout=SHORT)
+    assert [KafkaTimeoutError] * 2 == [type(answer) for answer in answers]
+
+
+def test_nothing_to_end_asks_nobody(broker, admin):
+    """No request is sent for no transaction."""
+    hook = broker.on(ApiKey.FIND_COORDINATOR, lambda *_: None)
+    assert ([], 0) == (admin.end_transactions([], timeout=TIMEOUT), hook.seen)
+
+
+# --- transactions of its own
+
+
+def test_taking_over_an_id_aborts_what_is_open_and_fences(admin):
+    """InitProducerId waits for the abort, and whoever had the id cannot write any more."""
+    old = _open(admin, "orders.1")
+    new = _init(admin, "orders.1")
+    assert old.epoch < new.epoch
+    assert [False] == [event.committed for event in _events(admin) if isinstance(event, EndMarker)]
+    with pytest.raises(ProducerFencedError):
+        _write(admin, "orders.1", old)
+
+
+def test_asking_for_the_next_epoch_is_refused_to_a_fenced_producer(admin):
+    """With the current epoch the id is kept; whoever was fenced does not get it back (KIP-360)."""
+    old = _init(admin, "orders.1")
+    new = _init(admin, "orders.1", current=old)
+    assert old.epoch < new.epoch
+    _init(admin, "orders.1")
+    with pytest.raises(ProducerFencedError):
+        _init(admin, "orders.1", current=new)
+
+
+def test_the_next_epoch_can_be_had_after_a_commit(broker, admin):
+    """With TV2 the commit has bumped the epoch already; the producer need not have heard of it."""
+    producer = _open(admin, "orders.1")
+    _end(admin, "orders.1", producer, rules=broker.transaction_version)
+    again = _init(admin, "orders.1", current=producer)
+    _write(admin, "orders.1", again)
+    assert EndOutcome.ENDED is _end(admin, "orders.1", again).outcome
+
+
+def test_a_transaction_timeout_above_the_brokers_is_refused(admin):
+    """The broker's answer names the limit that was passed."""
+    with pytest.raises(BrokerError, match=r"transaction\.max\.timeout\.ms"):
+        admin.init_producer_id("orders.1", transaction_timeout_ms=900_001, timeout=TIMEOUT)
+
+
+def test_records_are_written_and_read_with_their_markers(broker, admin):
+    """Records come with their producer id, and behind them how its transaction ended."""
+    producer = _init(admin, "orders.1")
+    rules = _write(admin, "orders.1", producer, b"a", None)
+    _end(admin, "orders.1", producer, rules=rules)
+    *data, marker = _events(admin)
+    assert broker.transaction_version == rules
+    assert [(b"a", producer.producer_id), (None, producer.producer_id)] == [
+        (event.record.value, event.transaction_of) for event in data
+    ]
+    assert (2, producer.producer_id, True) == (
+        marker.offset,
+        marker.producer_id,
+        marker.committed,
+    )
+
+
+def test_a_lost_answer_to_a_write_makes_no_duplicate(broker, admin):
+    """The same batch is sent again, and the broker knows it by its sequence number."""
+    producer = _init(admin, "orders.1")
+    broker.on(ApiKey.PRODUCE, CloseConnection(handled=True), times=1)
+    _write(admin, "orders.1", producer, b"a")
+    assert [b"a"] == [event.record.value for event in _events(admin)]
+
+
+def test_records_that_fill_more_than_one_batch_are_all_written(admin):
+    """Batches follow each other by their sequence numbers."""
+    producer = _init(admin, "orders.1")
+    values = [bytes([number]) * 400_000 for number in range(5)]
+    _write(admin, "orders.1", producer, *values)
+    assert values == [event.record.value for event in _events(admin)]
+
+
+# --- topics and what is in them
+
+
+def test_a_topic_is_created_once(admin):
+    """Creating it again is no error, and says so; its settings can be read."""
+    topic = NewTopic("ledger", 1, 1, (("cleanup.policy", "compact"),))
+    assert (True, False) == (
+        admin.create_topic(topic, timeout=TIMEOUT),
+        admin.create_topic(topic, timeout=TIMEOUT),
+    )
+    assert "compact" == admin.topic_configs("ledger", timeout=TIMEOUT)["cleanup.policy"]
+    assert 1 == admin.partition_count("ledger", timeout=TIMEOUT)
+
+
+def test_a_topic_that_cannot_be_is_refused_in_the_brokers_words(admin):
+    """What is wrong with a topic only the broker knows."""
+    with pytest.raises(BrokerError, match="the broker said"):
+        admin.create_topic(NewTopic("ledger", 0, 1), timeout=TIMEOUT)
+
+
+def test_asking_for_the_settings_of_a_missing_topic_is_answered_at_once(admin):
+    """It is not waited for, and not created."""
+    with pytest.raises(BrokerError) as raised:
+        admin.topic_configs("nothing", timeout=TIMEOUT)
+    assert "UNKNOWN_TOPIC_OR_PARTITION" == raised.value.name
+
+
+def test_offsets_tell_where_a_partition_begins_and_ends(broker, admin):
+    """The high watermark counts open transactions; the start moves when records are deleted."""
+    _open(admin, "orders.1")
+    assert (0, 1) == (
+        admin.start_offset(PLACE, timeout=TIMEOUT),
+        admin.end_offset(PLACE, timeout=TIMEOUT),
+    )
+
+
+def test_markers_can_be_read_alone(admin):
+    """Records of others are passed over without being decoded."""
+    _end(admin, "orders.1", _open(admin, "orders.1"))
+    chunk = admin.read_partition(PLACE, 0, timeout=TIMEOUT, markers_only=True)
+    assert ([1], 2) == ([event.offset for event in chunk.events], chunk.next_offset)
+
+
+def test_reading_begins_within_a_batch(admin):
+    """A batch is given as a whole; what lies before the offset is left out."""
+    producer = _init(admin, "orders.1")
+    _write(admin, "orders.1", producer, b"a", b"b", b"c")
+    [event] = _events(admin, offset=2)
+    assert isinstance(event, DataRecord)
+    assert (2, b"c") == (event.record.offset, event.record.value)
+
+
+def test_reading_behind_the_end_is_refused(admin):
+    """An offset that the log does not have is an error, not an empty answer."""
+    with pytest.raises(BrokerError) as raised:
+        admin.read_partition(PLACE, 9, timeout=TIMEOUT)
+    assert "OFFSET_OUT_OF_RANGE" == raised.value.name
+
+
+# --- retries, and the end
+
+
+@pytest.mark.parametrize(
+    "fault", [CloseConnection(), AnswerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)], ids=str
+)
+def test_what_can_be_retried_is(broker, admin, fault):
+    """A lost connection and an outdated leader are looked up again."""
+    hook = broker.on(ApiKey.LIST_OFFSETS, fault, times=2)
+    assert (0, 2) == (admin.end_offset(PLACE, timeout=TIMEOUT), hook.fired)
+
+
+def test_a_coordinator_that_cannot_be_found_in_time_is_named(broker, admin):
+    """The error says what was tried and what the broker said."""
+    broker.on(ApiKey.FIND_COORDINATOR, AnswerError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    with pytest.raises(KafkaTimeoutError, match=r"FindCoordinator of 'orders\.1'"):
+        admin.init_producer_id("orders.1", transaction_timeout_ms=1000, timeout=SHORT)
+
+
+def test_a_coordinator_that_is_refused_for_good_raises_at_once(broker, admin):
+    """A missing right does not come back with time."""
+    broker.on(ApiKey.FIND_COORDINATOR, AnswerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    with pytest.raises(BrokerError, match=r"FindCoordinator of 'orders\.1'"):
+        _init(admin, "orders.1")
+
+
+def test_a_broker_that_is_not_there_is_given_up_in_time():
+    """Nobody answers, and the call ends all the same."""
+    with DevBroker() as broker:
+        servers = broker.bootstrap_servers
+    config = ProducerConfig.from_mapping({"bootstrap.servers": servers})
+    with AdminClient(config) as admin, pytest.raises(KafkaError, match="no broker"):
+        admin.transaction_version(timeout=SHORT)
+
+
+def test_a_broker_that_comes_back_is_found(broker, admin):
+    """Connections that ended between two calls are opened again."""
+    admin.end_offset(PLACE, timeout=TIMEOUT)
+    broker.stop()
+    broker.start()
+    assert 0 == admin.end_offset(PLACE, timeout=TIMEOUT)
+
+
+def test_a_closed_client_says_so(broker):
+    """Closing twice does nothing more."""
+    admin = _admin(broker)
+    admin.close()
+    admin.close()
+    with pytest.raises(IllegalStateError, match="closed"):
+        admin.end_offset(PLACE, timeout=TIMEOUT)
