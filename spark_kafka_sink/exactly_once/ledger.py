@@ -1,0 +1,306 @@
+"""The ledger of a prefix: who has it, and what was decided, in a compacted topic.
+
+Whoever writes it fences first (InitProducerId of `{prefix}.ledger`), *then* reads, then appends in
+a transaction. So what was read is what there is: no other driver's entry can come in between
+without fencing this one, and its append is refused. Read before fencing, a decision could be missed
+that is appended in between.
+
+Reading goes to the high watermark, over the entries of all transactions, and takes the markers for
+what they are. To the last stable offset it would miss the last entry while another prefix's ledger
+transaction is open, and would have to wait for that one; markers of our own are all there, since
+InitProducerId is answered after they are written.
+
+An append whose end was not answered, or was refused on a second try, may be in: that is
+`LedgerOutcomeUnknownError`, and the only cure is to begin again with the fence. Each append has an
+epoch of its own, so that under TV1 a late copy of its EndTxn cannot commit the next one.
+
+All prefixes are in partition 0: a prefix must not move when partitions are added.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from spark_kafka_sink.admin.partition_events import EndMarker
+from spark_kafka_sink.admin.topic_calls import NewTopic
+from spark_kafka_sink.admin.transaction_values import EndOutcome, TransactionEnd
+from spark_kafka_sink.errors import (
+    BrokerError,
+    ConfigError,
+    KafkaError,
+    ProducerFencedError,
+)
+from spark_kafka_sink.exactly_once.errors import LedgerFencedError, LedgerOutcomeUnknownError
+from spark_kafka_sink.exactly_once.ledger_records import (
+    Claim,
+    PrefixEntries,
+    WriteRecord,
+    decode_key,
+    encode_claim,
+    encode_write,
+    forget_write,
+)
+from spark_kafka_sink.exactly_once.transactional_ids import check_prefix, ledger_id
+from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from spark_kafka_sink.admin.admin_client import AdminClient
+    from spark_kafka_sink.admin.partition_events import PartitionEvent
+    from spark_kafka_sink.admin.record_batches import KeyValue
+    from spark_kafka_sink.admin.transaction_values import EndAnswer
+    from spark_kafka_sink.exactly_once.budget import Budget
+
+#: How long an append may take: what a driver that dies on the way leaves open is closed after that.
+LEDGER_TRANSACTION_TIMEOUT_MS: Final = 60_000
+LEDGER_PARTITION: Final = 0
+#: Kafka's names, and the numbers of ErrorCode that this layer meets.
+_UNKNOWN_TOPIC: Final = "UNKNOWN_TOPIC_OR_PARTITION"
+_OUT_OF_RANGE: Final = "OFFSET_OUT_OF_RANGE"
+#: Nothing is appended then either: somebody, or the broker's clock, has ended our transaction.
+_ENDED_BY_OTHERS: Final = frozenset({"INVALID_TXN_STATE", "TRANSACTION_ABORTABLE"})
+_CLEANUP_POLICY: Final = "cleanup.policy"
+_COMPACT: Final = ((_CLEANUP_POLICY, "compact"),)
+#: Small segments, cleaned soon: a start reads what compaction has not got to.
+_TOPIC_CONFIGS: Final = (
+    *_COMPACT,
+    ("segment.bytes", str(16 * 1024 * 1024)),
+    ("min.cleanable.dirty.ratio", "0.1"),
+)
+
+
+def ensure_ledger_topic(
+    admin: AdminClient, topic: str, *, replication_factor: int, timeout: float
+) -> None:
+    """See to it that there is a compacted topic; -1 is the cluster's default replication.
+
+    Raises ConfigError for a topic whose entries would be deleted with time, and BrokerError where
+    the topic is missing and may not be created.
+    """
+    try:
+        configs = admin.topic_configs(topic, timeout=timeout)
+    except BrokerError as error:
+        if error.name != _UNKNOWN_TOPIC:
+            raise
+        try:
+            admin.create_topic(
+                NewTopic(topic, 1, replication_factor, _TOPIC_CONFIGS), timeout=timeout
+            )
+        except BrokerError as refused:
+            # Managed clusters keep some settings to themselves.
+            if refused.name not in {"INVALID_CONFIG", "POLICY_VIOLATION"}:
+                raise
+            admin.create_topic(NewTopic(topic, 1, replication_factor, _COMPACT), timeout=timeout)
+        admin.partition_count(topic, timeout=timeout)
+        return
+    policy = configs.get(_CLEANUP_POLICY) or ""
+    if "compact" not in policy or "delete" in policy:
+        raise ConfigError(
+            f"ledgerTopic {topic!r} has {_CLEANUP_POLICY}={policy}, which would delete what was "
+            f"decided: set {_CLEANUP_POLICY}=compact, or name another topic"
+        )
+
+
+class LedgerFold:
+    """What the records of a ledger come to, as far as they have been read."""
+
+    def __init__(self, prefix: str | None = None) -> None:
+        """Read the entries of one prefix, or of all."""
+        self._prefix = prefix
+        self.prefixes: dict[str, PrefixEntries] = {}
+        #: Entries whose transaction has not ended yet, by producer id.
+        self._pending: dict[int, list[tuple[bytes | None, bytes | None]]] = {}
+
+    def apply(self, events: Iterable[PartitionEvent]) -> None:
+        """Take records and markers in, in the order of their offsets; raises LedgerFormatError."""
+        for event in events:
+            if isinstance(event, EndMarker):
+                for key, value in self._pending.pop(event.producer_id, ()):
+                    if event.committed:
+                        self._take(key, value)
+            elif event.transaction_of is None:
+                self._take(event.record.key, event.record.value)
+            else:
+                self._pending.setdefault(event.transaction_of, []).append(
+                    (event.record.key, event.record.value)
+                )
+
+    def take_own(self, prefix: str, entries: Iterable[KeyValue]) -> None:
+        """Take in what was appended just now."""
+        for key, value in entries:
+            self.prefixes.setdefault(prefix, PrefixEntries()).apply(decode_key(key), value)
+
+    def _take(self, key: bytes | None, value: bytes | None) -> None:
+        entry = decode_key(key)
+        if self._prefix in {None, entry.prefix}:
+            self.prefixes.setdefault(entry.prefix, PrefixEntries()).apply(entry, value)
+
+
+class LedgerState(NamedTuple):
+    """What a ledger says of one prefix."""
+
+    #: None before the first claim.
+    claim: Claim | None
+    writes: Mapping[str, WriteRecord]
+
+    @property
+    def generation(self) -> int:
+        """The latest generation that was claimed; 0 before the first."""
+        return 0 if self.claim is None else self.claim.generation
+
+
+class LedgerChanges(NamedTuple):
+    """What is to be appended at once."""
+
+    writes: Mapping[str, WriteRecord] = {}
+    claim: Claim | None = None
+    forget: frozenset[str] = frozenset()
+
+
+class Ledger:
+    """The ledger of one prefix; see the module."""
+
+    def __init__(
+        self, admin: AdminClient, *, topic: str, prefix: str, clock: Callable[[], float]
+    ) -> None:
+        """Ask for nothing yet. `clock` gives seconds since 1970."""
+        self._admin = admin
+        self._partition = TopicPartition(topic, LEDGER_PARTITION)
+        self.prefix = check_prefix(prefix)
+        self._transactional_id = ledger_id(prefix)
+        self._clock = clock
+        self._fold = LedgerFold(prefix)
+        self._next_offset: int | None = None
+        self._producer: ProducerIdAndEpoch | None = None
+        #: Whether the producer's epoch has been used for an append.
+        self._is_used = False
+
+    @property
+    def topic(self) -> str:
+        """The ledger's topic."""
+        return self._partition.topic
+
+    def fence_and_read(self, budget: Budget) -> LedgerState:
+        """Shut out every other writer of this prefix, then read all that was written.
+
+        Only what is new is fetched again by the same object. Raises LedgerFormatError,
+        KafkaTimeoutError and BrokerError.
+        """
+        self._producer = self._admin.init_producer_id(
+            self._transactional_id,
+            transaction_timeout_ms=LEDGER_TRANSACTION_TIMEOUT_MS,
+            timeout=budget.left("fencing the ledger"),
+        )
+        self._is_used = False
+        return self.read(budget)
+
+    def read(self, budget: Budget) -> LedgerState:
+        """Read to the high watermark, and fence nobody: for whoever only looks."""
+        end = self._admin.end_offset(self._partition, timeout=budget.left("reading the ledger"))
+        if self._next_offset is not None and self._next_offset > end:
+            self._forget()
+        try:
+            self._read_to(end, budget)
+        except BrokerError as error:
+            if error.name != _OUT_OF_RANGE:
+                raise
+            # The topic was made anew, or its records deleted, since it was read last.
+            self._forget()
+            self._read_to(end, budget)
+        entries = self._fold.prefixes.get(self.prefix, PrefixEntries())
+        writes = {write_id: entries.record(write_id) for write_id in entries.write_ids}
+        return LedgerState(
+            entries.claim, {name: record for name, record in writes.items() if record is not None}
+        )
+
+    def _read_to(self, end: int, budget: Budget) -> None:
+        what = "reading the ledger"
+        if self._next_offset is None:
+            self._next_offset = self._admin.start_offset(self._partition, timeout=budget.left(what))
+        while self._next_offset < end:
+            chunk = self._admin.read_partition(
+                self._partition, self._next_offset, timeout=budget.left(what)
+            )
+            self._fold.apply(chunk.events)
+            self._next_offset = chunk.next_offset
+
+    def _forget(self) -> None:
+        self._fold = LedgerFold(self.prefix)
+        self._next_offset = None
+
+    def append(self, changes: LedgerChanges, budget: Budget) -> None:
+        """Append, all or nothing; durable when this returns.
+
+        Raises LedgerFencedError when another driver has fenced this one since it read, and nothing
+        was appended; LedgerOutcomeUnknownError when it may have been. After either, fence and read
+        again.
+        """
+        producer = self._fresh_epoch(budget)
+        entries = self._entries(changes)
+        try:
+            version = self._admin.write_to_transaction(
+                self._transactional_id,
+                producer,
+                self._partition,
+                entries,
+                now_ms=int(self._clock() * 1000),
+                timeout=budget.left("writing the ledger"),
+            )
+        except ProducerFencedError as error:
+            raise self._fenced() from error
+        except BrokerError as error:
+            if error.name not in _ENDED_BY_OTHERS:
+                raise
+            raise self._fenced() from error
+        answer = self._end(TransactionEnd(self._transactional_id, producer, True, version), budget)
+        if answer.outcome is not EndOutcome.ENDED:
+            raise LedgerOutcomeUnknownError(
+                f"the entry of {self.prefix!r} in ledger topic {self.topic!r} was {answer}"
+            )
+        # They are read again, in the same order, by the next read.
+        self._fold.take_own(self.prefix, entries)
+
+    def _end(self, end: TransactionEnd, budget: Budget) -> EndAnswer:
+        try:
+            return self._admin.end_transaction(end, timeout=budget.left("committing to the ledger"))
+        except KafkaError as error:
+            raise LedgerOutcomeUnknownError(
+                f"whether ledger topic {self.topic!r} has the entry of {self.prefix!r} is not "
+                f"known: {error}"
+            ) from error
+
+    def _fresh_epoch(self, budget: Budget) -> ProducerIdAndEpoch:
+        """Give an epoch that no transaction was ended by; only to whoever has not been fenced."""
+        if self._producer is None:
+            raise self._fenced()
+        if self._is_used:
+            try:
+                self._producer = self._admin.init_producer_id(
+                    self._transactional_id,
+                    transaction_timeout_ms=LEDGER_TRANSACTION_TIMEOUT_MS,
+                    timeout=budget.left("writing the ledger"),
+                    current=self._producer,
+                )
+            except ProducerFencedError as error:
+                raise self._fenced() from error
+        self._is_used = True
+        return self._producer
+
+    def _fenced(self) -> LedgerFencedError:
+        return LedgerFencedError(
+            f"another driver writes the ledger of {self.prefix!r} (topic {self.topic!r}) now"
+        )
+
+    def _entries(self, changes: LedgerChanges) -> list[KeyValue]:
+        known = self._fold.prefixes.get(self.prefix, PrefixEntries())
+        entries: list[KeyValue] = []
+        for write_id, record in changes.writes.items():
+            entries += encode_write(
+                self.prefix, write_id, record, pieces_before=known.pieces(write_id)
+            )
+        for write_id in sorted(changes.forget):
+            entries += forget_write(self.prefix, write_id, pieces_before=known.pieces(write_id))
+        if changes.claim is not None:
+            entries.append(encode_claim(self.prefix, changes.claim))
+        return entries

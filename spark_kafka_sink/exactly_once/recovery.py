@@ -1,0 +1,262 @@
+"""What is done about the transactions of others: roll forward, look for markers, sweep, resolve.
+
+A decided transaction is committed by whoever comes first; that may be somebody else than who
+decided, and more than one at once, since EndTxn names producer id and epoch and so cannot hit
+another transaction.
+
+A refused commit says that this transaction is over, but not how: EndTxn and DescribeTransactions
+cannot tell committed-and-moved-on from aborted. The data can: the first marker of the producer id
+behind the winner's last record is that of its transaction, in every partition the same. The
+coordinator may still be writing it, so it is waited for. Nobody is fenced for that: a winner's id
+may have gone to a later generation meanwhile, and InitProducerId would abort whatever that writes.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from spark_kafka_sink.admin.partition_events import EndMarker
+from spark_kafka_sink.admin.transaction_values import ONGOING, EndOutcome, TransactionEnd
+from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
+from spark_kafka_sink.exactly_once.budget import Budget
+from spark_kafka_sink.exactly_once.errors import (
+    CommitPendingError,
+    ExactlyOnceError,
+    LedgerFencedError,
+    LedgerOutcomeUnknownError,
+)
+from spark_kafka_sink.exactly_once.ledger import Ledger, LedgerChanges
+from spark_kafka_sink.exactly_once.ledger_records import WriteRecord
+from spark_kafka_sink.exactly_once.transactional_ids import is_worker_id_of, worker_id_pattern
+from spark_kafka_sink.exactly_once.transitions import Fate, WriteState, end_of, ended, resolved
+from spark_kafka_sink.model import UNKNOWN_OFFSET, ProducerIdAndEpoch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from spark_kafka_sink.admin.admin_client import AdminClient
+    from spark_kafka_sink.exactly_once.ledger_records import OffsetRange, Winner
+
+logger = logging.getLogger(__name__)
+
+#: Seconds to wait for the marker of a transaction that is over: brokers write it within moments.
+MARKER_TIMEOUT: Final = 15.0
+#: How often a driver begins again after somebody else wrote the ledger at the same time.
+MAX_STARTS: Final = 8
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that is open, as it was listed."""
+
+    transactional_id: str
+    producer: ProducerIdAndEpoch
+
+
+# --- roll forward
+
+
+def roll_forward(
+    admin: AdminClient, records: Mapping[str, WriteRecord], *, now_ms: int, budget: Budget
+) -> dict[str, WriteRecord]:
+    """Commit every winner of decided writes, and give how each write has ended.
+
+    Every winner is tried, whatever became of the others. Raises CommitPendingError when one was not
+    answered for good: then nothing is known of its write, which stays decided.
+    """
+    winners = [winner for record in records.values() for winner in record.winners]
+    fates = iter(winner_fates(admin, winners, budget))
+    return {
+        write_id: with_fates(record, [next(fates) for _ in record.winners], now_ms=now_ms)
+        for write_id, record in records.items()
+    }
+
+
+def winner_fates(admin: AdminClient, winners: Sequence[Winner], budget: Budget) -> list[Fate]:
+    """Commit the winners of a decision, all at once, and tell what became of each.
+
+    Raises CommitPendingError, after every one was tried.
+    """
+    answers = admin.end_transactions(
+        [
+            TransactionEnd(
+                winner.transactional_id, winner.producer, True, winner.transaction_version
+            )
+            for winner in winners
+        ],
+        timeout=budget.left("committing decided transactions"),
+    )
+    failed = [answer for answer in answers if isinstance(answer, KafkaError)]
+    if failed:
+        raise CommitPendingError(
+            f"the batch is decided, but {len(failed)} of its {len(winners)} transactions were not "
+            "committed yet; the next start of any writer under this prefix commits them. It fails "
+            f"like this until the cause is gone: {failed[0]}"
+        ) from failed[0]
+    fates = []
+    for winner, answer in zip(winners, answers, strict=True):
+        if isinstance(answer, KafkaError) or answer.outcome is not EndOutcome.ENDED:
+            logger.warning("committing %s was %s", winner.transactional_id, answer)
+            fates.append(fate_by_marker(admin, winner, budget))
+        else:
+            fates.append(Fate.COMMITTED)
+    return fates
+
+
+def with_fates(record: WriteRecord, fates: Sequence[Fate], *, now_ms: int) -> WriteRecord:
+    """Note in a decided record how it has ended; a mixed one keeps who is in and who is not."""
+    state = end_of(fates)
+    winners: tuple[Winner, ...] = ()
+    if state is WriteState.MIXED:
+        winners = tuple(
+            winner._replace(fate=fate) for winner, fate in zip(record.winners, fates, strict=True)
+        )
+    return WriteRecord(
+        write=ended(record.write, state),
+        updated_at_ms=now_ms,
+        expires_at_ms=record.expires_at_ms,
+        winners=winners,
+    )
+
+
+def fate_by_marker(admin: AdminClient, winner: Winner, budget: Budget) -> Fate:
+    """Look for the marker behind a winner's last record, in any partition that can be read."""
+    for written in winner.ranges:
+        if written.last_offset == UNKNOWN_OFFSET:
+            continue
+        try:
+            marker = _marker_behind(admin, winner.producer, written, budget)
+        except KafkaError as error:
+            logger.warning("the marker of %s cannot be read: %s", written, error)
+            continue
+        if marker is not None:
+            return Fate.COMMITTED if marker.committed else Fate.ABORTED
+    return Fate.UNKNOWN
+
+
+def _marker_behind(
+    admin: AdminClient, producer: ProducerIdAndEpoch, written: OffsetRange, budget: Budget
+) -> EndMarker | None:
+    """Give the end of the transaction; None where its marker is not there any more.
+
+    Raises KafkaTimeoutError where none came in time, BrokerError where the partition is not to be
+    read.
+    """
+    search = Budget.of(
+        budget.clock, min(MARKER_TIMEOUT, budget.left("looking for transaction markers"))
+    )
+    offset = written.last_offset + 1
+    what = f"looking for the transaction marker behind {written}"
+    while True:
+        # At the log's end the broker lets each of these wait for a moment.
+        chunk = admin.read_partition(
+            written.topic_partition, offset, timeout=search.left(what), markers_only=True
+        )
+        for event in chunk.events:
+            if isinstance(event, EndMarker) and event.producer_id == producer.producer_id:
+                # TV2 and time-outs end a transaction with the next epoch; a later one belongs to
+                # another transaction, and ours has been compacted away.
+                if producer.epoch <= event.producer_epoch <= producer.epoch + 1:
+                    return event
+                return None
+        offset = chunk.next_offset
+
+
+# --- open transactions
+
+
+def list_open(admin: AdminClient, prefix: str, budget: Budget) -> list[OpenTransaction]:
+    """List the open transactions of a prefix's tasks, with what is needed to end exactly them."""
+    listed = admin.list_transactions(
+        lambda transactional_id: is_worker_id_of(prefix, transactional_id),
+        states=(ONGOING,),
+        pattern=worker_id_pattern(prefix),
+        timeout=budget.left("listing open transactions"),
+    )
+    described = admin.describe_transactions(
+        [one.transactional_id for one in listed], timeout=budget.left("describing transactions")
+    )
+    return [
+        OpenTransaction(one.transactional_id, one.producer)
+        for one in described.values()
+        if one is not None and one.is_open
+    ]
+
+
+def abort_exactly(
+    admin: AdminClient, transactions: Iterable[OpenTransaction], budget: Budget
+) -> None:
+    """Abort these and no others; a later transaction of the same id has another epoch.
+
+    What cannot be aborted is only a matter of time: its time-out ends it, and until then it holds
+    back read_committed consumers. So that is a warning.
+    """
+    todo = list(transactions)
+    answers = admin.end_transactions(
+        [TransactionEnd(one.transactional_id, one.producer, committed=False) for one in todo],
+        timeout=budget.left("aborting transactions"),
+    )
+    for one, answer in zip(todo, answers, strict=True):
+        if isinstance(answer, KafkaError):
+            logger.warning(
+                "%s stays open until it times out, and read_committed consumers wait for it: %s",
+                one.transactional_id,
+                answer,
+            )
+
+
+# --- what an operator decides
+
+
+def describe_mixed(write_id: str, record: WriteRecord) -> str:
+    """Say which partitions and offsets of a mixed batch are in, which are not, and what to do."""
+    parts = [f"batch {record.write.batch_id} of {write_id!r} is visible in part"]
+    for fate, words in (
+        (Fate.COMMITTED, "in"),
+        (Fate.ABORTED, "not in"),
+        (Fate.UNKNOWN, "not known"),
+    ):
+        ranges = [
+            str(written)
+            for winner in record.winners
+            if winner.fate is fate
+            for written in winner.ranges
+        ]
+        if ranges:
+            parts.append(f"{words}: {', '.join(ranges)}")
+    parts.append(
+        "nothing more is written until it is resolved: skip (take the batch as it is) or replay "
+        "(write it again, and have what is in twice)"
+    )
+    return "; ".join(parts)
+
+
+def resolve(
+    ledger: Ledger, write_id: str, *, skip: bool, now_ms: int, budget: Budget
+) -> WriteRecord:
+    """End a mixed batch as an operator says; give what the ledger has of it now.
+
+    Raises IllegalStateError where the write is not mixed, ExactlyOnceError where the ledger does
+    not know it.
+    """
+    last: ExactlyOnceError | None = None
+    for _ in range(MAX_STARTS):
+        record = ledger.fence_and_read(budget).writes.get(write_id)
+        if record is None:
+            raise ExactlyOnceError(
+                f"the ledger has no write {write_id!r} under prefix {ledger.prefix!r}"
+            )
+        if last is not None and record.write.state is not WriteState.MIXED:
+            return record
+        after = WriteRecord(
+            write=resolved(record.write, skip=skip),
+            updated_at_ms=now_ms,
+            expires_at_ms=record.expires_at_ms,
+        )
+        try:
+            ledger.append(LedgerChanges(writes={write_id: after}), budget)
+        except (LedgerFencedError, LedgerOutcomeUnknownError) as error:
+            last = error
+        else:
+            return after
+    raise last or KafkaTimeoutError("resolving was given no try")

@@ -1,0 +1,481 @@
+"""The driver's side of exactly-once: plan, commit, abort; and what a task hands to it.
+
+    plan      before the tasks: take over the prefix, finish or abort what others left behind
+    write     in each task attempt: a transaction of its own, flushed and left open
+    commit    after the tasks: write down who has won, then commit all of those
+    abort     after a failure: end exactly what the tasks left open, unless it was decided
+
+`plan` runs once for a batch, in whatever process; its result is pickled to the tasks, and comes to
+`commit` and `abort` with their messages. Making these objects does nothing: Spark makes a writer
+before every call.
+
+What may be done is `transitions`' business. Each step fences the ledger, reads it, and appends at
+most one entry that counts; where another driver wrote at the same time it begins again, and finds
+out by reading who was first.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
+from spark_kafka_sink.exactly_once import recovery
+from spark_kafka_sink.exactly_once.budget import Budget
+from spark_kafka_sink.exactly_once.errors import (
+    ExactlyOnceError,
+    LedgerFencedError,
+    LedgerOutcomeUnknownError,
+    MixedError,
+    OvertakenError,
+    RolledBackError,
+    VoidError,
+    WinnerLostError,
+)
+from spark_kafka_sink.exactly_once.ledger import Ledger, LedgerChanges, LedgerState
+from spark_kafka_sink.exactly_once.ledger_records import Claim, Winner, WriteRecord
+from spark_kafka_sink.exactly_once.points import Point
+from spark_kafka_sink.exactly_once.transitions import (
+    Standing,
+    Verdict,
+    Write,
+    WriteState,
+    decided,
+    end_of,
+    next_generation,
+    standing,
+    verdict,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from spark_kafka_sink.admin.admin_client import AdminClient
+    from spark_kafka_sink.admin.transaction_values import TransactionDescription
+    from spark_kafka_sink.exactly_once.recovery import OpenTransaction
+
+logger = logging.getLogger(__name__)
+
+#: The share of its time-out that a winner's transaction must have left at the decision: committing
+#: takes milliseconds, and a coordinator that moves to another broker some seconds.
+SPARE_SHARE: Final = 0.1
+MAX_SPARE_SECONDS: Final = 60.0
+
+_AGAIN: Final = (LedgerFencedError, LedgerOutcomeUnknownError)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a driver tells its tasks; it can be pickled and holds no secret."""
+
+    prefix: str
+    generation: int
+    #: Milliseconds since 1970 by the driver's clock: no transaction of this plan is older.
+    planned_at_ms: int
+    #: What the ledger says of this driver's write, or of all streams where it does not know its own
+    #: write id yet.
+    writes: Mapping[str, Write]
+
+    def must_write(self, write_id: str, batch_id: int) -> bool:
+        """Tell whether a batch is to be written; False for a replay of what is in.
+
+        Raises RolledBackError and MixedError, with what to do.
+        """
+        write = self.writes.get(write_id)
+        stands = standing(write, batch_id)
+        if stands is Standing.MIXED:
+            raise MixedError(
+                f"a batch of {write_id!r} is visible in part: resolve it before anything is written"
+            )
+        if stands is Standing.ROLLED_BACK:
+            raise _rolled_back(write_id, batch_id, write)
+        return stands is Standing.WRITE
+
+
+class Prepared(NamedTuple):
+    """What a task attempt hands to the driver: its transaction, flushed and left open."""
+
+    generation: int
+    transaction: Winner
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A batch job with a write id; its record is kept until then, so that it runs once only."""
+
+    expires_at_ms: int
+
+
+class TwoPhaseCommit:
+    """See the module. `clock` gives seconds since 1970, `name` this process for an operator."""
+
+    def __init__(
+        self,
+        admin: AdminClient,
+        ledger: Ledger,
+        *,
+        clock: Callable[[], float],
+        name: str,
+        observe: Callable[[Point], None] = lambda _: None,
+    ) -> None:
+        """Do nothing yet. `observe` is told of each named point."""
+        self._admin = admin
+        self._ledger = ledger
+        self._clock = clock
+        self._name = name
+        self._observe = observe
+
+    @property
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+    # --- plan
+
+    def plan(self, write_id: str | None, *, timeout: float) -> Plan:
+        """Take over the prefix, and give the tasks' plan; `write_id` is None if not known yet.
+
+        Every decided write of the prefix is rolled forward, whoever decided it, and then every open
+        transaction is aborted. Raises MixedError for a write that an operator has to resolve,
+        CommitPendingError where a decided one cannot be finished, and KafkaErrors.
+        """
+        budget = Budget.of(self._clock, timeout)
+        last: KafkaError | None = None
+        for _ in range(recovery.MAX_STARTS):
+            state = self._ledger.fence_and_read(budget)
+            self._observe(Point.PLAN_FENCED)
+            ends = self._roll_forward(state, budget)
+            self._observe(Point.ROLLED_FORWARD)
+            records = {**state.writes, **ends}
+            own = None if write_id is None else records.get(write_id)
+            is_mixed = own is not None and own.write.state is WriteState.MIXED
+            # Listed before the claim: what is listed then can only be of older generations.
+            listed = (
+                [] if is_mixed else recovery.list_open(self._admin, self._ledger.prefix, budget)
+            )
+            self._observe(Point.LISTED)
+            now_ms = self._now_ms
+            claim = Claim(next_generation(state.generation, now_ms), now_ms, self._name)
+            changes = LedgerChanges(
+                writes=ends,
+                claim=None if is_mixed else claim,
+                forget=_expired(records, now_ms, keep=write_id),
+            )
+            try:
+                if ends or not is_mixed:
+                    self._ledger.append(changes, budget)
+            except _AGAIN as error:
+                last = error
+                continue
+            if is_mixed and write_id is not None and own is not None:
+                raise MixedError(recovery.describe_mixed(write_id, own))
+            self._observe(Point.CLAIMED)
+            recovery.abort_exactly(self._admin, listed, budget)
+            self._observe(Point.SWEPT)
+            return Plan(self._ledger.prefix, claim.generation, now_ms, _told(records, write_id))
+        raise last or KafkaTimeoutError("planning was given no try")
+
+    def _roll_forward(self, state: LedgerState, budget: Budget) -> dict[str, WriteRecord]:
+        pending = {
+            write_id: record
+            for write_id, record in state.writes.items()
+            if record.write.state is WriteState.DECIDED
+        }
+        ends = recovery.roll_forward(self._admin, pending, now_ms=self._now_ms, budget=budget)
+        for write_id, record in ends.items():
+            if record.write.state is WriteState.MIXED:
+                logger.error("%s", recovery.describe_mixed(write_id, record))
+            else:
+                logger.info(
+                    "batch %d of %r, which another driver had decided, is %s",
+                    record.write.batch_id,
+                    write_id,
+                    record.write.state.value,
+                )
+        return ends
+
+    # --- commit
+
+    def commit(
+        self,
+        plan: Plan,
+        write_id: str,
+        batch_id: int,
+        prepared: Sequence[Prepared],
+        *,
+        timeout: float,
+        job: Job | None = None,
+    ) -> None:
+        """Decide that these transactions are the batch, and commit them all.
+
+        A stream's batch without a transaction has no rows, and nothing is written down for it; a
+        job's is, since it must not run again. Raises before the decision, with nothing visible:
+        OvertakenError, WinnerLostError, RolledBackError. After it: CommitPendingError (the next
+        plan commits the rest), VoidError (nothing is visible, and the batch is to be written
+        again), MixedError.
+        """
+        winners = _winners(plan, prepared)
+        if not winners and job is None:
+            return
+        budget = Budget.of(self._clock, timeout)
+        record, losers = self._decide(plan, write_id, batch_id, winners, job=job, budget=budget)
+        if record.write.state is WriteState.DECIDED:
+            self._finish(write_id, record, budget)
+        self._observe(Point.DONE)
+        recovery.abort_exactly(self._admin, losers, budget)
+
+    def _decide(
+        self,
+        plan: Plan,
+        write_id: str,
+        batch_id: int,
+        winners: tuple[Winner, ...],
+        *,
+        job: Job | None,
+        budget: Budget,
+    ) -> tuple[WriteRecord, list[OpenTransaction]]:
+        """Append the decision; give it, or what it has come to, and the losers listed before it."""
+        losers: list[OpenTransaction] = []
+        last: KafkaError | None = None
+        for _ in range(recovery.MAX_STARTS):
+            state = self._ledger.fence_and_read(budget)
+            self._observe(Point.COMMIT_FENCED)
+            known = state.writes.get(write_id)
+            before = None if known is None else known.write
+            says = verdict(state.generation, plan.generation, before, batch_id)
+            if says is Verdict.DECIDED and known is not None and _is_ours(known, plan, winners):
+                return known, losers
+            if says is not Verdict.DECIDE:
+                raise _refusal(says, plan, write_id, batch_id, state)
+            self._check_open(plan, winners, budget)
+            # Listed before the decision: a later driver's transactions cannot be among them.
+            own = {winner.transactional_id for winner in winners}
+            losers = [
+                one
+                for one in recovery.list_open(self._admin, self._ledger.prefix, budget)
+                if one.transactional_id not in own
+            ]
+            self._observe(Point.CHECKED)
+            decision = WriteRecord(
+                write=decided(before, batch_id, plan.generation),
+                updated_at_ms=self._now_ms,
+                expires_at_ms=None if job is None else job.expires_at_ms,
+                winners=winners,
+            )
+            try:
+                self._ledger.append(LedgerChanges(writes={write_id: decision}), budget)
+            except _AGAIN as error:
+                last = error
+                continue
+            self._observe(Point.DECIDED)
+            return decision, losers
+        raise last or KafkaTimeoutError("the commit was given no try")
+
+    def _check_open(self, plan: Plan, winners: Sequence[Winner], budget: Budget) -> None:
+        described = self._admin.describe_transactions(
+            [winner.transactional_id for winner in winners],
+            timeout=budget.left("describing the winners"),
+        )
+        now_ms = self._now_ms
+        for winner in winners:
+            found = described[winner.transactional_id]
+            if found is None or not found.is_open or found.producer != winner.producer:
+                state = "not known" if found is None else f"{found.state}, {found.producer}"
+                raise WinnerLostError(
+                    f"the transaction of {winner.transactional_id} ({winner.producer}) is not open "
+                    f"any more (it is {state}): it timed out, was aborted by "
+                    "an operator, or by another driver that has taken over since. Nothing "
+                    "of the batch is visible. If it took longer than transaction.timeout.ms, raise "
+                    "that, up to the brokers' transaction.max.timeout.ms"
+                )
+            left = _seconds_left(found, plan.planned_at_ms, now_ms)
+            if left < _spare_seconds(found.timeout_ms):
+                raise WinnerLostError(
+                    f"the transaction of {winner.transactional_id} times out in {left:.0f} s, "
+                    "which is too soon to decide that it is in. Nothing of the batch is visible. "
+                    "Raise transaction.timeout.ms, up to the brokers' transaction.max.timeout.ms"
+                )
+
+    def _finish(self, write_id: str, record: WriteRecord, budget: Budget) -> None:
+        """Commit all winners of a decision, and note how it has ended."""
+        fates = recovery.winner_fates(self._admin, record.winners, budget)
+        if end_of(fates) is not WriteState.DONE:
+            self._settle(write_id, record, budget)
+            return
+        self._observe(Point.COMMITTED)
+        done = recovery.with_fates(record, fates, now_ms=self._now_ms)
+        try:
+            self._ledger.append(LedgerChanges(writes={write_id: done}), budget)
+        except KafkaError as error:
+            # All is visible: whoever comes next commits what is committed, and notes it.
+            logger.info("that batch %d is done is not noted: %s", record.write.batch_id, error)
+
+    def _settle(self, write_id: str, record: WriteRecord, budget: Budget) -> None:
+        """Note how a decision has ended that could not be carried out; raises what that means.
+
+        Another driver may have noted it before, by what it saw: then that holds.
+        """
+        last: KafkaError | None = None
+        for _ in range(recovery.MAX_STARTS):
+            now = self._ledger.fence_and_read(budget).writes.get(write_id)
+            if now is None or now.write[:2] != record.write[:2]:
+                raise OvertakenError(
+                    f"another driver has gone on with {write_id!r} since batch "
+                    f"{record.write.batch_id} was decided"
+                )
+            if now.write.state is WriteState.DECIDED:
+                fates = recovery.winner_fates(self._admin, now.winners, budget)
+                now = recovery.with_fates(now, fates, now_ms=self._now_ms)
+                try:
+                    self._ledger.append(LedgerChanges(writes={write_id: now}), budget)
+                except _AGAIN as error:
+                    last = error
+                    continue
+            if now.write.state is WriteState.VOID:
+                raise VoidError(
+                    f"batch {record.write.batch_id} of {write_id!r} was decided, but all of its "
+                    "transactions had timed out or been aborted; nothing of it is visible, and it "
+                    "is to be written again"
+                )
+            if now.write.state is WriteState.MIXED:
+                raise MixedError(recovery.describe_mixed(write_id, now))
+            return
+        raise last or KafkaTimeoutError("the end of a decision was given no try")
+
+    # --- abort
+
+    def abort(
+        self,
+        plan: Plan,
+        write_id: str,
+        batch_id: int,
+        prepared: Sequence[Prepared],
+        *,
+        timeout: float,
+    ) -> bool:
+        """Abort what the tasks left open; False where it was left alone.
+
+        Spark calls this with all messages also when `commit` failed half-way, and while it still
+        runs: so nothing is done about a batch that is decided or taken over, and the commit is shut
+        out by a claim before anything is aborted. What is left open is aborted by the next plan.
+        """
+        transactions = [one.transaction for one in prepared if one.transaction.ranges]
+        if not transactions:
+            return False
+        budget = Budget.of(self._clock, timeout)
+        state = self._ledger.fence_and_read(budget)
+        self._observe(Point.ABORT_FENCED)
+        known = state.writes.get(write_id)
+        before = None if known is None else known.write
+        if verdict(state.generation, plan.generation, before, batch_id) is not Verdict.DECIDE:
+            return False
+        now_ms = self._now_ms
+        claim = Claim(next_generation(state.generation, now_ms), now_ms, f"{self._name} (abort)")
+        try:
+            self._ledger.append(LedgerChanges(claim=claim), budget)
+        except _AGAIN as error:
+            logger.info("the tasks' transactions are left to the next start: %s", error)
+            return False
+        self._observe(Point.ABORT_CLAIMED)
+        recovery.abort_exactly(
+            self._admin,
+            [recovery.OpenTransaction(one.transactional_id, one.producer) for one in transactions],
+            budget,
+        )
+        return True
+
+
+# --- what is read from values
+
+
+def _winners(plan: Plan, prepared: Sequence[Prepared]) -> tuple[Winner, ...]:
+    """Give the transactions that have rows; emptiness is told by acks, never by an error code.
+
+    Raises ExactlyOnceError for messages of another plan, or two for one transaction.
+    """
+    for one in prepared:
+        if one.generation != plan.generation:
+            raise OvertakenError(
+                f"a task wrote under generation {one.generation}, this driver has "
+                f"{plan.generation}: its writer was planned by another driver"
+            )
+    winners = tuple(one.transaction for one in prepared if one.transaction.ranges)
+    if len({winner.transactional_id for winner in winners}) != len(winners):
+        raise ExactlyOnceError("two tasks wrote by the same transactional id: please report it")
+    return winners
+
+
+def _is_ours(known: WriteRecord, plan: Plan, winners: tuple[Winner, ...]) -> bool:
+    """Whether a decision is this driver's own, appended by a try whose end it did not hear of."""
+    return known.write.generation == plan.generation and (
+        known.write.state is WriteState.DONE or known.winners == winners
+    )
+
+
+def _seconds_left(found: TransactionDescription, planned_at_ms: int, now_ms: int) -> float:
+    """Estimate how long a transaction has before it times out; it began after the plan.
+
+    Its start is told by the coordinator's clock. One that is ahead of ours is not believed: then
+    the transaction is taken to be as old as the plan.
+    """
+    start_ms = found.start_time_ms
+    if start_ms is None or not planned_at_ms <= start_ms <= now_ms:
+        start_ms = planned_at_ms
+    return (found.timeout_ms - (now_ms - start_ms)) / 1000
+
+
+def _spare_seconds(timeout_ms: int) -> float:
+    return min(timeout_ms / 1000 * SPARE_SHARE, MAX_SPARE_SECONDS)
+
+
+def _expired(
+    records: Mapping[str, WriteRecord], now_ms: int, *, keep: str | None
+) -> frozenset[str]:
+    """Name the jobs whose records may be dropped: ended, and not asked about any more."""
+    return frozenset(
+        write_id
+        for write_id, record in records.items()
+        if record.expires_at_ms is not None
+        and record.expires_at_ms <= now_ms
+        and record.write.state in {WriteState.DONE, WriteState.VOID}
+        and write_id != keep
+    )
+
+
+def _told(records: Mapping[str, WriteRecord], write_id: str | None) -> dict[str, Write]:
+    if write_id is not None:
+        return {write_id: records[write_id].write} if write_id in records else {}
+    return {
+        known: record.write for known, record in records.items() if record.expires_at_ms is None
+    }
+
+
+def _refusal(
+    says: Verdict, plan: Plan, write_id: str, batch_id: int, state: LedgerState
+) -> ExactlyOnceError:
+    known = state.writes.get(write_id)
+    if says is Verdict.MIXED and known is not None:
+        return MixedError(recovery.describe_mixed(write_id, known))
+    if says is Verdict.ROLLED_BACK:
+        return _rolled_back(write_id, batch_id, None if known is None else known.write)
+    if state.claim is None:
+        who = "the ledger has no claim any more: its topic, or this prefix's entries, were deleted"
+    else:
+        who = (
+            f"another driver has taken over: {state.claim.claimed_by} claimed generation "
+            f"{state.claim.generation}, this one has {plan.generation}"
+        )
+    already = " It has committed this batch." if says is Verdict.DECIDED else ""
+    return OvertakenError(
+        f"batch {batch_id} of {write_id!r} is not committed by this driver, and nothing that it "
+        f"wrote is visible: {who}.{already} Two writers at once need a transactionalIdPrefix each"
+    )
+
+
+def _rolled_back(write_id: str, batch_id: int, write: Write | None) -> RolledBackError:
+    last = "a later one" if write is None else f"batch {write.batch_id}"
+    return RolledBackError(
+        f"batch {batch_id} of {write_id!r} comes after {last}, which is in: the checkpoint was "
+        "rolled back to an older state. Its rows would be written twice: restore the checkpoint, "
+        "or start with a new one"
+    )

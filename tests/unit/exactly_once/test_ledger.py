@@ -1,0 +1,202 @@
+"""The ledger against the embedded broker: its topic, fencing, and reading on."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.admin.record_batches import KeyValue
+from spark_kafka_sink.admin.transaction_values import TransactionEnd
+from spark_kafka_sink.devbroker.faults import AnswerError
+from spark_kafka_sink.errors import BrokerError, ConfigError, KafkaTimeoutError
+from spark_kafka_sink.exactly_once.budget import Budget
+from spark_kafka_sink.exactly_once.errors import (
+    LedgerFencedError,
+    LedgerFormatError,
+    LedgerOutcomeUnknownError,
+)
+from spark_kafka_sink.exactly_once.ledger import Ledger, LedgerChanges, ensure_ledger_topic
+from spark_kafka_sink.exactly_once.ledger_records import Claim
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.exactly_once_world import LEDGER, TIMEOUT, world
+
+
+@pytest.fixture(params=[1, 2], ids=["tv1", "tv2"])
+def here(request):
+    with world(transaction_version=request.param) as made:
+        yield made
+
+
+def _ledger(here, prefix="p"):
+    return Ledger(here.new_admin(), topic=LEDGER, prefix=prefix, clock=here.clock)
+
+
+def _claim(generation):
+    return LedgerChanges(claim=Claim(generation, 1, "me"))
+
+
+def test_the_topic_is_created_compacted_and_with_one_partition(here):
+    """Making sure of it again changes nothing."""
+    ensure_ledger_topic(here.admin, LEDGER, replication_factor=1, timeout=TIMEOUT)
+    configs = here.admin.topic_configs(LEDGER, timeout=TIMEOUT)
+    assert "compact" == configs["cleanup.policy"]
+    assert 1 == here.admin.partition_count(LEDGER, timeout=TIMEOUT)
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_topic_whose_entries_would_be_deleted_is_refused(here, policy):
+    """What was decided must not be forgotten after a week."""
+    here.broker.create_topic("other", configs={"cleanup.policy": policy})
+    with pytest.raises(ConfigError, match=r"set cleanup\.policy=compact"):
+        ensure_ledger_topic(here.admin, "other", replication_factor=1, timeout=TIMEOUT)
+
+
+def test_a_topic_that_may_not_be_described_is_named(here):
+    """The right that is missing is the operator's to grant."""
+    here.broker.on(ApiKey.DESCRIBE_CONFIGS, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    with pytest.raises(BrokerError, match="DescribeConfigs of topic 'ledger'"):
+        ensure_ledger_topic(here.admin, LEDGER, replication_factor=1, timeout=TIMEOUT)
+
+
+def test_an_entry_is_read_by_the_next_writer(here):
+    """And by the one that has appended it, who fetches only what is new."""
+    first, second = _ledger(here), _ledger(here)
+    assert 0 == first.fence_and_read(here.budget()).generation
+    first.append(_claim(1), here.budget())
+    assert 1 == second.fence_and_read(here.budget()).generation
+    assert 1 == first.read(here.budget()).generation
+
+
+def test_a_writer_that_was_fenced_cannot_append(here):
+    """Whoever fenced it may have read the ledger already."""
+    first, second = _ledger(here), _ledger(here)
+    first.fence_and_read(here.budget())
+    second.fence_and_read(here.budget())
+    with pytest.raises(LedgerFencedError, match="another driver"):
+        first.append(_claim(1), here.budget())
+    second.append(_claim(2), here.budget())
+    with pytest.raises(LedgerFencedError):
+        first.append(_claim(3), here.budget())
+    assert 2 == second.read(here.budget()).generation
+
+
+def test_a_writer_may_append_more_than_once(here):
+    """Each append has an epoch of its own, which only who has not been fenced can get."""
+    first, second = _ledger(here), _ledger(here)
+    first.fence_and_read(here.budget())
+    for generation in (1, 2, 3):
+        first.append(_claim(generation), here.budget())
+    second.fence_and_read(here.budget())
+    with pytest.raises(LedgerFencedError):
+        first.append(_claim(4), here.budget())
+    assert 3 == second.read(here.budget()).generation
+
+
+def test_appending_needs_the_fence_first(here):
+    """Without it nothing was read that could be relied on."""
+    with pytest.raises(LedgerFencedError):
+        _ledger(here).append(_claim(1), here.budget())
+
+
+def test_a_writer_that_only_looks_fences_nobody(here):
+    """An operator's listing must not stop a query."""
+    first = _ledger(here)
+    first.fence_and_read(here.budget())
+    _ledger(here).read(here.budget())
+    first.append(_claim(1), here.budget())
+    assert 1 == first.read(here.budget()).generation
+
+
+@pytest.mark.parametrize("handled", [True, False], ids=["done", "not done"])
+def test_an_end_that_was_not_answered_is_unknown(here, handled):
+    """It is for the reader to find out."""
+    ledger = _ledger(here)
+    ledger.fence_and_read(here.budget())
+    here.broker.on(
+        ApiKey.END_TXN, AnswerError(ErrorCode.UNKNOWN_SERVER_ERROR, handled=handled), times=1
+    )
+    with pytest.raises(LedgerOutcomeUnknownError):
+        ledger.append(_claim(1), here.budget())
+    assert int(handled) == ledger.fence_and_read(here.budget()).generation
+
+
+def test_an_end_that_was_refused_is_unknown(here):
+    """It may be the answer to a repetition, after a first one that was done and not heard."""
+    ledger, rival = _ledger(here), _ledger(here)
+    ledger.fence_and_read(here.budget())
+    here.broker.on(ApiKey.END_TXN, lambda *_: AnswerError(ErrorCode.PRODUCER_FENCED), times=1)
+    with pytest.raises(LedgerOutcomeUnknownError, match="PRODUCER_FENCED"):
+        ledger.append(_claim(1), here.budget())
+    assert 0 == rival.fence_and_read(here.budget()).generation
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE], ids=str
+)
+def test_a_transaction_that_others_ended_is_begun_again(here, code):
+    """Nothing was appended, so it is as if the writer had been fenced."""
+    ledger = _ledger(here)
+    ledger.fence_and_read(here.budget())
+    here.broker.on(ApiKey.PRODUCE, AnswerError(code), times=1)
+    with pytest.raises(LedgerFencedError):
+        ledger.append(_claim(1), here.budget())
+
+
+def test_a_missing_right_to_write_is_named(here):
+    """It is no fence, and trying again does not help."""
+    ledger = _ledger(here)
+    ledger.fence_and_read(here.budget())
+    here.broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    with pytest.raises(BrokerError, match=r"Produce of 'p\.ledger' to ledger-0"):
+        ledger.append(_claim(1), here.budget())
+
+
+def test_a_ledger_that_was_emptied_is_read_from_its_start(here):
+    """What was known of it is forgotten."""
+    ledger = _ledger(here)
+    ledger.fence_and_read(here.budget())
+    ledger.append(_claim(1), here.budget())
+    place = TopicPartition(LEDGER, 0)
+    here.broker.call(lambda broker: broker.cluster.partition(place).log.delete_records(2))
+    assert 0 == ledger.fence_and_read(here.budget()).generation
+
+
+def test_a_ledger_that_was_made_anew_is_read_from_its_start(here):
+    """Its end lies before what was read."""
+    ledger = _ledger(here)
+    ledger.fence_and_read(here.budget())
+    ledger.append(_claim(1), here.budget())
+    ledger.read(here.budget())
+
+    def recreate(broker):
+        broker.cluster.delete_topic(broker.cluster.topic(LEDGER))
+
+    here.broker.call(recreate)
+    here.broker.create_topic(LEDGER, configs={"cleanup.policy": "compact"})
+    assert 0 == ledger.fence_and_read(here.budget()).generation
+
+
+def test_a_topic_with_other_records_is_refused(here):
+    """Somebody's data is no ledger."""
+    producer = here.admin.init_producer_id("x", transaction_timeout_ms=1000, timeout=TIMEOUT)
+    rules = here.admin.write_to_transaction(
+        "x",
+        producer,
+        TopicPartition(LEDGER, 0),
+        [KeyValue(b"user-7", b"data")],
+        now_ms=0,
+        timeout=TIMEOUT,
+    )
+    here.admin.end_transaction(TransactionEnd("x", producer, True, rules), timeout=TIMEOUT)
+    with pytest.raises(LedgerFormatError, match="no ledger entry"):
+        _ledger(here).read(here.budget())
+
+
+def test_a_budget_that_is_used_up_says_for_what():
+    """The clock is an argument."""
+    times = iter([10.0, 12.0, 15.0])
+    budget = Budget.of(lambda: next(times), 5)
+    assert 3.0 == budget.left("this")
+    with pytest.raises(KafkaTimeoutError, match="that was not finished"):
+        budget.left("that")
