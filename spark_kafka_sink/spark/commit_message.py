@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import WriterCommitMessage
+
+from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 
 if TYPE_CHECKING:
     from spark_kafka_sink.model import PartitionAcks, TopicPartition
@@ -25,3 +27,5 @@ class KafkaCommitMessage(WriterCommitMessage):
     rows: int
     #: Per topic-partition, in order.
     acks: tuple[tuple[TopicPartition, PartitionAcks], ...]
+    #: What the task's producer measured.
+    metrics: MetricsSnapshot = field(default_factory=MetricsSnapshot)

@@ -10,11 +10,12 @@ import json
 import os
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 from spark_kafka_sink.model import UNKNOWN_OFFSET
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class WriteReport:
     rows: int
     #: Per topic-partition, in order.
     partitions: tuple[tuple[TopicPartition, PartitionAcks], ...]
+    #: What the tasks' producers measured, summed up.
+    metrics: MetricsSnapshot = field(default_factory=MetricsSnapshot)
 
     @classmethod
     def from_messages(cls, messages: Iterable[KafkaCommitMessage | None]) -> WriteReport:
@@ -51,6 +54,7 @@ class WriteReport:
             tasks=len(finished),
             rows=sum(message.rows for message in finished),
             partitions=tuple(sorted(partitions.items())),
+            metrics=MetricsSnapshot.merge(message.metrics for message in finished),
         )
 
     @property
@@ -95,6 +99,7 @@ class WriteReport:
         rows = [_row(*item) for item in self.partitions[:max_lines]]
         lines += _table(_HEADINGS, rows)
         lines += _more(len(self.partitions) - max_lines, "partition")
+        lines += [f"  {line}" for line in self.metrics.describe()]
         if not self.offsets_known:
             lines.append("  acks=0: brokers confirmed nothing and told no offsets")
         lines += [
@@ -133,6 +138,7 @@ class WriteReport:
             "bytes": self.bytes,
             "offsets_known": self.offsets_known,
             "topics": topics,
+            "metrics": self.metrics.as_dict(),
         }
         return json.dumps(report, indent=2) + "\n"
 

@@ -133,7 +133,8 @@ def test_unreachable_brokers_fail_on_the_driver(refused, unused_port):
         "kafka.max.block.ms": "1000",
     }
     message = refused(VALUE, topic="t", format_options=servers)
-    assert f"NetworkError: no broker answered through 127.0.0.1:{unused_port}" in message
+    assert "NetworkError: topic 't' is not known after" in message
+    assert f"no broker answered through 127.0.0.1:{unused_port}" in message
 
 
 def test_unreachable_brokers_fail_on_the_driver_for_topics_of_a_column(refused, unused_port):

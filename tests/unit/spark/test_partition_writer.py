@@ -2,17 +2,23 @@ from __future__ import annotations
 
 import logging
 import pickle
+import subprocess
+import sys
 
 import pyarrow as pa
 import pytest
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import DeliveryError, KafkaError, RecordError
+from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 from spark_kafka_sink.model import PartitionAcks, TopicPartition
 from spark_kafka_sink.spark.commit_message import KafkaCommitMessage
 from spark_kafka_sink.spark.partition_writer import write_partition
 
 CONFIG = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"})
+
+
+METRICS = MetricsSnapshot(record_retry_total=7)
 
 
 class _FakeProducer:
@@ -50,6 +56,9 @@ class _FakeProducer:
             TopicPartition(topic, 0): acks_of(count - self.lost)
             for topic, count in self._records.items()
         }
+
+    def metrics_snapshot(self):
+        return METRICS
 
     def close(self, timeout=None):
         self.calls.append(("close", timeout))
@@ -99,6 +108,7 @@ def test_the_message_says_what_was_acknowledged():
         task_attempt_id=17,
         rows=3,
         acks=((TopicPartition("t", 0), acks_of(1)), (TopicPartition("u", 0), acks_of(2))),
+        metrics=METRICS,
     ) == write([batch("a", "b", "c", topic=topics)], _FakeProducer(), topic=None)
 
 
@@ -199,3 +209,19 @@ def test_a_lost_record_is_an_error():
     with pytest.raises(KafkaError, match="3 rows were written, but 2 records acknowledged"):
         write([batch("a", "b", "c")], producer)
     assert ("close", 0) == producer.calls[-1]
+
+
+def test_what_the_imports_made_is_out_of_the_garbage_collectors_sight():
+    """A full collection, as PySpark makes after every task, does not walk numba's objects."""
+    script = (
+        "import gc\n"
+        "from spark_kafka_sink.config.producer_config import ProducerConfig\n"
+        "from spark_kafka_sink.spark.partition_writer import start_producer\n"
+        "config = ProducerConfig.from_mapping({'bootstrap.servers': 'localhost:1'})\n"
+        "start_producer(config).close()\n"
+        "print(gc.get_freeze_count() > 50_000 > len(gc.get_objects()))\n"
+    )
+    done = subprocess.run(  # noqa: S603  # our own command
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout == "True\n"

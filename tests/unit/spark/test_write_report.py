@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import stat
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.metrics.snapshot import MetricsSnapshot, Summary
 from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, TopicPartition
 from spark_kafka_sink.spark.commit_message import KafkaCommitMessage
 from spark_kafka_sink.spark.write_report import WriteReport, resolve_report_path
@@ -182,6 +184,7 @@ def test_the_json_has_everything():
                 }
             ],
         },
+        "metrics": MetricsSnapshot().as_dict(),
     } == json.loads(report(message(3, written)).to_json())
 
 
@@ -253,3 +256,20 @@ def test_folding_loses_nothing_in_any_order(messages, random):
     assert folded == report(*shuffled)
     assert folded.rows == sum(written.records for _, written in folded.partitions)
     assert folded.bytes == sum(a.bytes for m in messages for _, a in m.acks)
+
+
+def test_what_tasks_measured_is_summed_up():
+    """Totals are added over the tasks, and stand below the table and in the JSON."""
+    measured = MetricsSnapshot(
+        records_per_request=Summary(2, 6.0, 4.0),
+        request_latency_ms=Summary(2, 30.0, 20.0),
+        record_retry_total=3,
+    )
+    messages = [
+        dataclasses.replace(message(3, {("t", 0): acks(3 * task, 3)}), metrics=measured)
+        for task in range(2)
+    ]
+    told = report(*messages)
+    assert measured.merged(measured) == told.metrics
+    assert "  6 records sent again" in told.to_text()
+    assert 6 == json.loads(told.to_json())["metrics"]["record-retry-total"]
