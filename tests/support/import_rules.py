@@ -30,18 +30,19 @@ LAYERS: dict[str, frozenset[str]] = {
     **dict.fromkeys(_PURE, _BOTTOM),
     "network": _BOTTOM | {"config", "metrics", "protocol", "security"},
     "producer": _BOTTOM | {"network", "record", "protocol", "config", "metrics"},
-    "admin": _BOTTOM | {"network", "protocol", "config"},
+    "admin": _BOTTOM | {"network", "protocol", "record", "config"},
     "exactly_once": _BOTTOM | {"admin", "producer"},
-    "spark": _BOTTOM | {"exactly_once", "admin", "producer", "record", "config"},
+    "spark": _BOTTOM | {"exactly_once", "admin", "producer", "record", "config", "metrics"},
     "devbroker": _BOTTOM | {"protocol", "record", "security"},
     # The package itself only hands on the Spark edge's public names.
-    "__init__": frozenset({"spark"}),
+    "__init__": frozenset({"producer", "spark"}),
 }
 
 _EVENT_LOOP = (
     "network/*.py",
     "admin/*.py",
-    "producer/kafka_producer.py",
+    "producer/network_thread.py",
+    "producer/producer_core.py",
     "producer/sender.py",
     "devbroker/server.py",
 )
@@ -58,8 +59,7 @@ GUARDED: dict[str, tuple[str, ...]] = {
     "time": (
         "network/network_client.py",
         "admin/*.py",
-        "producer/kafka_producer.py",
-        "producer/sender.py",
+        "producer/producer_core.py",
         "devbroker/server.py",
         "spark/*.py",
     ),

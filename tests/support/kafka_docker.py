@@ -11,6 +11,7 @@ import gc
 import warnings
 from contextlib import closing
 from functools import cache
+from typing import TYPE_CHECKING
 
 import docker
 from docker.errors import DockerException
@@ -22,11 +23,15 @@ from tests.support.kafka_process import free_ports
 from tests.support.kafka_properties import Listener, node_properties, to_environment
 from tests.support.kafka_unavailable import KafkaUnavailableError
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _DAEMON_SECONDS = 5
 _STOP_SECONDS = 60
 _CLIENTS_PORT = 9092
 _CONTROLLER_PORT = 9093
 _BROKERS_PORT = 19092
+_PROXIED_PORT = 9094
 
 
 @cache
@@ -52,10 +57,18 @@ def _ping() -> str | None:
 class KafkaContainer:
     """One node: its address, and its container."""
 
-    def __init__(self, *, node_id: int, address: str, container: DockerContainer) -> None:
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        address: str,
+        container: DockerContainer,
+        proxied_address: str | None = None,
+    ) -> None:
         """Take a container that is configured and not started."""
         self.node_id = node_id
         self.address = address
+        self.proxied_address = proxied_address
         #: Its process is the Docker daemon's affair, not a child of ours.
         self.process_id = None
         self._container = container
@@ -89,6 +102,14 @@ class KafkaContainer:
         """End the broker at once, as a crash would; its disk stays."""
         self._container.get_wrapped_container().kill()
 
+    def freeze(self) -> None:
+        """Let the broker do nothing more, with its connections open, until it is thawed."""
+        self._container.get_wrapped_container().pause()
+
+    def thaw(self) -> None:
+        """Let a frozen broker go on."""
+        self._container.get_wrapped_container().unpause()
+
     def log_tail(self) -> str:
         """Give the last lines of the log, for error messages."""
         return self._container.get_wrapped_container().logs(tail=40).decode(errors="replace")
@@ -102,7 +123,13 @@ class DockerNodes:
     """All nodes of one cluster, and the network between them."""
 
     def __init__(
-        self, version: str, count: int, *, overrides: dict[str, str], java_options: list[str]
+        self,
+        version: str,
+        count: int,
+        *,
+        overrides: dict[str, str],
+        java_options: list[str],
+        proxies: Sequence[str] = (),
     ) -> None:
         """Configure `count` containers of a version; none is started.
 
@@ -121,8 +148,12 @@ class DockerNodes:
         host = client.host()
         voters = {i: f"kafka-{i}:{_CONTROLLER_PORT}" for i in range(1, count + 1)}
         self.nodes = []
-        for node_id, port in zip(voters, free_ports(count), strict=True):
+        ports = free_ports(2 * count)
+        for node_id, port, proxied_port in zip(voters, ports[:count], ports[count:], strict=True):
             name = f"kafka-{node_id}"
+            proxied = None
+            if proxies:
+                proxied = Listener("PROXIED", f":{_PROXIED_PORT}", proxies[node_id - 1])
             properties = node_properties(
                 node_id=node_id,
                 clients=Listener("CLIENTS", f":{_CLIENTS_PORT}", f"{host}:{port}"),
@@ -130,6 +161,7 @@ class DockerNodes:
                 controller=f":{_CONTROLLER_PORT}",
                 voters=voters,
                 overrides={"log.dirs": "/tmp/kafka-data", **overrides},  # noqa: S108  # the container's
+                proxied=proxied,
             )
             container = (
                 DockerContainer(image)
@@ -138,8 +170,15 @@ class DockerNodes:
                 .with_network(self._network)
                 .with_network_aliases(name)
             )
+            if proxied:
+                container.with_bind_ports(_PROXIED_PORT, proxied_port)
             self.nodes.append(
-                KafkaContainer(node_id=node_id, address=f"{host}:{port}", container=container)
+                KafkaContainer(
+                    node_id=node_id,
+                    address=f"{host}:{port}",
+                    container=container,
+                    proxied_address=f"{host}:{proxied_port}" if proxied else None,
+                )
             )
 
     def close(self) -> None:

@@ -13,11 +13,15 @@ import tempfile
 import uuid
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.support.kafka_files import java_command, kafka_jars
 from tests.support.kafka_properties import Listener, node_properties, to_text
 from tests.support.kafka_unavailable import KafkaUnavailableError
 from tests.support.process_leash import ProcessLeash
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _STOP_SECONDS = 60
 _FORMAT_SECONDS = 60
@@ -51,10 +55,12 @@ class KafkaProcess:
         directory: Path,
         cluster_id: uuid.UUID,
         command: list[str],
+        proxied_address: str | None = None,
     ) -> None:
         """Prepare a node; its directory holds server.properties, `command` runs Kafka's classes."""
         self.node_id = node_id
         self.address = address
+        self.proxied_address = proxied_address
         self._directory = directory
         self._cluster_id = cluster_id
         self._command = command
@@ -95,6 +101,16 @@ class KafkaProcess:
         """End the process at once, as a crash would."""
         self._end(signal.SIGKILL)
 
+    def freeze(self) -> None:
+        """Let the process do nothing more, with its connections open, until it is thawed."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let a frozen process go on."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGCONT)
+
     def log_tail(self) -> str:
         """Give the last lines of the log, for error messages."""
         lines = (self._directory / "broker.log").read_text(errors="replace").splitlines()
@@ -119,13 +135,19 @@ class ProcessNodes:
     """All nodes of one cluster, and the directory that holds what they store and say."""
 
     def __init__(
-        self, version: str, count: int, *, overrides: dict[str, str], java_options: list[str]
+        self,
+        version: str,
+        count: int,
+        *,
+        overrides: dict[str, str],
+        java_options: list[str],
+        proxies: Sequence[str] = (),
     ) -> None:
         """Choose ports and write the configuration of `count` nodes; none is started."""
         jars = kafka_jars(version)
         java = java_command()
         cluster_id = uuid.uuid4()
-        ports = free_ports(2 * count)
+        ports = free_ports(3 * count)
         self._directory = Path(tempfile.mkdtemp(prefix="kafka-"))
         voters = {i + 1: f"127.0.0.1:{ports[count + i]}" for i in range(count)}
         self.nodes = []
@@ -143,6 +165,10 @@ class ProcessNodes:
             ]
             address = f"127.0.0.1:{ports[node_id - 1]}"
             listener = Listener("CLIENTS", address, address)
+            proxied = None
+            if proxies:
+                bind = f"127.0.0.1:{ports[2 * count + node_id - 1]}"
+                proxied = Listener("PROXIED", bind, proxies[node_id - 1])
             (directory / "server.properties").write_text(
                 to_text(
                     node_properties(
@@ -152,6 +178,7 @@ class ProcessNodes:
                         controller=controller,
                         voters=voters,
                         overrides={"log.dirs": f"{directory}/data", **overrides},
+                        proxied=proxied,
                     )
                 )
             )
@@ -162,6 +189,7 @@ class ProcessNodes:
                     directory=directory,
                     cluster_id=cluster_id,
                     command=command,
+                    proxied_address=proxied.bind if proxied else None,
                 )
             )
 

@@ -26,18 +26,20 @@ def node_properties(
     controller: str,
     voters: dict[int, str],
     overrides: dict[str, str],
+    proxied: Listener | None = None,
 ) -> dict[str, str]:
     """Compose the server.properties of one node.
 
     `brokers` is the listener for the other nodes; it may be the same as `clients`. `controller`
     is the address to bind, `voters` the address of every controller by node id. `overrides` win.
+    Who comes in by `proxied` is told the addresses of proxies, and so stays behind them.
     """
     nodes = len(voters)
     replicas = {
         f"{topic}.replication.factor": str(nodes)
         for topic in ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
     }
-    listeners = list(dict.fromkeys((clients, brokers)))
+    listeners = [at for at in dict.fromkeys((clients, brokers, proxied)) if at is not None]
     return {
         "process.roles": "broker,controller",
         "node.id": str(node_id),

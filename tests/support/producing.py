@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from tests.support.real_kafka import KafkaCluster
 
 
-def producer_for(kafka: KafkaCluster, **settings: object) -> KafkaProducer:
+class Bootstrap(Protocol):
+    """A cluster, reached directly or by way of proxies."""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where to begin."""
+
+
+def producer_for(kafka: Bootstrap, **settings: object) -> KafkaProducer:
     """Make a producer for a cluster; settings by Kafka's names."""
     return KafkaProducer(
         ProducerConfig.from_mapping({"bootstrap.servers": kafka.bootstrap_servers, **settings})

@@ -17,6 +17,7 @@ with warnings.catch_warnings():
     # kafka-python reads its schemas in a way that Python 3.11 has deprecated.
     warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
     import kafka
+    from kafka.admin import KafkaAdminClient
     from kafka.partitioner.default import murmur2
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "murmur2",
     "read_with_confluent",
     "read_with_kafka_python",
+    "reassign",
 ]
 
 if TYPE_CHECKING:
@@ -100,6 +102,21 @@ def read_with_kafka_python(bootstrap_servers: str, topic: str) -> list[Record]:
     finally:
         consumer.close()
     return sorted(records, key=lambda record: (record.partition, record.offset))
+
+
+def reassign(bootstrap_servers: str, topic: str, replicas: dict[int, list[int]]) -> None:
+    """Give partitions of a topic these replicas, in this order, by way of kafka-python.
+
+    confluent-kafka has no such call.
+    """
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap_servers)
+    try:
+        wanted = {kafka.TopicPartition(topic, index): order for index, order in replicas.items()}
+        refused = {p: e for p, e in admin.alter_partition_reassignments(wanted).items() if e}
+    finally:
+        admin.close()
+    if refused:
+        raise ValueError(f"replicas of {topic} cannot be {replicas}: {refused}")
 
 
 READERS: dict[str, Callable[[str, str], list[Record]]] = {

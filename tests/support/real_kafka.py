@@ -43,6 +43,8 @@ class Broker(Protocol):
 
     node_id: int
     address: str
+    #: Where a proxy reaches it, if it was started to have one before it.
+    proxied_address: str | None
 
     @property
     def process_id(self) -> int | None:
@@ -60,6 +62,12 @@ class Broker(Protocol):
 
     def kill(self) -> None:
         """End it at once, as a crash would."""
+
+    def freeze(self) -> None:
+        """Let it do nothing more, with its connections open, until it is thawed."""
+
+    def thaw(self) -> None:
+        """Let it go on after a freeze."""
 
     def log_tail(self) -> str:
         """Give the last lines of its log."""
@@ -233,17 +241,24 @@ def start_kafka(
     nodes: int = 1,
     overrides: dict[str, str] | None = None,
     java_options: Sequence[str] = ("-Xmx512m",),
+    proxies: Sequence[str] = (),
 ) -> KafkaCluster:
     """Start a cluster of our own, by Docker or from Maven's files, and wait until it serves.
 
-    `overrides` are server properties on top of the tests' own. Raises KafkaUnavailableError.
+    `overrides` are server properties on top of the tests' own. `proxies` are addresses, one for
+    each node, that a broker tells those who came to it by its `proxied_address`. Raises
+    KafkaUnavailableError.
     """
     reasons = []
     for way in (DockerNodes, ProcessNodes):
         started: Nodes | None = None
         try:
             started = way(
-                version, nodes, overrides=overrides or {}, java_options=list(java_options)
+                version,
+                nodes,
+                overrides=overrides or {},
+                java_options=list(java_options),
+                proxies=proxies,
             )
             for node in started.nodes:
                 node.start()

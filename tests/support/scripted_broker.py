@@ -25,7 +25,7 @@ class ScriptedBroker:
         self._server = socket.create_server(("127.0.0.1", 0))
         self._server.settimeout(0.05)
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._serve)
+        self._thread = threading.Thread(target=self._serve, daemon=True)
         self.requests: list[bytes] = []
 
     @property

@@ -84,8 +84,10 @@ def docker(monkeypatch):
     return fake
 
 
-def docker_nodes(count=3):
-    return kafka_docker.DockerNodes("4.3.1", count, overrides={}, java_options=["-Xmx512m"])
+def docker_nodes(count=3, **options):
+    return kafka_docker.DockerNodes(
+        "4.3.1", count, overrides={}, java_options=["-Xmx512m"], **options
+    )
 
 
 def test_each_broker_advertises_the_port_that_is_bound_on_the_host(docker):
@@ -98,6 +100,17 @@ def test_each_broker_advertises_the_port_that_is_bound_on_the_host(docker):
         assert f"localhost:{outside}" == node.address
         advertised = container.environment["KAFKA_ADVERTISED_LISTENERS"]
         assert f"CLIENTS://{node.address},BROKERS://{container.alias}:19092" == advertised
+
+
+def test_a_broker_behind_a_proxy_advertises_the_proxy(docker):
+    """A further port is bound for the proxy, whose clients are told the proxy's address."""
+    (node,) = docker_nodes(1, proxies=["127.0.0.1:40000"]).nodes
+    (container,) = docker.containers
+    inside, outside = container.ports
+    assert 9094 == inside
+    assert f"localhost:{outside}" == node.proxied_address
+    advertised = container.environment["KAFKA_ADVERTISED_LISTENERS"].split(",")
+    assert "PROXIED://127.0.0.1:40000" in advertised
 
 
 def test_brokers_find_each_other_by_their_names_in_the_network(docker):

@@ -64,3 +64,23 @@ def test_a_properties_file_has_a_line_per_setting():
 def test_the_docker_image_reads_the_environment():
     """Dots, underscores and dashes become one, two and three underscores."""
     assert {"KAFKA_A_B__C___D": "1"} == to_environment({"a.b_c-d": "1"})
+
+
+def test_who_comes_in_by_the_proxied_listener_stays_behind_the_proxies():
+    """A listener for proxies is bound at its own port, and advertises the proxy's address."""
+    listener = Listener("CLIENTS", "127.0.0.1:20001", "127.0.0.1:20001")
+    properties = node_properties(
+        node_id=1,
+        clients=listener,
+        brokers=listener,
+        controller="127.0.0.1:20002",
+        voters={1: "127.0.0.1:20002"},
+        overrides={},
+        proxied=Listener("PROXIED", "127.0.0.1:20003", "127.0.0.1:40000"),
+    )
+    expected = "CLIENTS://127.0.0.1:20001,PROXIED://127.0.0.1:20003,CONTROLLER://127.0.0.1:20002"
+    assert expected == properties["listeners"]
+    expected = "CLIENTS://127.0.0.1:20001,PROXIED://127.0.0.1:40000"
+    assert expected == properties["advertised.listeners"]
+    expected = "CLIENTS:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT"
+    assert expected == properties["listener.security.protocol.map"]

@@ -1,0 +1,355 @@
+"""What the embedded broker answers to administrators, against Apache Kafka.
+
+As in test_devbroker_conformance.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+import pytest
+
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.describe_cluster import DescribeClusterRequest
+from spark_kafka_sink.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from tests.support.admin_requests import (
+    APPEND,
+    DELETE,
+    SET,
+    SUBTRACT,
+    TOPIC,
+    alter_configs,
+    create_partitions,
+    delete_records,
+    delete_topics,
+    describe_configs,
+    describe_producers,
+    list_transactions,
+    offset_for_epoch,
+)
+from tests.support.broker_asker import Asker, sequenced
+from tests.support.kafka_files import KAFKA_3
+from tests.support.transactional_client import PRODUCE_TV1, TransactionalRequests
+
+PATIENCE_SECONDS = 30
+GOOD = sequenced(0, 3)
+NEXT = sequenced(3, 3)
+#: The newest versions that 3.9 has as well.
+LIST_TRANSACTIONS, DESCRIBE_CLUSTER = 1, 1
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def deletion(broker):
+    """Delete topics by name and id, twice, and such as are not there."""
+
+    def deleted(*topics, version=6):
+        responses = broker.ask(delete_topics(*topics), version).responses
+        return sorted(
+            (r.error_code, r.name in {first, second, third}, r.topic_id != uuid.UUID(int=0))
+            for r in responses
+        )
+
+    first, second, third = (broker.topic() for _ in range(3))
+    topic_id = broker.topic_id(second)
+    notes = [
+        deleted(first, first),
+        deleted((first, topic_id)),
+        deleted((None, uuid.UUID(int=0))),
+        deleted("no-such", uuid.UUID(int=77)),
+        deleted(first),
+        deleted(topic_id),
+    ]
+    wait_for(lambda: broker.offsets((first, 0, -1))[0][0] != 0)
+    return [*notes, deleted(first), broker.offsets((first, 0, -1), (third, 0, -1))]
+
+
+def partitions(broker):
+    """Add partitions, fewer, as many, and assigned in all ways."""
+    topic = broker.topic(2)
+
+    def created(*topics, **fields):
+        results = broker.ask(create_partitions(*topics, **fields), 3).results
+        return sorted(result.error_code for result in results)
+
+    notes = [
+        created((topic, 2)),
+        created((topic, 1)),
+        created(("no-such", 3)),
+        created((topic, 3), (topic, 4)),
+        created((topic, 4, [[1]])),
+        created((topic, 3, [[77]])),
+        created((topic, 3), validate_only=True),
+        broker.offsets((topic, 2, -1)),
+        created((topic, 3)),
+    ]
+    wait_for(lambda: broker.offsets((topic, 2, -1))[0][0] == 0)
+    return [*notes, broker.offsets((topic, 2, -1))]
+
+
+def records(broker):
+    """Let a log start later, and look at what is left."""
+    topic = broker.topic()
+    compacted = broker.topic(cleanup_policy="compact")
+    broker.produce(topic, GOOD)
+    broker.produce(topic, NEXT)
+
+    def deleted(offset, name=topic, partition=0):
+        (answer,) = broker.ask(delete_records((name, partition, offset)), 2).topics
+        (result,) = answer.partitions
+        return result.error_code, result.low_watermark
+
+    notes = [
+        deleted(7),
+        deleted(-2),
+        deleted(0),
+        deleted(4),
+        deleted(2),
+        deleted(0, compacted),
+        deleted(0, "no-such"),
+        deleted(0, topic, 5),
+        (broker.offsets((topic, 0, -1)), broker.offsets((topic, 0, -2))),
+        broker.fetch(topic, [3]),
+        broker.fetch(topic, [4]),
+        deleted(-1),
+        (broker.offsets((topic, 0, -1)), broker.offsets((topic, 0, -2))),
+        broker.fetch(topic, [6]),
+    ]
+    broker.produce(topic, sequenced(6, 1))
+    return [*notes, broker.fetch(topic, [6])]
+
+
+def settings(broker):
+    """Change a topic's settings, in all ways that are taken and refused."""
+    topic = broker.topic(max_message_bytes="1000")
+
+    def described(*keys):
+        (result,) = broker.ask(
+            describe_configs((TOPIC, topic), keys=keys, synonyms=False), 4
+        ).results
+        return result.error_code, sorted(
+            (c.name, c.value, c.read_only, c.config_source == 1, c.is_sensitive, c.config_type)
+            for c in result.configs
+        )
+
+    def altered(*configs, name=topic, resource=TOPIC, **fields):
+        (response,) = broker.ask(alter_configs((resource, name, configs), **fields), 1).responses
+        return response.error_code
+
+    keys = ("max.message.bytes", "cleanup.policy", "message.timestamp.type", "no.such")
+    notes = [
+        described(*keys),
+        altered(("cleanup.policy", APPEND, "compact")),
+        altered(("max.message.bytes", SET, "x")),
+        altered(("no.such", SET, "x")),
+        altered(("max.message.bytes", APPEND, "1")),
+        altered(("max.message.bytes", SET, None)),
+        altered(("max.message.bytes", 9, "1")),
+        altered(("max.message.bytes", SET, "1"), ("max.message.bytes", SET, "2")),
+        altered(("max.message.bytes", SET, "1"), name="no-such"),
+        altered(("max.message.bytes", SET, "1"), validate_only=True),
+    ]
+    wait_for(lambda: "compact" in str(described("cleanup.policy")))
+    notes.append(described(*keys))
+    notes.append(altered(("max.message.bytes", DELETE, None)))
+    notes.append(altered(("cleanup.policy", SUBTRACT, "compact")))
+    wait_for(lambda: "compact" not in str(described("cleanup.policy")))
+    notes.append(described(*keys))
+    missing = broker.ask(describe_configs((TOPIC, "no-such"), (TOPIC, "a b"), (77, "x")), 4)
+    notes.append([result.error_code for result in missing.results])
+    return notes
+
+
+def epochs(broker):
+    """Look for the ends of leader epochs."""
+    topic = broker.topic()
+    broker.produce(topic, GOOD)
+
+    def end(*asked, **fields):
+        (answer,) = broker.ask(offset_for_epoch(*asked, **fields), 4).topics[0].partitions
+        return answer.error_code, answer.leader_epoch, answer.end_offset
+
+    return [
+        end(topic, 0, 0),
+        end(topic, 0, 5),
+        end(topic, 0, 0, current_leader_epoch=0),
+        end(topic, 0, 0, current_leader_epoch=4),
+        end(topic, 3, 0),
+        end("no-such", 0, 0),
+    ]
+
+
+def cluster(broker):
+    """Describe brokers, and what is none."""
+
+    def described(endpoint_type, operations):
+        answer = broker.ask(
+            DescribeClusterRequest(
+                include_cluster_authorized_operations=operations, endpoint_type=endpoint_type
+            ),
+            DESCRIBE_CLUSTER,
+        )
+        return answer.error_code, len(answer.brokers), answer.cluster_authorized_operations
+
+    return [described(1, True), described(1, False), described(2, False), described(5, False)]
+
+
+def transactions(broker):
+    """Describe and list transactions and their producers."""
+    broker.wait_for_coordinators()
+    topic = broker.topic(2)
+    client = TransactionalRequests(f"conformance-{uuid.uuid4().hex}", topic)
+    client.timestamp = int(time.time() * 1000)
+    client.ask = broker.ask
+    notes = []
+
+    def look():
+        states = broker.ask(
+            DescribeTransactionsRequest(
+                transactional_ids=(client.transactional_id, "nobody-knows", "")
+            ),
+            0,
+        ).transaction_states
+        notes.append(
+            sorted(
+                (
+                    s.error_code,
+                    s.transaction_state,
+                    s.transaction_timeout_ms,
+                    (s.transaction_start_time_ms > 0) - (s.transaction_start_time_ms < 0),
+                    s.producer_epoch,
+                    [sorted(t.partitions) for t in s.topics],
+                )
+                for s in states
+            )
+        )
+        for filters in ({}, {"states": ["Ongoing", "x"]}, {"duration_ms": 60_000}):
+            answer = broker.ask(list_transactions(**filters), LIST_TRANSACTIONS)
+            notes.append(
+                (
+                    answer.error_code,
+                    answer.unknown_state_filters,
+                    [
+                        s.transaction_state
+                        for s in answer.transaction_states
+                        if s.transactional_id == client.transactional_id
+                    ],
+                )
+            )
+        (answer,) = broker.ask(describe_producers(topic, 0, 1, 7), 0).topics
+        notes.append(
+            sorted(
+                (
+                    p.partition_index,
+                    p.error_code,
+                    [
+                        (
+                            a.producer_epoch,
+                            a.last_sequence,
+                            a.coordinator_epoch,
+                            a.current_txn_start_offset,
+                        )
+                        for a in p.active_producers
+                    ],
+                )
+                for p in answer.partitions
+            )
+        )
+
+    answers = []
+
+    def patiently(call, *, bad):
+        def done():
+            answers.append(call())
+            first = answers[-1][0]
+            return (first[0] if isinstance(first, tuple) else first) not in bad
+
+        wait_for(done)
+        return answers[-1]
+
+    busy = {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+    }
+    identity = patiently(client.init, bad=busy)[1]
+    look()
+    patiently(lambda: client.add(identity, 0), bad=busy)
+    look()
+    patiently(lambda: client.produce(identity, 0, version=PRODUCE_TV1, count=2), bad=busy)
+    look()
+    client.end(identity, committed=True, version=4)
+    wait_for(lambda: client.latest() == client.latest(isolation_level=0))
+    wait_for(
+        lambda: (
+            "CompleteCommit"
+            == broker.ask(
+                DescribeTransactionsRequest(transactional_ids=(client.transactional_id,)), 0
+            )
+            .transaction_states[0]
+            .transaction_state
+        )
+    )
+    look()
+    return notes
+
+
+def patterns(broker):
+    """Filter transactional ids by regular expressions."""
+    broker.wait_for_coordinators()
+    prefix = f"p{uuid.uuid4().hex}"
+    for name in ("a", "a.b", "b"):
+        client = TransactionalRequests(f"{prefix}.{name}", "unused")
+        client.ask = broker.ask
+        wait_for(lambda: client.init()[0] == 0)  # noqa: B023 - called at once
+
+    def listed(pattern):
+        answer = broker.ask(list_transactions(pattern=pattern), 2)
+        return answer.error_code, sorted(
+            state.transactional_id.removeprefix(prefix)
+            for state in answer.transaction_states
+            if state.transactional_id.startswith(prefix)
+        )
+
+    return [
+        listed(pattern)
+        for pattern in (None, "", f"{prefix}.*", f"{prefix}\\.a", f"{prefix}.[ab]", prefix, "(")
+    ]
+
+
+SCENARIOS = [deletion, partitions, records, settings, epochs, cluster, transactions]
+
+
+def observe(scenario, port):
+    asker = Asker(port)
+    try:
+        return scenario(asker)
+    finally:
+        asker.close()
+
+
+def check(kafka, scenario):
+    expected = observe(scenario, int(kafka.bootstrap_servers.rpartition(":")[2]))
+
+    with DevBroker(transaction_version=0 if kafka.version == KAFKA_3 else 2) as devbroker:
+        actual = observe(scenario, devbroker.port)
+
+    assert expected == actual
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_administrators_are_answered_as_by_kafka(kafka, scenario):
+    """Asked the same, Kafka and the embedded broker answer the same."""
+    check(kafka, scenario)
+
+
+def test_patterns_filter_as_in_kafka(kafka_4):
+    """Only the newest version has them."""
+    check(kafka_4, patterns)

@@ -1,0 +1,234 @@
+"""What happens to a cluster of three brokers while a producer writes to it.
+
+A killed leader and a rolling restart are in `test_three_nodes`; here are the faults with which all
+brokers, or at least their connections, stay up.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka.admin import NewPartitions
+
+from spark_kafka_sink.errors import DeliveryError
+from tests.support.leadership import leader_seen_by, move_leaders
+from tests.support.numbered_rows import RowCheck, read_numbers
+from tests.support.real_kafka import wait_until
+from tests.support.steady_writer import SteadyWriter, write_during
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+#: Small batches make many requests; a silent broker is given up before the cluster gives it up.
+SETTINGS = {
+    "batch.size": 16_384,
+    "compression.type": "none",
+    "request.timeout.ms": 2_000,
+    "delivery.timeout.ms": 60_000,
+    "metadata.max.age.ms": 1_000,
+}
+SESSION_SECONDS = 6
+NO_LEADER = -1
+BOTH_VERSIONS = pytest.mark.parametrize(
+    "cluster", ["kafka_cluster", "kafka_cluster_3"], indirect=True
+)
+
+
+@pytest.fixture(params=["kafka_cluster"])
+def cluster(request):
+    return request.getfixturevalue(request.param)
+
+
+@contextmanager
+def frozen(*brokers):
+    """Stop processes in their tracks, as a long pause of the virtual machine does."""
+    for broker in brokers:
+        broker.freeze()
+    try:
+        yield
+    finally:
+        for broker in brokers:
+            broker.thaw()
+
+
+def followers(cluster, topic):
+    leader = cluster.leader(topic)
+    return [broker for broker in cluster.brokers if broker is not leader]
+
+
+def settle(cluster, topic):
+    cluster.wait_until_ready()
+    cluster.wait_until_in_sync(topic)
+
+
+@BOTH_VERSIONS
+def test_leaders_that_move_cost_no_row_and_double_none(cluster):
+    """Leadership handed on three times in mid-write leaves every row there once and in order."""
+    topic = cluster.create_topic(6)
+
+    def disturb():
+        for _ in range(3):
+            move_leaders(cluster, topic)
+            time.sleep(0.3)
+
+    assert RowCheck() == write_during(cluster, topic, disturb, **SETTINGS)
+
+
+def test_a_leader_killed_under_small_batches_costs_no_row_and_doubles_none(cluster):
+    """With five small requests in flight a leader's SIGKILL and return disturb no row."""
+    topic = cluster.create_topic(2)
+
+    def disturb():
+        for _ in range(2):
+            killed = cluster.leader(topic)
+            killed.kill()
+            time.sleep(1)
+            killed.start()
+            settle(cluster, topic)
+
+    assert RowCheck() == write_during(cluster, topic, disturb, **SETTINGS)
+
+
+def test_partitions_that_are_added_get_rows(cluster):
+    """New partitions are found within metadata.max.age.ms, and get their share of the rows."""
+    topic = cluster.create_topic(2)
+
+    def add():
+        cluster.admin.create_partitions([NewPartitions(topic, 5)])[topic].result()
+        wait_until(
+            lambda: len([n for n in cluster.end_offsets(topic).values() if n]) == 5,
+            seconds=30,
+            what="rows in the new partitions",
+        )
+
+    assert RowCheck() == write_during(cluster, topic, add, **SETTINGS)
+
+
+@BOTH_VERSIONS
+def test_a_frozen_follower_costs_no_row_and_doubles_none(cluster):
+    """Rows wait until a silent follower is out of sync, are sent again meanwhile, and stay one."""
+    topic = cluster.create_topic(3, config={"min.insync.replicas": "2"})
+
+    def disturb():
+        with frozen(followers(cluster, topic)[0]):
+            time.sleep(SESSION_SECONDS + 2)
+
+    assert RowCheck() == write_during(cluster, topic, disturb, **SETTINGS)
+    settle(cluster, topic)
+
+
+@BOTH_VERSIONS
+def test_a_frozen_leader_costs_no_row_and_doubles_none(cluster):
+    """A leader that wakes up to find its place taken has lost no row and adds none."""
+    topic = cluster.create_topic(3, config={"min.insync.replicas": "2"})
+
+    def disturb():
+        leader = cluster.leader(topic)
+        other = followers(cluster, topic)[0]
+        with frozen(leader):
+            wait_until(
+                lambda: leader_seen_by(other, topic) not in {leader.node_id, NO_LEADER},
+                seconds=60,
+                what="another leader",
+            )
+            time.sleep(1)
+
+    assert RowCheck() == write_during(cluster, topic, disturb, **SETTINGS)
+    settle(cluster, topic)
+
+
+def test_both_followers_frozen_for_a_while_cost_no_row_and_double_none(cluster):
+    """What a lonely leader appended and could not acknowledge is acknowledged later, once."""
+    topic = cluster.create_topic(3)
+
+    def disturb():
+        with frozen(*followers(cluster, topic)):
+            time.sleep(4)
+
+    assert RowCheck() == write_during(cluster, topic, disturb, **SETTINGS)
+    settle(cluster, topic)
+
+
+def test_rows_wait_for_enough_replicas(cluster):
+    """While too few replicas are in sync nothing is written, and afterwards all of it is."""
+    topic = cluster.create_topic(1, replication_factor=2, config={"min.insync.replicas": "2"})
+    cluster.wait_until_in_sync(topic)
+    follower = only_follower(cluster, topic)
+
+    def disturb():
+        follower.kill()
+        wait_until(lambda: in_sync(cluster, topic) == 1, seconds=60, what="the follower's end")
+        time.sleep(1)
+        follower.start()
+        settle(cluster, topic)
+
+    assert RowCheck() == write_during(cluster, topic, disturb, **SETTINGS)
+
+
+def test_too_few_replicas_for_too_long_are_an_error(cluster):
+    """When the replicas stay away past delivery.timeout.ms the error names what is missing."""
+    topic = cluster.create_topic(1, replication_factor=2, config={"min.insync.replicas": "2"})
+    cluster.wait_until_in_sync(topic)
+    follower = only_follower(cluster, topic)
+    writer = SteadyWriter(cluster, topic, **{**SETTINGS, "delivery.timeout.ms": 12_000})
+
+    def write():
+        with writer:
+            follower.kill()
+            wait_until(lambda: not writer.is_alive, seconds=60, what="the writer's error")
+
+    try:
+        with pytest.raises(DeliveryError, match=rf"{topic}-0.*NOT_ENOUGH_REPLICAS"):
+            write()
+    finally:
+        follower.start()
+        settle(cluster, topic)
+    found = writer.check(cluster.bootstrap_servers)
+    assert RowCheck(lost=found.lost) == found
+
+
+def only_follower(cluster, topic):
+    (partition,) = cluster.admin.list_topics(topic, timeout=60).topics[topic].partitions.values()
+    (node_id,) = set(partition.replicas) - {partition.leader}
+    return cluster.broker(node_id)
+
+
+def in_sync(cluster, topic):
+    (partition,) = cluster.admin.list_topics(topic, timeout=60).topics[topic].partitions.values()
+    return len(partition.isrs)
+
+
+def test_a_deleted_topic_is_an_error_in_time(cluster):
+    """When its topic is deleted in mid-write the writer is told which one, in delivery.timeout."""
+    topic = cluster.create_topic(3)
+    settings = {**SETTINGS, "delivery.timeout.ms": 4_000, "max.block.ms": 4_000}
+    writer = SteadyWriter(cluster, topic, **settings)
+
+    def write():
+        with writer:
+            cluster.delete_topics([topic])
+            started = time.monotonic()
+            wait_until(lambda: not writer.is_alive, seconds=20, what="the writer's error")
+            assert time.monotonic() - started < 10
+
+    with pytest.raises(DeliveryError, match=rf"{topic}-\d.*UNKNOWN_TOPIC"):
+        write()
+
+
+def test_a_topic_created_again_gets_no_row_twice(cluster):
+    """Rows written behind a deletion are in the new topic once and in order, or in an error."""
+    topic = cluster.create_topic(3)
+    settings = {**SETTINGS, "delivery.timeout.ms": 10_000, "max.block.ms": 10_000}
+    writer = SteadyWriter(cluster, topic, **settings)
+    try:
+        with writer:
+            cluster.delete_topics([topic])
+            time.sleep(1)
+            cluster.create_topic(3, name=topic)
+            writer.write_on(5000)
+    except DeliveryError as error:
+        assert topic in str(error)  # noqa: PT017  # either end is a good one
+    found = writer.check(cluster.bootstrap_servers)
+    assert RowCheck(lost=found.lost) == found
+    assert read_numbers(cluster.bootstrap_servers, topic)

@@ -1,0 +1,349 @@
+"""Transactions on real Kafka: 4.3 (TV2) and 3.9 (TV1), read back by librdkafka's consumer."""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as ConfluentPartition
+
+from spark_kafka_sink.errors import (
+    DeliveryError,
+    IllegalStateError,
+    KafkaError,
+    ProducerFencedError,
+    TransactionAbortableError,
+    TransactionAbortedError,
+)
+from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from tests.support.kafka_files import KAFKA_3, KAFKA_4
+from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
+from tests.support.readers import read_with_confluent
+from tests.support.real_kafka import start_kafka
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.real_kafka import KafkaCluster
+
+#: A transaction of this time-out, on a cluster that looks for such every half second.
+TIMEOUT_MS = 1_000
+CHECK_INTERVAL_MS = 500
+
+
+def _producer(kafka: KafkaCluster, transactional_id: str, **settings: object) -> KafkaProducer:
+    return KafkaProducer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "transactional.id": transactional_id,
+            **settings,
+        }
+    )
+
+
+@pytest.fixture
+def transactional_id() -> str:
+    """Give an id of the test's own."""
+    return f"orders.{uuid.uuid4().hex}"
+
+
+@pytest.fixture(scope="module", params=[KAFKA_4, KAFKA_3])
+def impatient_kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
+    """Give brokers that end a timed-out transaction at once."""
+    often = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": str(CHECK_INTERVAL_MS)}
+    try:
+        cluster = start_kafka(request.param, overrides=often)
+    except KafkaUnavailableError as error:
+        skip_or_fail(error, os.environ)
+    with cluster:
+        yield cluster
+
+
+def _values(kafka: KafkaCluster, topic: str) -> list[bytes | None]:
+    return [record.value for record in read_with_confluent(kafka.bootstrap_servers, topic)]
+
+
+def _committed_offsets(kafka: KafkaCluster, group: str, topic: str, partitions: int) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
+    try:
+        places = [ConfluentPartition(topic, partition) for partition in range(partitions)]
+        return [place.offset for place in consumer.committed(places, timeout=30)]
+    finally:
+        consumer.close()
+
+
+def test_exactly_the_committed_records_are_read(kafka, create_topic, transactional_id):
+    """Every third transaction is aborted; of the others each record is there once, in order."""
+    topic = create_topic(3)
+    expected: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
+    with _producer(kafka, transactional_id) as producer:
+        producer.init_transactions()
+        for number in range(30):
+            producer.begin_transaction()
+            futures = []
+            for row in range(7):
+                partition = (number + row) % 3
+                value = b"%d.%d" % (number, row)
+                futures.append(producer.send(topic, value, partition=partition))
+                if number % 3:
+                    expected[partition].append(value)
+            if number % 3:
+                producer.commit_transaction()
+                assert all(future.result(0).offset >= 0 for future in futures)
+            else:
+                if number % 2:
+                    producer.flush()
+                producer.abort_transaction()
+    records = read_with_confluent(kafka.bootstrap_servers, topic)
+    assert expected == {
+        partition: [record.value for record in records if record.partition == partition]
+        for partition in range(3)
+    }
+
+
+def test_a_newer_producer_fences_the_older_one(kafka, create_topic, transactional_id):
+    """The older one's transaction is aborted, and every call of it says that it is fenced."""
+    topic = create_topic()
+    with _producer(kafka, transactional_id) as newer:
+        older = _producer(kafka, transactional_id)
+        older.init_transactions()
+        older.begin_transaction()
+        older.send(topic, b"lost")
+        older.flush()
+        newer.init_transactions()
+        with pytest.raises(KafkaError) as refused:
+            older.commit_transaction()
+        if not isinstance(refused.value, ProducerFencedError):
+            with pytest.raises(ProducerFencedError):
+                older.abort_transaction()
+        with pytest.raises(ProducerFencedError, match=transactional_id):
+            older.begin_transaction()
+        older.close(0)
+        newer.begin_transaction()
+        newer.send(topic, b"kept")
+        newer.commit_transaction()
+    assert [b"kept"] == _values(kafka, topic)
+
+
+def test_a_fenced_producer_cannot_write_into_the_newer_ones_transaction(
+    kafka, create_topic, transactional_id
+):
+    """What it sends late is refused, whoever is in a transaction meanwhile."""
+    topic = create_topic()
+    older, newer = (_producer(kafka, transactional_id) for _ in range(2))
+    older.init_transactions()
+    older.begin_transaction()
+    older.send(topic, b"early")
+    older.flush()
+    newer.init_transactions()
+    newer.begin_transaction()
+    newer.send(topic, b"kept")
+    newer.flush()
+    late = older.send(topic, b"late")
+    with pytest.raises(DeliveryError):
+        late.result(30)
+    older.close(0)
+    newer.commit_transaction()
+    newer.close()
+    assert [b"kept"] == _values(kafka, topic)
+
+
+def test_a_refused_record_costs_its_transaction_and_no_more(kafka, create_topic, transactional_id):
+    """Commit says so; after the abort the same producer goes on."""
+    topic = create_topic(1, config={"max.message.bytes": "2000"})
+    with _producer(kafka, transactional_id, **{"compression.type": "none"}) as producer:
+        producer.init_transactions()
+        for _ in range(3):
+            producer.begin_transaction()
+            producer.send(topic, b"good")
+            bad = producer.send(topic, b"x" * 5_000)
+            with pytest.raises(KafkaError):
+                producer.commit_transaction()
+            with pytest.raises(DeliveryError, match="MESSAGE_TOO_LARGE"):
+                bad.result(0)
+            with pytest.raises(TransactionAbortableError, match="MESSAGE_TOO_LARGE"):
+                producer.send(topic, b"after")
+            producer.abort_transaction()
+            producer.begin_transaction()
+            producer.send(topic, b"kept")
+            producer.commit_transaction()
+    assert [b"kept"] * 3 == _values(kafka, topic)
+
+
+def test_what_was_not_sent_when_the_transaction_was_aborted_says_so(
+    kafka, create_topic, transactional_id
+):
+    """No future is left pending."""
+    topic = create_topic()
+    with _producer(kafka, transactional_id, **{"linger.ms": 60_000}) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        future = producer.send(topic, b"v")
+        producer.abort_transaction()
+        with pytest.raises(TransactionAbortedError):
+            future.result(0)
+    assert [] == _values(kafka, topic)
+
+
+def test_offsets_are_committed_with_the_transaction_and_not_without(
+    kafka, create_topic, transactional_id
+):
+    """A group sees the offsets of a committed transaction, never those of an aborted one."""
+    topic = create_topic(2)
+    group = ConsumerGroupMetadata(f"readers-{transactional_id}")
+    with _producer(kafka, transactional_id) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"v", partition=0)
+        producer.send_offsets_to_transaction(
+            {TopicPartition(topic, p): OffsetAndMetadata(5 + p) for p in range(2)}, group
+        )
+        producer.commit_transaction()
+        assert [5, 6] == _committed_offsets(kafka, group.group_id, topic, 2)
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction(
+            {TopicPartition(topic, 0): OffsetAndMetadata(9)}, group
+        )
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction(
+            {TopicPartition(topic, 1): OffsetAndMetadata(8)}, group
+        )
+        producer.commit_transaction()
+    assert [5, 8] == _committed_offsets(kafka, group.group_id, topic, 2)
+
+
+def test_offsets_of_a_member_that_the_group_does_not_have_are_refused(
+    kafka, create_topic, transactional_id
+):
+    """KIP-447: a consumer that lost its partitions cannot commit; the producer goes on."""
+    topic = create_topic()
+    stranger = ConsumerGroupMetadata(f"readers-{transactional_id}", 7, "no-such-member")
+    with _producer(kafka, transactional_id) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"lost")
+        with pytest.raises(KafkaError, match=r"UNKNOWN_MEMBER_ID|ILLEGAL_GENERATION"):
+            producer.send_offsets_to_transaction(
+                {TopicPartition(topic, 0): OffsetAndMetadata(9)}, stranger
+            )
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send(topic, b"kept")
+        producer.commit_transaction()
+    assert [b"kept"] == _values(kafka, topic)
+
+
+def test_closing_aborts_an_open_transaction(kafka, create_topic, transactional_id):
+    """A reader of committed records is not held up until the time-out."""
+    topic = create_topic()
+    producer = _producer(kafka, transactional_id)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(topic, b"lost")
+    producer.flush()
+    producer.close()
+    with _producer(kafka, f"{transactional_id}.other") as other:
+        other.init_transactions()
+        other.begin_transaction()
+        other.send(topic, b"kept")
+        other.commit_transaction()
+    assert [b"kept"] == _values(kafka, topic)
+
+
+def test_calls_out_of_turn_change_nothing(kafka, create_topic, transactional_id):
+    """They are refused, and the transaction goes on."""
+    topic = create_topic()
+    with _producer(kafka, transactional_id) as producer:
+        with pytest.raises(IllegalStateError, match="init_transactions"):
+            producer.send(topic, b"early")
+        producer.init_transactions()
+        with pytest.raises(IllegalStateError):
+            producer.init_transactions()
+        with pytest.raises(IllegalStateError, match="begin a transaction"):
+            producer.send(topic, b"early")
+        producer.begin_transaction()
+        producer.send(topic, b"kept")
+        with pytest.raises(IllegalStateError):
+            producer.begin_transaction()
+        producer.commit_transaction()
+        with pytest.raises(IllegalStateError):
+            producer.commit_transaction()
+    assert [b"kept"] == _values(kafka, topic)
+
+
+def _outlive_the_timeout() -> None:
+    # The time belongs to the brokers: nothing tells when they have aborted it.
+    threading.Event().wait((TIMEOUT_MS + 3 * CHECK_INTERVAL_MS) / 1000 + 1)
+
+
+def _write_in_a_transaction(producer: KafkaProducer, topic: str, value: bytes) -> None:
+    producer.begin_transaction()
+    producer.send(topic, value)
+    producer.commit_transaction()
+
+
+@pytest.mark.slow
+def test_a_transaction_that_timed_out_is_aborted_and_the_producer_goes_on(
+    impatient_kafka, transactional_id
+):
+    """Found out by the next record, it costs no more than that; to 3.9 it is like fencing."""
+    topic = impatient_kafka.create_topic(1)
+    producer = _producer(
+        impatient_kafka, transactional_id, **{"transaction.timeout.ms": TIMEOUT_MS}
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(topic, b"lost")
+    producer.flush()
+    _outlive_the_timeout()
+    late = producer.send(topic, b"late")
+    with pytest.raises(DeliveryError):
+        late.result(30)
+    with pytest.raises(TransactionAbortableError):
+        producer.commit_transaction()
+    if impatient_kafka.version == KAFKA_3:
+        with pytest.raises(ProducerFencedError, match=r"transaction\.timeout\.ms \(1000 ms\)"):
+            producer.abort_transaction()
+        producer.close(0)
+        producer = _producer(impatient_kafka, transactional_id)
+        producer.init_transactions()
+    else:
+        producer.abort_transaction()
+    _write_in_a_transaction(producer, topic, b"kept")
+    producer.close()
+    assert [b"kept"] == _values(impatient_kafka, topic)
+
+
+@pytest.mark.slow
+def test_a_commit_after_the_timeout_says_that_nothing_was_committed(
+    impatient_kafka, transactional_id
+):
+    """Where the coordinator tells it from fencing (4.x), the same producer goes on."""
+    topic = impatient_kafka.create_topic(1)
+    producer = _producer(
+        impatient_kafka, transactional_id, **{"transaction.timeout.ms": TIMEOUT_MS}
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(topic, b"lost")
+    producer.flush()
+    _outlive_the_timeout()
+    if impatient_kafka.version == KAFKA_3:
+        with pytest.raises(ProducerFencedError, match=r"transaction\.timeout\.ms \(1000 ms\)"):
+            producer.commit_transaction()
+        producer.close(0)
+        producer = _producer(impatient_kafka, transactional_id)
+        producer.init_transactions()
+    else:
+        with pytest.raises(KafkaError, match="INVALID_TXN_STATE"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+    _write_in_a_transaction(producer, topic, b"kept")
+    producer.close()
+    assert [b"kept"] == _values(impatient_kafka, topic)

@@ -1,0 +1,43 @@
+"""`make soak`: minutes of random faults, reproduced by their seed."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+
+from tests.support.kafka_files import KAFKA_4
+from tests.support.soak import run_soak
+from tests.support.soak_plan import make_plan
+
+
+def main() -> int:
+    """Run a soak, or show its plan; 1 when something went wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=15)
+    parser.add_argument("--seed", type=int, default=None, help="by default a new one")
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--version", default=KAFKA_4, help="of Apache Kafka")
+    parser.add_argument("--plan", action="store_true", help="only show what would happen")
+    options = parser.parse_args()
+    seed = random.SystemRandom().randrange(2**31) if options.seed is None else options.seed
+    seconds = options.minutes * 60
+    _say(f"seed {seed}")
+    if options.plan:
+        plan = make_plan(seed=seed, seconds=seconds, nodes=options.nodes)
+        for event in sorted(plan.network + plan.cluster, key=lambda event: event.at):
+            _say(str(event))
+        return 0
+    report = run_soak(
+        seed=seed, seconds=seconds, version=options.version, nodes=options.nodes, say=_say
+    )
+    _say(str(report))
+    return 1 if report.problems else 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201  # a command's output
+
+
+if __name__ == "__main__":
+    sys.exit(main())

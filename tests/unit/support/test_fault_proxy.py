@@ -1,0 +1,270 @@
+"""The fault proxy, between a plain socket and a peer that answers each request in capitals."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+
+import pytest
+
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from tests.support.fault_proxy import FaultProxy
+from tests.support.fault_rules import Action, Fault, FaultRules, Side
+from tests.support.scripted_broker import ScriptedBroker
+
+PRODUCE, METADATA = ApiKey.PRODUCE, ApiKey.METADATA
+
+
+def answer_to(request):
+    correlation_id = request[4:8]
+    body = correlation_id + request[8:].upper()
+    return struct.pack(">i", len(body)) + body
+
+
+def request(correlation_id, text=b"abcdefgh", api_key=PRODUCE):
+    body = struct.pack(">hhi", api_key, 9, correlation_id) + text
+    return struct.pack(">i", len(body)) + body
+
+
+def answer(correlation_id, text=b"ABCDEFGH"):
+    return struct.pack(">ii", 4 + len(text), correlation_id) + text
+
+
+@pytest.fixture
+def broker():
+    with ScriptedBroker(answer_to) as broker:
+        yield broker
+
+
+@pytest.fixture
+def proxy(broker):
+    with FaultProxy(seed=1, lifetime_seconds=30) as proxy:
+        proxy.connect_to(f"{broker.node.host}:{broker.node.port}")
+        yield proxy
+
+
+@pytest.fixture
+def client(proxy):
+    with connect(proxy) as client:
+        yield client
+
+
+def connect(proxy):
+    host, _, port = proxy.address.rpartition(":")
+    client = socket.create_connection((host, int(port)), timeout=10)
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return client
+
+
+def receive(client, count):
+    received = b""
+    while len(received) < count and (data := client.recv(count - len(received))):
+        received += data
+    return received
+
+
+def test_without_faults_everything_passes(client, proxy):
+    """Requests and answers arrive as they were sent, and are counted by API and side."""
+    client.sendall(request(1) + request(2, b"x" * 100_000, METADATA))
+    expected = answer(1) + answer(2, b"X" * 100_000)
+    assert expected == receive(client, len(expected))
+    assert {
+        (side, api_key): 1 for side in Side for api_key in (PRODUCE, METADATA)
+    } == proxy.rules.frames
+    assert [] == proxy.strikes
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        (Action.SWALLOW, b""),
+        (Action.CUT, answer(2)[:8]),
+    ],
+)
+def test_an_answer_can_be_lost_with_its_connection(broker, client, proxy, action, expected):
+    """The broker has the request, the client at most a part of the answer, and then an end."""
+    fault = Fault(side=Side.ANSWER, action=action, nth=2)
+    proxy.arm(fault)
+    client.sendall(request(1))
+    assert answer(1) == receive(client, len(answer(1)))
+    client.sendall(request(2))
+    assert expected == receive(client, 1000)
+    assert [request(1)[4:], request(2)[4:]] == broker.requests
+    assert 1 == proxy.strikes_of(fault)
+
+
+@pytest.mark.parametrize("action", [Action.SWALLOW, Action.CUT])
+def test_a_request_can_be_lost_with_its_connection(broker, client, proxy, action):
+    """The broker never sees a request that was swallowed or cut, and the client sees an end."""
+    fault = Fault(side=Side.REQUEST, action=action)
+    proxy.arm(fault)
+    client.sendall(request(1))
+    assert b"" == receive(client, 1)
+    assert [] == broker.requests
+    assert 1 == proxy.strikes_of(fault)
+
+
+def test_a_connection_can_be_reset(client, proxy):
+    """The client sees a reset and not an orderly end."""
+    proxy.arm(Fault(side=Side.ANSWER, action=Action.RESET))
+    client.sendall(request(1))
+    with pytest.raises(ConnectionResetError):
+        client.recv(1)
+
+
+def test_answers_can_stay_away_while_the_connection_stands(broker, client, proxy):
+    """After a hang requests still reach the broker, and no answer comes back."""
+    proxy.arm(Fault(side=Side.ANSWER, action=Action.HANG))
+    client.sendall(request(1) + request(2))
+    client.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        client.recv(1)
+    assert [request(1)[4:], request(2)[4:]] == broker.requests
+
+
+@pytest.mark.parametrize(("action", "early"), [(Action.DELAY, 0), (Action.STALL, 8)])
+def test_an_answer_can_come_late(client, proxy, action, early):
+    """The whole answer, or its rest, comes after the given time and is otherwise as it was."""
+    proxy.arm(Fault(side=Side.ANSWER, action=action, seconds=0.3))
+    started = time.monotonic()
+    client.sendall(request(1))
+    assert answer(1)[:early] == receive(client, early)
+    assert time.monotonic() - started < 0.3
+    assert answer(1)[early:] == receive(client, len(answer(1)) - early)
+    assert time.monotonic() - started >= 0.3
+
+
+def test_an_answer_can_come_byte_by_byte(client, proxy):
+    """A split answer has all its bytes, and they come in many pieces."""
+    proxy.arm(Fault(side=Side.ANSWER, action=Action.SPLIT))
+    text = b"x" * 3000
+    client.sendall(request(1, text))
+    pieces = []
+    while sum(map(len, pieces)) < len(answer(1, text)):
+        pieces.append(client.recv(100_000))
+    assert answer(1, text.upper()) == b"".join(pieces)
+    assert len(pieces) > 10
+
+
+def test_answers_can_come_together(client, proxy):
+    """A merged answer waits for the next one and comes with it."""
+    proxy.arm(Fault(side=Side.ANSWER, action=Action.MERGE, seconds=10))
+    client.sendall(request(1))
+    client.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        client.recv(1)
+    client.sendall(request(2))
+    client.settimeout(10)
+    assert answer(1) + answer(2) == receive(client, 2 * len(answer(1)))
+
+
+def test_a_held_answer_does_not_wait_for_ever(client, proxy):
+    """An answer that no other one follows goes on alone after its time."""
+    proxy.arm(Fault(side=Side.ANSWER, action=Action.MERGE, seconds=0.1))
+    client.sendall(request(1))
+    assert answer(1) == receive(client, len(answer(1)))
+
+
+def test_an_answer_can_be_garbage_behind_its_correlation_id(client, proxy):
+    """The size and the correlation id of a garbled answer are right, the rest is not."""
+    proxy.arm(Fault(side=Side.ANSWER, action=Action.GARBLE))
+    client.sendall(request(1))
+    received = receive(client, len(answer(1)))
+    assert answer(1)[:8] == received[:8]
+    assert answer(1)[8:] != received[8:]
+
+
+def test_one_bit_of_a_request_can_be_turned_over(broker, client, proxy):
+    """A garbled request differs in one bit, at the place that was asked for."""
+    proxy.arm(Fault(side=Side.REQUEST, action=Action.GARBLE, at=0.99))
+    client.sendall(request(1))
+    receive(client, len(answer(1)))
+    assert [request(1, b"abcdefgi")[4:]] == broker.requests
+
+
+def test_an_answer_can_be_to_another_request(client, proxy):
+    """Only the correlation id is another one."""
+    proxy.arm(Fault(side=Side.ANSWER, action=Action.WRONG_CORRELATION_ID))
+    client.sendall(request(1))
+    assert answer(1_000_001) == receive(client, len(answer(1)))
+
+
+def test_an_answer_can_come_twice(client, proxy):
+    """A repeated answer comes once more."""
+    proxy.arm(Fault(side=Side.ANSWER, action=Action.REPEAT))
+    client.sendall(request(1))
+    assert answer(1) * 2 == receive(client, 2 * len(answer(1)))
+
+
+@pytest.mark.parametrize("size", [-1, 2**31 - 1])
+def test_an_answer_can_lie_about_its_size(client, proxy, size):
+    """The size is the one that was asked for."""
+    proxy.arm(Fault(side=Side.ANSWER, action=Action.WRONG_SIZE, size=size))
+    client.sendall(request(1))
+    expected = struct.pack(">i", size) + answer(1)[4:]
+    assert expected == receive(client, len(expected))
+
+
+def test_connections_can_be_refused_for_a_while(client, proxy):
+    """Refusing resets what is open and what comes, until connections are accepted again."""
+    client.sendall(request(1))
+    receive(client, len(answer(1)))
+    proxy.refuse()
+    with pytest.raises(ConnectionResetError):
+        client.recv(1)
+    with pytest.raises(ConnectionResetError), connect(proxy) as refused:
+        refused.recv(1)
+    proxy.accept()
+    with connect(proxy) as accepted:
+        accepted.sendall(request(2))
+        assert answer(2) == receive(accepted, len(answer(2)))
+
+
+def test_a_proxy_ends_by_itself(broker):
+    """When its lifetime is over a proxy has closed its connections and takes none."""
+    with FaultProxy(lifetime_seconds=0.1) as proxy:
+        proxy.connect_to(f"{broker.node.host}:{broker.node.port}")
+        with connect(proxy) as client:
+            assert b"" == client.recv(1)
+
+
+def strike(rules, side=Side.ANSWER, api_key=PRODUCE):
+    return rules.strike(side, api_key, connection=1, frame_bytes=100)
+
+
+def test_a_fault_strikes_the_frames_that_it_names():
+    """The nth frame of its side and API and those right after it are struck, and no others."""
+    rules = FaultRules()
+    fault = Fault(side=Side.ANSWER, action=Action.CUT, nth=2, times=2)
+    rules.arm(fault)
+    assert strike(rules, side=Side.REQUEST) is None
+    assert strike(rules, api_key=METADATA) is None
+    assert [None, fault, fault, None] == [strike(rules) for _ in range(4)]
+
+
+def test_a_rule_counts_from_when_it_was_armed():
+    """Frames that passed before do not count."""
+    rules = FaultRules()
+    strike(rules)
+    fault = Fault(side=Side.ANSWER, action=Action.CUT)
+    rules.arm(fault)
+    assert fault == strike(rules)
+
+
+def test_of_two_faults_the_first_strikes_and_both_count():
+    """A frame suffers one fault at most."""
+    first = Fault(side=Side.ANSWER, action=Action.CUT)
+    second = Fault(side=Side.ANSWER, action=Action.DELAY, times=2)
+    rules = FaultRules()
+    rules.arm(first, second)
+    assert [first, second, None] == [strike(rules) for _ in range(3)]
+
+
+def test_strikes_can_be_waited_for():
+    """Waiting tells whether the strikes came to be as asked."""
+    rules = FaultRules()
+    rules.arm(Fault(side=Side.ANSWER, action=Action.CUT))
+    assert not rules.wait_for(bool, 0)
+    strike(rules)
+    assert rules.wait_for(bool, 0)
