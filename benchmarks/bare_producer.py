@@ -11,14 +11,19 @@ import asyncio
 import re
 import tempfile
 import warnings
-from itertools import cycle, islice
 from typing import TYPE_CHECKING
 
 import aiokafka
-import confluent_kafka
 
+from benchmarks.confluent_loop import BATCH_BYTES, LINGER_MS, produce_all
 from benchmarks.measuring import Trial, contest, heading, table, trial, verdict
-from benchmarks.payloads import BATCH_ROWS, RECORD_BYTES, documents, record_batch
+from benchmarks.payloads import (
+    BATCH_ROWS,
+    RECORD_BYTES,
+    documents,
+    record_batch,
+    repeated_documents,
+)
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.record.arrow import record_columns
@@ -43,8 +48,6 @@ TARGETS = {CONFLUENT: 5.0, JAVA: 4.0}
 #: How many rows a client writes for each that ours writes: the slow ones would take minutes.
 SHARES = {OURS: 1.0, CONFLUENT: 0.5, JAVA: 1.0, KAFKA_PYTHON: 0.05, AIOKAFKA: 0.05}
 
-_BATCH_BYTES = 1_000_000
-_LINGER_MS = 50
 _JAVA_RESULT = re.compile(r"records sent, ([\d.]+) records/sec")
 
 
@@ -93,43 +96,18 @@ def _contestant(
     return write
 
 
-def _values(rows: int) -> islice[bytes]:
-    return islice(cycle(documents(BATCH_ROWS, RECORD_BYTES)), rows)
-
-
 def _ours(bootstrap_servers: str, topic: str, reported: Trial) -> None:
     batch = record_batch(key=False)
     config = ProducerConfig.from_mapping(
         {"bootstrap.servers": bootstrap_servers, "compression.type": "lz4"}
     )
-    with KafkaProducer(config) as producer:
+    with KafkaProducer(config, lingers=False) as producer:
         for first_row in range(0, reported.rows, BATCH_ROWS):
             producer.append(record_columns(batch, topic=topic), first_row=first_row)
 
 
 def _confluent(bootstrap_servers: str, topic: str, reported: Trial) -> None:
-    producer = confluent_kafka.Producer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "compression.type": "lz4",
-            "enable.idempotence": True,
-            "linger.ms": _LINGER_MS,
-            "batch.size": _BATCH_BYTES,
-            "batch.num.messages": 100_000,
-            "queue.buffering.max.messages": 1_000_000,
-            "queue.buffering.max.kbytes": 1 << 20,
-        }
-    )
-    produce, poll = producer.produce, producer.poll
-    for value in _values(reported.rows):
-        while True:
-            try:
-                produce(topic, value)
-            except BufferError:
-                poll(0.01)
-            else:
-                break
-    producer.flush()
+    produce_all(bootstrap_servers, topic, repeated_documents(reported.rows), codec="lz4")
 
 
 def _java(bootstrap_servers: str, topic: str, reported: Trial) -> None:
@@ -144,8 +122,8 @@ def _java(bootstrap_servers: str, topic: str, reported: Trial) -> None:
             "compression.type=lz4",
             "acks=all",
             "enable.idempotence=true",
-            f"linger.ms={_LINGER_MS}",
-            f"batch.size={_BATCH_BYTES}",
+            f"linger.ms={LINGER_MS}",
+            f"batch.size={BATCH_BYTES}",
             "buffer.memory=67108864",
         )
     rate = float(_JAVA_RESULT.findall(output)[-1])
@@ -158,10 +136,10 @@ def _kafka_python(bootstrap_servers: str, topic: str, reported: Trial) -> None:
         compression_type="lz4",
         acks="all",
         enable_idempotence=True,
-        linger_ms=_LINGER_MS,
-        batch_size=_BATCH_BYTES,
+        linger_ms=LINGER_MS,
+        batch_size=BATCH_BYTES,
     )
-    for value in _values(reported.rows):
+    for value in repeated_documents(reported.rows):
         producer.send(topic, value)
     producer.flush()
     producer.close()
@@ -174,12 +152,12 @@ def _aiokafka(bootstrap_servers: str, topic: str, reported: Trial) -> None:
             compression_type="lz4",
             acks="all",
             enable_idempotence=True,
-            linger_ms=_LINGER_MS,
-            max_batch_size=_BATCH_BYTES,
+            linger_ms=LINGER_MS,
+            max_batch_size=BATCH_BYTES,
         )
         await producer.start()
         try:
-            for value in _values(reported.rows):
+            for value in repeated_documents(reported.rows):
                 await producer.send(topic, value)
             await producer.flush()
         finally:

@@ -15,12 +15,14 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import bare_producer, kernel, spark_write, worker_memory
+from benchmarks import bare_producer, kernel, latency, row_wise, spark_write, worker_memory
 from benchmarks.setting import Setting
 
 SECTIONS = {
     "kernel": kernel.run,
     "producer": bare_producer.run,
+    "rows": row_wise.run,
+    "latency": latency.run,
     "write": spark_write.run,
     "one-row": spark_write.run_one_row,
     "memory": worker_memory.run,

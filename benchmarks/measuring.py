@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.processes import cpu_seconds
+from benchmarks.processes import cpu_seconds_between, cpu_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,11 +44,11 @@ class Trial:
 def trial(rows: int, *, exclude: Sequence[int] = ()) -> Iterator[Trial]:
     """Measure a block that handles `rows` rows; `exclude` names processes whose CPU is not ours."""
     result = Trial(rows)
-    cpu = cpu_seconds(exclude)
+    before = cpu_times(exclude)
     started = time.perf_counter()
     yield result
     result.seconds = time.perf_counter() - started
-    result.cpu_seconds = cpu_seconds(exclude) - cpu
+    result.cpu_seconds = cpu_seconds_between(before, cpu_times(exclude))
 
 
 def contest(contestants: Mapping[str, Callable[[], Trial]], *, rounds: int) -> dict[str, Trial]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from functools import cache
+from itertools import cycle, islice
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -30,6 +31,11 @@ def documents(count: int, size: int) -> tuple[bytes, ...]:
         )
         made.append((text + "x" * (size - len(text) - 2) + '"}').encode())
     return tuple(made)
+
+
+def repeated_documents(count: int) -> islice[bytes]:
+    """Give `count` values of `RECORD_BYTES`, the same ones over and over."""
+    return islice(cycle(documents(BATCH_ROWS, RECORD_BYTES)), count)
 
 
 @cache

@@ -4,27 +4,64 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def cpu_seconds(exclude: Sequence[int] = ()) -> float:
-    """Sum up the CPU time of this process and all below it, those that have ended included.
+class CpuTime(NamedTuple):
+    """What a process has used so far, in clock ticks."""
+
+    parent: int
+    own: int
+    #: Of its children that have ended and that it has waited for, and of theirs.
+    waited_for: int
+
+
+def cpu_times(exclude: Sequence[int] = ()) -> dict[int, CpuTime] | None:
+    """Read the CPU time of this process and all below it; None where there is no /proc.
 
     Processes in `exclude`, and all below these, do not count.
     """
     if not _PROC.is_dir():
-        return float("nan")
-    ticks = 0
+        return None
+    times = {}
     for process in descendants(os.getpid(), exclude):
-        fields = _stat(process)
-        # utime, stime, and the same of children that ended and were waited for.
-        ticks += sum(int(field) for field in fields[11:15]) if fields else 0
+        if fields := _stat(process):
+            user, system, waited_user, waited_system = map(int, fields[11:15])
+            times[process] = CpuTime(int(fields[1]), user + system, waited_user + waited_system)
+    return times
+
+
+def cpu_seconds_between(
+    before: Mapping[int, CpuTime] | None, after: Mapping[int, CpuTime] | None
+) -> float:
+    """Count the CPU seconds that were used between two readings.
+
+    A process that ended in between brings all its time to the one that waited for it, also what
+    it had used before. One that nobody of ours waited for, such as an idle worker that Spark let
+    go, takes its time with it.
+    """
+    if before is None or after is None:
+        return float("nan")
+    brought = dict.fromkeys(after, 0)
+    for process, time in before.items():
+        if process in after:
+            continue
+        heir = time.parent
+        while heir in before and heir not in after:
+            heir = before[heir].parent
+        if heir in brought:
+            brought[heir] += time.own + time.waited_for
+    ticks = 0
+    for process, time in after.items():
+        earlier = before.get(process, CpuTime(0, 0, 0))
+        ticks += time.own - earlier.own
+        ticks += max(time.waited_for - earlier.waited_for - brought[process], 0)
     return ticks / _TICKS
 
 

@@ -1,0 +1,113 @@
+"""How long one record takes: sent alone, linger.ms=0, each waited for before the next.
+
+acks=all, idempotent, not compressed, one partition; measured by the caller, from before the send
+until it knows of the acknowledgement. Every client sends many records before those that count:
+Java's compiler needs them.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import confluent_kafka
+import numpy as np
+
+from benchmarks.measuring import heading, progress, table
+from benchmarks.payloads import RECORD_BYTES
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from tests.support.java_tools import run_java_tool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.setting import Setting
+
+OURS = "ours, send().result()"
+CONFLUENT = "confluent-kafka"
+JAVA = "Java, send().get()"
+WARM_UP = 3_000
+COUNT = 5_000
+
+_SOURCE = Path(__file__).with_name("SingleSends.java")
+_VALUE = bytes(RECORD_BYTES)
+
+
+def run(setting: Setting) -> None:
+    """Measure all clients in alternating rounds; the best of each percentile counts."""
+    clients = {OURS: _ours, CONFLUENT: _confluent, JAVA: _java}
+    best = {name: np.full(2, np.inf) for name in clients}
+    for number in range(1, setting.rounds + 1):
+        for name, client in clients.items():
+            progress(f"round {number}/{setting.rounds}: {name}")
+            topic = setting.kafka.create_topic()
+            nanoseconds = client(setting.kafka.bootstrap_servers, topic)
+            setting.check_count(topic, WARM_UP + COUNT)
+            setting.kafka.delete_topics([topic])
+            best[name] = np.minimum(best[name], np.percentile(nanoseconds, [50, 99]))
+    progress("")
+    heading(
+        f"Single sends of {RECORD_BYTES} bytes, linger 0, acks=all, idempotent, {COUNT:,} a round, "
+        f"best of {setting.rounds} rounds, milliseconds"
+    )
+    table(
+        ["client", "p50", "p99", "ours over it: p50", "p99"],
+        [
+            [
+                name,
+                *(f"{nanoseconds / 1e6:.3f}" for nanoseconds in percentiles),
+                *(f"{ratio:.2f}x" for ratio in best[OURS] / percentiles),
+            ]
+            for name, percentiles in best.items()
+        ],
+    )
+
+
+def _timed(send_one: Callable[[], object]) -> list[int]:
+    """Time each call but the first `WARM_UP`, in nanoseconds."""
+    for _ in range(WARM_UP):
+        send_one()
+    times = [0] * COUNT
+    for number in range(COUNT):
+        started = time.perf_counter_ns()
+        send_one()
+        times[number] = time.perf_counter_ns() - started
+    return times
+
+
+def _ours(bootstrap_servers: str, topic: str) -> list[int]:
+    config = {
+        "bootstrap.servers": bootstrap_servers,
+        "compression.type": "none",
+        "linger.ms": 0,
+    }
+    with KafkaProducer(config) as producer:
+        return _timed(lambda: producer.send(topic, _VALUE).result())
+
+
+def _confluent(bootstrap_servers: str, topic: str) -> list[int]:
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 0}
+    )
+    answers: list[confluent_kafka.KafkaError | None] = []
+
+    def on_delivery(error: confluent_kafka.KafkaError | None, _: confluent_kafka.Message) -> None:
+        answers.append(error)
+
+    def send_one() -> None:
+        answers.clear()
+        producer.produce(topic, _VALUE, on_delivery=on_delivery)
+        while not answers:
+            producer.poll(1)
+        if answers[0] is not None:
+            raise RuntimeError(f"confluent-kafka could not deliver: {answers[0]}")
+
+    return _timed(send_one)
+
+
+def _java(bootstrap_servers: str, topic: str) -> list[int]:
+    output = run_java_tool(
+        str(_SOURCE), bootstrap_servers, topic, str(WARM_UP), str(COUNT), str(RECORD_BYTES)
+    )
+    return [int(line) for line in output.split() if line.isdecimal()]
