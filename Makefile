@@ -59,6 +59,11 @@ coverage: $(INSTALLED) ## Branch coverage of the fast tests
 	@$(PYTHON) -m pytest -m "not slow and not kafka and not spark" \
 	  --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
 
+.PHONY: soak
+soak: $(INSTALLED) ## Write for 15 minutes in random faults (SOAK_ARGS="--minutes 15 --seed 1")
+	@scripts/find_maven.sh
+	@$(WITH_JAVA) $(PYTHON) -m tests.soak $(SOAK_ARGS)
+
 .PHONY: bench
 bench: $(INSTALLED) ## Measure against other clients and Spark's JVM sink (BENCH_ARGS="--help")
 	@scripts/find_maven.sh

@@ -1,0 +1,90 @@
+"""Each example does what it says, against the embedded broker, and ends by itself.
+
+`examples/demo.py` starts Spark: it is tested in `tests/spark/test_demo.py`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.model import TopicPartition
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+#: Modules that are no examples of their own, and examples with a test of their own.
+NOT_HERE = {"cluster.py", "demo.py"}
+
+#: What each example prints, among other things.
+EXPECTED = {
+    "custom_partitioner.py": [
+        "vip-1 went to partition 0\n",
+        "customer-2 went to partition 2\n",
+        "vip-4 went to partition 0\n",
+        # The bytes of a, b, c, d are 97 to 100: they go to 1, 2, 0, 1.
+        "orders-0: 1000 rows of the table\norders-1: 2000 rows of the table\n",
+    ],
+    "metrics_to_log.py": [
+        "producer-topic-metrics{client-id=clicks-example,topic=clicks}: byte-rate=",
+        "records; record-send-total is ",
+        "request-latency-avg: ",
+    ],
+    "send_arrow_table.py": ["measurements-3: ", "200000 of 200000 rows\n"],
+    "send_records.py": [
+        "offset 0\n",
+        "10000 records are in partitions [0, 1, 2]\n0 of them failed\n",
+        "refused: row 0, topic 'events': the record takes 1200",
+    ],
+    "transactions.py": [
+        "the second transaction is aborted: 'not an amount' was refused\n",
+        "committed: ['pay 10', 'pay 20', 'pay 40']\n",
+        "the first producer was fenced off",
+    ],
+}
+
+
+def run_example(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run an example to its end."""
+    return subprocess.run(  # noqa: S603 - our own script
+        [sys.executable, str(EXAMPLES / name), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_an_example_prints_what_it_has_done(name):
+    """The example ends with exit code 0 and has printed the lines that show its feature."""
+    done = run_example(name)
+
+    assert 0 == done.returncode, done.stderr
+    assert [] == [line for line in EXPECTED[name] if line not in done.stdout], done.stdout
+
+
+def test_every_example_has_a_test():
+    """No example is left out here but those that are tested elsewhere."""
+    found = {path.name for path in EXAMPLES.glob("*.py")}
+
+    assert NOT_HERE | set(EXPECTED) == found
+
+
+def test_an_example_writes_to_the_kafka_that_it_is_given():
+    """With --bootstrap-servers an example starts no broker, and writes to the given one."""
+    with DevBroker(topics={"measurements": 2}) as broker:
+        done = run_example("send_arrow_table.py", "--bootstrap-servers", broker.bootstrap_servers)
+        ends = [
+            broker.call(
+                lambda it, number=number: (
+                    it.cluster.partition(TopicPartition("measurements", number)).log.log_end_offset
+                )
+            )
+            for number in range(2)
+        ]
+
+    assert 0 == done.returncode, done.stderr
+    assert 200_000 == sum(ends)
