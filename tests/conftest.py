@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
+from tests.support.certificates import Certificates
 from tests.support.kafka_files import KAFKA_3, KAFKA_4
 from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
 from tests.support.real_kafka import GIVEN, KafkaCluster, given_kafka, start_kafka
@@ -153,6 +154,12 @@ def create_topic(kafka: KafkaCluster) -> Iterator[Callable[..., str]]:
 
     yield create
     kafka.delete_topics(created)
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Give the certificates of the whole test run."""
+    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,85 @@
+"""The tests' certificates: that each one is what its name says."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+
+import pytest
+
+from spark_kafka_sink.security.key_stores import pkcs12_certificates, pkcs12_key_pair
+from tests.support.certificates import CLIENT_NAME, STORE_PASSWORD
+
+
+def handshake(server, trusted, client=None, client_authority=None):
+    """Let two sides greet each other over a socket pair; give the client's certificate."""
+    ours = ssl.create_default_context(cafile=trusted.pem_file)
+    theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    theirs.load_cert_chain(server.chain_file, server.key_file)
+    if client_authority is not None:
+        theirs.load_verify_locations(client_authority.pem_file)
+        theirs.verify_mode = ssl.CERT_REQUIRED
+    if client is not None:
+        ours.load_cert_chain(client.encrypted_pem_file, password=STORE_PASSWORD)
+    near, far = socket.socketpair()
+    shown = []
+
+    def serve():
+        try:
+            with far, theirs.wrap_socket(far, server_side=True) as accepted:
+                shown.append(accepted.getpeercert())
+                accepted.sendall(b".")
+        except (ssl.SSLError, ConnectionError):
+            pass  # The client's side tells why.
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        with near, ours.wrap_socket(near, server_hostname="localhost") as connected:
+            connected.recv(1)
+    finally:
+        thread.join()
+    return shown[0]
+
+
+def test_the_server_is_trusted_by_who_trusts_the_authority(certificates):
+    """The server's certificate is for localhost, and signed by the authority."""
+    assert None is handshake(certificates.server, certificates.authority)
+
+
+@pytest.mark.parametrize(
+    ("server", "trusted", "reason"),
+    [
+        ("server", "stranger", "unable to get local issuer|self.signed certificate"),
+        ("other_host", "authority", "Hostname mismatch"),
+        ("expired", "authority", "certificate has expired"),
+    ],
+)
+def test_what_is_wrong_is_wrong_in_one_way(certificates, server, trusted, reason):
+    """An unknown authority, another host, an expired certificate: each is refused for that."""
+    with pytest.raises(ssl.SSLCertVerificationError, match=reason):
+        handshake(getattr(certificates, server), getattr(certificates, trusted))
+
+
+def test_a_client_shows_its_name(certificates):
+    """The client's certificate is accepted by a server that asks for one, and names alice."""
+    shown = handshake(
+        certificates.server, certificates.authority, certificates.client, certificates.authority
+    )
+
+    assert (("commonName", CLIENT_NAME),) in shown["subject"]
+
+
+def test_stores_hold_the_same_as_pem(certificates):
+    """PKCS#12 stores can be read, and hold what the PEM files hold."""
+    trusted = pkcs12_certificates(certificates.authority.pkcs12_file.read_bytes(), STORE_PASSWORD)
+    pair = pkcs12_key_pair(certificates.server.pkcs12_file.read_bytes(), STORE_PASSWORD)
+
+    assert certificates.authority.pem == trusted
+    assert certificates.server.chain == pair.certificates
+
+
+def test_files_with_keys_are_private(certificates):
+    """Nobody else can read a key's file."""
+    assert 0o600 == certificates.server.key_file.stat().st_mode & 0o777
