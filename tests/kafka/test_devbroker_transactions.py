@@ -16,6 +16,7 @@ import pytest
 
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from spark_kafka_sink.record.decode import decode_control_record, decode_record_batch
 from spark_kafka_sink.record.record_batch import split_record_batches
 from tests.support.broker_asker import Asker
@@ -105,14 +106,20 @@ class Producer(TransactionalRequests):
         return answer[1] if self.tv2 and answer[1][0] >= 0 else identity
 
     def settle(self):
-        """Wait until nothing in the topic is undecided."""
+        """Wait until nothing in the topic is undecided, and the coordinator knows it."""
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while any(
+        while self.is_preparing() or any(
             self.latest(partition=p) != self.latest(partition=p, isolation_level=0)
             for p in range(3)
         ):
             assert time.monotonic() < deadline
             time.sleep(0.01)
+
+    def is_preparing(self):
+        """Tell whether markers are still to be written, or to be known to be written."""
+        request = DescribeTransactionsRequest(transactional_ids=(self.transactional_id,))
+        (described,) = self.ask(request, 0).transaction_states
+        return described.transaction_state.startswith("Prepare")
 
     def patiently(self, call):
         """Ask again while the broker is busy."""
