@@ -27,7 +27,7 @@ from tests.support.kafka_process import ProcessNodes
 from tests.support.kafka_unavailable import KafkaUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
 
 _READY_SECONDS = 120
@@ -198,20 +198,45 @@ class KafkaCluster:
         return self.broker(self._leaders(topic)[partition])
 
     def wait_until_in_sync(self, topic: str) -> None:
-        """Wait until every replica of a topic has caught up with its leader."""
+        """Wait until every broker, asked by itself, says the same of a topic: all replicas are up.
 
-        def in_sync() -> bool:
-            metadata = self.admin.list_topics(topic, timeout=_ADMIN_SECONDS)
-            partitions = metadata.topics[topic].partitions.values()
-            return all(sorted(p.isrs) == sorted(p.replicas) for p in partitions)
+        A leader that was away for a while does not know at once that it leads no more.
+        """
+        wait_until(
+            lambda: self._is_in_sync(topic),
+            seconds=_READY_SECONDS,
+            what=f"replicas of {topic} to catch up",
+        )
 
-        wait_until(in_sync, seconds=_READY_SECONDS, what=f"replicas of {topic} to catch up")
+    def _is_in_sync(self, topic: str) -> bool:
+        pictures: list[dict[int, tuple[int, bool]]] = []
+        for admin in self._admins():
+            try:
+                described = admin.list_topics(topic, timeout=5).topics[topic]
+            except KafkaException:
+                return False
+            pictures.append(
+                {
+                    index: (partition.leader, sorted(partition.isrs) == sorted(partition.replicas))
+                    for index, partition in described.partitions.items()
+                }
+            )
+        partitions = pictures[0].values()
+        return (
+            all(picture == pictures[0] for picture in pictures)
+            and len(partitions) > 0
+            and all(in_sync for _, in_sync in partitions)
+        )
+
+    def _admins(self) -> Iterator[AdminClient]:
+        """Give a client for each broker that asks no other one first."""
+        for address in self.bootstrap_servers.split(","):
+            yield AdminClient({"bootstrap.servers": address, "log_level": 0})
 
     def _known_brokers(self) -> set[int]:
         """Give the brokers that every one of them, asked by itself, knows."""
         known: list[set[int]] = []
-        for address in self.bootstrap_servers.split(","):
-            admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+        for admin in self._admins():
             try:
                 known.append(set(admin.list_topics(timeout=5).brokers))
             except KafkaException:

@@ -211,13 +211,18 @@ def write_during(
     topic: str,
     disturb: Callable[[], object],
     *,
+    settle: Callable[[], object] = lambda: None,
     bootstrap_servers: str | None = None,
     rows_afterwards: int = 5000,
     **settings: object,
 ) -> RowCheck:
-    """Write before, during and after a disturbance; say what became of the rows."""
+    """Write before, during and after a disturbance; say what became of the rows.
+
+    `settle` waits, behind all of the writing, until the cluster can be believed.
+    """
     with SteadyWriter(kafka, topic, **settings) as writer:
         writer.write_on(rows_afterwards)
         disturb()
         writer.write_on(rows_afterwards)
+    settle()
     return writer.check(bootstrap_servers or kafka.bootstrap_servers)
