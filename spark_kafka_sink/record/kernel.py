@@ -33,6 +33,10 @@ from spark_kafka_sink.record.kernel_support import (
     load_int32,
     load_int64,
     load_uint8,
+    move_4_bytes,
+    move_8_bytes,
+    move_16_bytes,
+    move_byte,
     significant_bits,
     store_uint8,
 )
@@ -119,8 +123,12 @@ _TOPIC_WITHOUT_PARTITIONS: Final = -2
 #: For `_assign_slots`: no key is as long as this, so that all records are keyless.
 _NO_KEY: Final = 0x7FFFFFFFFFFFFFFF
 _MAX_INT64: Final = 0x7FFFFFFFFFFFFFFF
+#: More than this is copied by a call.
+_MAX_MOVED_BYTES: Final = 32
 #: A varint of 7 bits per byte: up to here it is a single byte.
 _MAX_ONE_BYTE_VARINT: Final = 0x7F
+#: The same of a length, which is written with a sign.
+_MAX_ONE_BYTE_LENGTH: Final = 0x3F
 
 # The statuses again, as the plain numbers that compile to constants.
 _NULL_TOPIC: Final = int(SlotStatus.NULL_TOPIC)
@@ -189,10 +197,29 @@ def _field_bytes(length: int) -> int:
 
 
 @kernel_part
+def _copy_field(target: int, source: int, count: int) -> None:
+    """Copy at least one byte; where they are few, by two moves that may overlap, and no call."""
+    if count > _MAX_MOVED_BYTES:
+        copy_bytes(target, source, count)
+    elif count >> 4:  # 16 or more
+        move_16_bytes(target, source)
+        move_16_bytes(target + count - 16, source + count - 16)
+    elif count >> 3:
+        move_8_bytes(target, source)
+        move_8_bytes(target + count - 8, source + count - 8)
+    elif count >> 2:
+        move_4_bytes(target, source)
+        move_4_bytes(target + count - 4, source + count - 4)
+    else:
+        for index in range(count):
+            move_byte(target + index, source + index)
+
+
+@kernel_part
 def _write_field(target: int, column: _Strings, index: int, length: int) -> int:
     target = _write_varint(target, _zigzag(length))
     if length > 0:
-        copy_bytes(target, _address(column, index), length)
+        _copy_field(target, _address(column, index), length)
         target += length
     return target
 
@@ -201,7 +228,12 @@ def _write_field(target: int, column: _Strings, index: int, length: int) -> int:
 def _headers_bytes(keys: _Strings, values: _Strings, first: int, last: int) -> int:
     size = _varint_bytes((last - first) << 1)
     for element in range(first, last):
-        size += _field_bytes(_length(keys, element)) + _field_bytes(_length(values, element))
+        key_length, value_length = _length(keys, element), _length(values, element)
+        if key_length | (value_length + 1) <= _MAX_ONE_BYTE_LENGTH:
+            # Nearly all headers: names, and values that are null or short.
+            size += 2 + key_length + max(value_length, 0)
+        else:
+            size += _field_bytes(key_length) + _field_bytes(value_length)
     return size
 
 

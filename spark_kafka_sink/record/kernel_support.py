@@ -71,6 +71,25 @@ load_uint32 = _load(types.uint32, 32)
 load_int64 = _load(types.int64, 64)
 
 
+def _move(count: int) -> Callable[[int, int], None]:
+    def move(_typing_context: Any, _target: Any, _source: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            pointer = ir.IntType(8 * count).as_pointer()
+            target, source = (builder.inttoptr(argument, pointer) for argument in arguments)
+            builder.store(builder.load(source, align=1), target, align=1)
+
+        return types.void(types.int64, types.int64), generate
+
+    return cast("Callable[[int, int], None]", intrinsic(move))
+
+
+#: Copy so many bytes to an address from another one.
+move_byte = _move(1)
+move_4_bytes = _move(4)
+move_8_bytes = _move(8)
+move_16_bytes = _move(16)
+
+
 def _store_uint8(_typing_context: Any, _address: Any, _value: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         builder.store(arguments[1], builder.inttoptr(arguments[0], ir.IntType(8).as_pointer()))

@@ -164,6 +164,15 @@ def test_lengths_of_every_width(length):
     assert payload_of(record) == written.payload
 
 
+def test_short_fields_are_copied_to_their_last_byte():
+    """Few bytes go by moves that overlap: of every length each byte arrives, and none beside it."""
+    pattern = bytes(range(1, 71))
+    for length in range(70):
+        name, value = pattern[:length], pattern[length:]
+        record = PlainRecord(value, name, headers=((name, value), (value, name), (name, None)))
+        assert payload_of(record) == write_records(columns_of([record])).payload
+
+
 @pytest.mark.parametrize("count", [63, 64, 65, 8193])
 def test_offset_deltas_of_every_width(count):
     """Rows are numbered from 0 in their batch."""
