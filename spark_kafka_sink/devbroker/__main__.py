@@ -14,8 +14,9 @@ import sys
 
 from spark_kafka_sink.devbroker.broker import Broker
 from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
+from spark_kafka_sink.devbroker.listener import LOOPBACK, Listener
 from spark_kafka_sink.devbroker.refusal import RefusedError
-from spark_kafka_sink.devbroker.server import LOOPBACK, Server, run_until_signal
+from spark_kafka_sink.devbroker.server import Server, run_until_signal
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -73,22 +74,20 @@ def main() -> int:
     )
     server = Server(Broker(settings=settings))
 
-    def on_listening(port: int) -> None:
+    listener = Listener(
+        host=arguments.host, port=arguments.port, advertised_host=arguments.advertised_host
+    )
+
+    def on_listening(ports: list[int]) -> None:
         for name, partitions in arguments.topic:
             server.broker.cluster.create_topic(
                 name, partitions=partitions, config=settings.topic_defaults
             )
-        sys.stdout.write(f"listening on {arguments.host}:{port}\n")
+        sys.stdout.write(f"listening on {arguments.host}:{ports[0]}\n")
         sys.stdout.flush()
 
     try:
-        run_until_signal(
-            server,
-            host=arguments.host,
-            port=arguments.port,
-            advertised_host=arguments.advertised_host,
-            on_listening=on_listening,
-        )
+        run_until_signal(server, [listener], on_listening)
     except (OSError, RefusedError) as error:
         sys.stderr.write(f"cannot start: {error}\n")
         return 1

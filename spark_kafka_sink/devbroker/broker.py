@@ -48,6 +48,8 @@ from spark_kafka_sink.devbroker.handlers.offset_commit import OffsetCommitHandle
 from spark_kafka_sink.devbroker.handlers.offset_fetch import OffsetFetchHandler
 from spark_kafka_sink.devbroker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from spark_kafka_sink.devbroker.handlers.produce import ProduceHandler
+from spark_kafka_sink.devbroker.handlers.sasl_authenticate import SaslAuthenticateHandler
+from spark_kafka_sink.devbroker.handlers.sasl_handshake import SaslHandshakeHandler
 from spark_kafka_sink.devbroker.handlers.sync_group import SyncGroupHandler
 from spark_kafka_sink.devbroker.handlers.txn_offset_commit import TxnOffsetCommitHandler
 from spark_kafka_sink.devbroker.refusal import CloseConnectionError, RefusedError
@@ -120,6 +122,8 @@ class Broker:
             OffsetFetchHandler(),
             SyncGroupHandler(),
             TxnOffsetCommitHandler(),
+            SaslHandshakeHandler(),
+            SaslAuthenticateHandler(),
         ]
         #: What this broker has.
         self.supported_versions: dict[ApiKey, VersionRange] = {
@@ -133,9 +137,15 @@ class Broker:
             handler.api_key: handler for handler in (*handlers, self._api_versions)
         }
 
-    def advertise(self, host: str, port: int) -> None:
-        """Tell the cluster the address under which clients reach this broker."""
-        self.cluster.nodes[self.node_id] = Node(self.node_id, host, port)
+    def advertise(self, host: str, port: int, *, listener: str | None = None) -> None:
+        """Tell the cluster the address under which clients reach this broker.
+
+        `listener` names one that has an address of its own for its clients.
+        """
+        addresses = self.cluster.nodes
+        if listener is not None:
+            addresses = self.cluster.other_addresses.setdefault(listener, {})
+        addresses[self.node_id] = Node(self.node_id, host, port)
 
     def decode_request(self, frame: Buffer) -> tuple[RequestHeader, ApiMessage]:
         """Read a request, without its size; its records are slices of `frame`.
@@ -165,6 +175,7 @@ class Broker:
         arrived: float | None = None,
         kept: object = None,
         client_host: str = "",
+        listener: str = "",
     ) -> ApiMessage | Delayed | None:
         """Answer a request that arrived at `arrived` (by default now); seconds since 1970.
 
@@ -179,6 +190,7 @@ class Broker:
         context = self._context(header, now, now if arrived is None else arrived)
         context.kept = kept
         context.client_host = client_host
+        context.listener = listener
         try:
             response: ApiMessage | Delayed | None = handler.handle(context, request)
         except RefusedError as refused:

@@ -144,7 +144,10 @@ class ClusterState:
         self._changed: set[Hashable] = set()
         self.groups = GroupCoordinator(self.settings, self.timers, changed=self.changed)
         self.cluster_id = cluster_id or base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
+        #: Brokers by id, with the address of their first listener.
         self.nodes: dict[int, Node] = {}
+        #: The addresses that they have beside it, by the listener's name.
+        self.other_addresses: dict[str, dict[int, Node]] = {}
         self._topics: dict[str, Topic] = {}
         self._topics_by_id: dict[uuid.UUID, Topic] = {}
         self._topics_by_collision_key: dict[str, Topic] = {}
@@ -154,6 +157,11 @@ class ClusterState:
     def controller_id(self) -> int:
         """Broker that takes requests for the controller, -1 while there is none."""
         return min(self.nodes, default=-1)
+
+    def nodes_at(self, listener: str) -> dict[int, Node]:
+        """Return all brokers, by id, as clients of a listener reach them."""
+        here = self.other_addresses.get(listener, {})
+        return {node_id: here.get(node_id, node) for node_id, node in self.nodes.items()}
 
     @property
     def topics(self) -> list[Topic]:

@@ -7,6 +7,8 @@
 - Answers are written as they lie in the log, and only as fast as the client takes them; meanwhile
   nothing more is read from it.
 - A client that has closed its side still gets the answers that are ready; what waits is given up.
+- Until a client of a listener with SASL has authenticated, its requests are its authenticator's,
+  and may not be large. One that fails is told so after a while, and then the connection is closed.
 - Faults are decided in one place, `Connection._decide`, before the broker sees the request.
 
 `server` makes it a protocol of the event loop; here nothing is imported from there.
@@ -28,12 +30,15 @@ from spark_kafka_sink.devbroker.faults import (
 from spark_kafka_sink.devbroker.frame_receiver import FrameReceiver
 from spark_kafka_sink.devbroker.handlers.handler import Delayed
 from spark_kafka_sink.devbroker.refusal import CloseConnectionError
+from spark_kafka_sink.devbroker.sasl.sasl_authenticator import AuthenticationFailedError
 from spark_kafka_sink.errors import DecodeError
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Hashable
 
+    from spark_kafka_sink.devbroker.listener import Listener
+    from spark_kafka_sink.devbroker.sasl.sasl_authenticator import SaslAuthenticator
     from spark_kafka_sink.devbroker.server import Server
     from spark_kafka_sink.protocol.headers import RequestHeader
     from spark_kafka_sink.protocol.primitives import Buffer
@@ -63,10 +68,18 @@ class _Waiting:
 class Connection:
     """One client's connection; its methods are those of asyncio's BufferedProtocol."""
 
-    def __init__(self, server: Server, connection_id: int) -> None:
+    def __init__(
+        self,
+        server: Server,
+        connection_id: int,
+        listener: Listener,
+        authenticator: SaslAuthenticator | None,
+    ) -> None:
         self._server = server
         self._id = connection_id
-        self._receiver = FrameReceiver(server.broker.settings.socket_request_max_bytes)
+        self._listener = listener
+        self._authenticator = authenticator
+        self._receiver = FrameReceiver(self._max_frame_bytes)
         self._transport: asyncio.Transport | None = None
         self._waiting: _Waiting | None = None
         self._outgoing: deque[Buffer] = deque()
@@ -74,7 +87,17 @@ class Connection:
         self._read_paused = False
         self._muted = False
         self._eof = False
+        self._closing = False
+        self._refusal: asyncio.TimerHandle | None = None
         self._client_host = ""
+
+    @property
+    def _max_frame_bytes(self) -> int:
+        most = self._server.broker.settings.socket_request_max_bytes
+        if self._authenticator is None or self._authenticator.is_complete:
+            return most
+        sasl = self._listener.sasl
+        return most if sasl is None else min(most, sasl.max_receive_bytes)
 
     # What asyncio calls.
 
@@ -92,6 +115,8 @@ class Connection:
         if exc is not None:
             logger.debug("connection %d: %s", self._id, exc)
         self._stop_waiting()
+        if self._refusal is not None:
+            self._refusal.cancel()
         self._outgoing.clear()
         self._transport = None
         self._server.disconnected(self)
@@ -109,7 +134,8 @@ class Connection:
         """Send what is ready, then close: the client has closed its side."""
         self._eof = True
         self._advance()
-        return True
+        # TLS knows no connection that is open in one direction.
+        return self._listener.tls is None
 
     def pause_writing(self) -> None:
         """Hold back answers: the client does not take them."""
@@ -159,6 +185,7 @@ class Connection:
         self._flush()
         while (
             self._transport is not None
+            and not self._closing
             and not self._transport.is_closing()
             and self._waiting is None
             and not self._write_paused
@@ -168,6 +195,9 @@ class Connection:
             if frame is None:
                 return
             now = self._server.clock()
+            if self._authenticator is not None and self._authenticator.takes(frame, now):
+                self._authenticate(self._authenticator, frame, now)
+                continue
             header, request = self._server.broker.decode_request(frame)
             waiting = _Waiting(header, request, now)
             action = self._decide(waiting)
@@ -175,6 +205,33 @@ class Connection:
                 self._handle(waiting)
             else:
                 self._act(waiting, action)
+
+    def _authenticate(
+        self, authenticator: SaslAuthenticator, frame: memoryview, now: float
+    ) -> None:
+        try:
+            answer = authenticator.receive(frame, now)
+        except AuthenticationFailedError as failed:
+            logger.info("connection %d failed to authenticate: %s", self._id, failed)
+            self._refuse(failed.answer)
+        else:
+            self._server.handled()
+            self._receiver.max_frame_bytes = self._max_frame_bytes
+            self._outgoing.extend(answer)
+            self._flush()
+
+    def _refuse(self, answer: list[Buffer]) -> None:
+        """Answer after a while, and close; nothing more is heard until then."""
+        self._muted = True
+        sasl = self._listener.sasl
+        delay = 0.0 if sasl is None else sasl.failed_authentication_delay_ms / 1000
+
+        def answer_and_close() -> None:
+            self._outgoing.extend(answer)
+            self._flush()
+            self._close()
+
+        self._refusal = self._server.loop.call_later(delay, answer_and_close)
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Do a step of the connection's work; what cannot be answered closes it."""
@@ -199,6 +256,7 @@ class Connection:
                 arrived=waiting.arrived,
                 kept=waiting.kept,
                 client_host=self._client_host,
+                listener=self._listener.name,
             )
         finally:
             self._server.handled()
@@ -266,6 +324,7 @@ class Connection:
 
     def _close(self) -> None:
         """Close after what has been written is sent."""
+        self._closing = True
         self._stop_waiting()
         self._outgoing.clear()
         if self._transport is not None:

@@ -28,7 +28,8 @@ class FrameReceiver:
 
     def __init__(self, max_frame_bytes: int) -> None:
         """`max_frame_bytes` does not count the four bytes of the size."""
-        self._max_frame_bytes = max_frame_bytes
+        #: May change between two frames.
+        self.max_frame_bytes = max_frame_bytes
         self._small = memoryview(bytearray(_SMALL_BUFFER_BYTES))
         #: What of the small buffer is received and not yet taken.
         self._begin = 0
@@ -74,8 +75,8 @@ class FrameReceiver:
             self._compact()
             return None
         (size,) = _SIZE.unpack_from(self._small, self._begin)
-        if not 0 <= size <= self._max_frame_bytes:
-            raise DecodeError(f"a frame of {size} bytes; the limit is {self._max_frame_bytes}")
+        if not 0 <= size <= self.max_frame_bytes:
+            raise DecodeError(f"a frame of {size} bytes; the limit is {self.max_frame_bytes}")
         start = self._begin + _SIZE.size
         if available - _SIZE.size >= size:
             self._begin = start + size

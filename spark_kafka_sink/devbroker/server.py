@@ -14,17 +14,24 @@ import socket
 import threading
 import time
 from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from spark_kafka_sink.devbroker.broker import Broker
 from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.connection import Connection
 from spark_kafka_sink.devbroker.faults import Action, Decide, FaultHook, Faults
+from spark_kafka_sink.devbroker.listener import LOOPBACK, Listener, check_listeners
+from spark_kafka_sink.devbroker.sasl.credentials import Credentials
+from spark_kafka_sink.devbroker.sasl.sasl_authenticator import SaslAuthenticator
 from spark_kafka_sink.devbroker.topic_config import TopicConfig
-from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
+from spark_kafka_sink.errors import ConfigError, KafkaError, KafkaTimeoutError
+from spark_kafka_sink.security.tls import tls_server_context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping
+    import ssl
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -34,15 +41,26 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-LOOPBACK = "127.0.0.1"
 _WILDCARDS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared with, not bound to
 _THREAD_TIMEOUT_SECONDS = 30.0
 _BACKLOG = 128
 _ACCEPT_RETRY_SECONDS = 1.0
+_TLS_HANDSHAKE_SECONDS = 30.0
+_TLS_SHUTDOWN_SECONDS = 5.0
 
 
 class _Protocol(Connection, asyncio.BufferedProtocol):
     """A connection that an event loop serves."""
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenListener:
+    """A listener, and what it needs while it is open."""
+
+    listener: Listener
+    socket: socket.socket
+    tls: ssl.SSLContext | None
+    credentials: Credentials | None
 
 
 class Server:
@@ -64,7 +82,7 @@ class Server:
         self._drained = asyncio.Event()
         self._watching: dict[Hashable, set[Connection]] = {}
         self._to_wake: set[Connection] = set()
-        self._listener: socket.socket | None = None
+        self._open: list[_OpenListener] = []
         self._accepting: set[asyncio.Task[None]] = set()
         self._next_connection_id = 1
         self._tick: asyncio.TimerHandle | None = None
@@ -78,76 +96,98 @@ class Server:
             raise KafkaError("the server has not been started")
         return self._loop
 
-    async def start(
-        self, *, host: str = LOOPBACK, port: int = 0, advertised_host: str | None = None
-    ) -> int:
-        """Listen, and return the port; port 0 is any free one. Raises OSError.
+    async def start(self, listeners: Sequence[Listener] = (Listener(),)) -> list[int]:
+        """Listen, and return the listeners' ports.
 
-        Clients are told to come to `advertised_host`: by default `host`, or this machine's name
-        where `host` stands for every address.
+        Key stores are read now, so a start after a stop takes renewed ones. Raises OSError, and
+        ConfigError for listeners that cannot be.
         """
+        check_listeners(listeners)
         self._loop = asyncio.get_running_loop()
         self._drained = asyncio.Event()
         self._drained.set()
-        family, _, _, _, address = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        self._listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
-        self._listener.setblocking(False)
-        self._listen()
+        try:
+            self._open.extend(_open(listener) for listener in listeners)
+        except BaseException:
+            await self.close()
+            raise
+        ports = [int(opened.socket.getsockname()[1]) for opened in self._open]
+        for listener, port in zip(listeners, ports, strict=True):
+            host = listener.advertised_host
+            if host is None:
+                host = socket.gethostname() if listener.host in _WILDCARDS else listener.host
+            self.broker.advertise(host, port, listener=listener.name)
+            if listener is listeners[0]:
+                self.broker.advertise(host, port)
+        for opened in self._open:
+            self._listen(opened)
         self._schedule_tick(self.broker.cluster.timers.next_deadline)
-        port = int(self._listener.getsockname()[1])
-        if advertised_host is None:
-            advertised_host = socket.gethostname() if host in _WILDCARDS else host
-        self.broker.advertise(advertised_host, port)
-        return port
+        return ports
 
     async def close(self) -> None:
         """Stop listening, end every connection, and wait until they are gone."""
-        listener, self._listener = self._listener, None
-        if listener is None:
-            return
+        opened, self._open = self._open, []
         if self._tick is not None:
             self._tick.cancel()
             self._tick = None
-        self.loop.remove_reader(listener)
-        listener.close()
-        await asyncio.gather(*self._accepting)
+        for each in opened:
+            self.loop.remove_reader(each.socket)
+            each.socket.close()
+        await asyncio.sleep(0)  # A task that has not begun would leave its socket open.
+        for task in self._accepting:
+            task.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
         for connection in list(self._connections):
             connection.abort()
         await self._drained.wait()
 
-    def _listen(self) -> None:
-        if self._listener is not None:
-            self.loop.add_reader(self._listener, self._accept)
+    def _listen(self, opened: _OpenListener) -> None:
+        if opened in self._open:
+            self.loop.add_reader(opened.socket, self._accept, opened)
 
-    def _accept(self) -> None:
+    def _accept(self, opened: _OpenListener) -> None:
         """Take a client that waits at the door.
 
         Not left to asyncio's own server, which loses a client that it has accepted when it is
         closed a moment later.
         """
-        if self._listener is None:
+        if opened not in self._open:
             return
         try:
-            client, _ = self._listener.accept()
+            client, _ = opened.socket.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return  # The client has left already.
         except OSError:
             logger.exception("cannot accept a client; trying again in a while")
-            self.loop.remove_reader(self._listener)
-            self.loop.call_later(_ACCEPT_RETRY_SECONDS, self._listen)
+            self.loop.remove_reader(opened.socket)
+            self.loop.call_later(_ACCEPT_RETRY_SECONDS, self._listen, opened)
             return
         client.setblocking(False)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        task = self.loop.create_task(self._attach(client))
+        task = self.loop.create_task(self._attach(client, opened))
         self._accepting.add(task)
         task.add_done_callback(self._accepting.discard)
 
-    async def _attach(self, client: socket.socket) -> None:
-        connection = _Protocol(self, self._next_connection_id)
+    async def _attach(self, client: socket.socket, opened: _OpenListener) -> None:
+        connection_id = self._next_connection_id
         self._next_connection_id += 1
-        await self.loop.connect_accepted_socket(lambda: connection, client)
+        authenticator = None
+        if opened.listener.sasl is not None and opened.credentials is not None:
+            authenticator = SaslAuthenticator(
+                opened.listener.sasl, opened.credentials, self.broker, name=str(connection_id)
+            )
+        connection = _Protocol(self, connection_id, opened.listener, authenticator)
+        with_tls = opened.tls is not None
+        try:
+            await self.loop.connect_accepted_socket(
+                lambda: connection,
+                client,
+                ssl=opened.tls,
+                ssl_handshake_timeout=_TLS_HANDSHAKE_SECONDS if with_tls else None,
+                ssl_shutdown_timeout=_TLS_SHUTDOWN_SECONDS if with_tls else None,
+            )
+        except OSError as error:
+            logger.info("connection %d: no TLS handshake: %s", connection_id, error)
 
     def connected(self, connection: Connection) -> None:
         """Take note of a client."""
@@ -207,23 +247,46 @@ class Server:
             connection.wake()
 
 
+def _open(listener: Listener) -> _OpenListener:
+    """Open a listener's socket; read its stores. Raises OSError, ConfigError."""
+    context = None
+    if listener.tls is not None:
+        stores = {
+            name: Path(location).read_bytes()
+            for name, location in (
+                ("keystore", listener.tls.keystore_location),
+                ("truststore", listener.tls.truststore_location),
+            )
+            if location is not None
+        }
+        try:
+            context = tls_server_context(listener.tls, listener.client_auth, **stores)
+        except ValueError as error:
+            raise ConfigError(f"the listener {listener.name}: {error}") from None
+    sasl = listener.sasl
+    credentials = (
+        None if sasl is None else Credentials(sasl.users, iterations=sasl.scram_iterations)
+    )
+    family, _, _, _, address = socket.getaddrinfo(
+        listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    opened = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+    opened.setblocking(False)
+    return _OpenListener(listener, opened, context, credentials)
+
+
 def run_until_signal(
-    server: Server,
-    *,
-    host: str,
-    port: int,
-    advertised_host: str | None,
-    on_listening: Callable[[int], None],
+    server: Server, listeners: Sequence[Listener], on_listening: Callable[[list[int]], None]
 ) -> None:
-    """Listen until SIGINT or SIGTERM; `on_listening` is told the port. Raises OSError."""
+    """Listen until SIGINT or SIGTERM; `on_listening` is told the ports. Raises as `start`."""
 
     async def serve() -> None:
         stop = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        actual_port = await server.start(host=host, port=port, advertised_host=advertised_host)
+        ports = await server.start(listeners)
         try:
-            on_listening(actual_port)
+            on_listening(ports)
             await stop.wait()
         finally:
             await server.close()
@@ -247,6 +310,7 @@ class DevBroker:
         topics: Mapping[str, int] | None = None,
         host: str = LOOPBACK,
         port: int = 0,
+        listeners: Sequence[Listener] | None = None,
         auto_create_topics: bool = True,
         num_partitions: int = 1,
         max_message_bytes: int = TopicConfig().max_message_bytes,
@@ -262,12 +326,15 @@ class DevBroker:
     ) -> None:
         """Set up a broker that listens from `start` on.
 
-        `topics` are created with so many partitions each. Port 0 is any free one. The settings are
+        `topics` are created with so many partitions each. Port 0 is any free one. `listeners` are
+        for connections with TLS or SASL; host and port are then theirs. The settings are
         those of `BrokerSettings` and `TopicConfig`; `clock` gives seconds since 1970.
         """
         self._topics = dict(topics or {})
-        self._host = host
-        self._port = port
+        if listeners is None:
+            listeners = (Listener(host=host, port=port),)
+        check_listeners(listeners)
+        self._listeners = tuple(listeners)
         settings = BrokerSettings(
             auto_create_topics=auto_create_topics,
             num_partitions=num_partitions,
@@ -284,7 +351,7 @@ class DevBroker:
         )
         self._server = Server(Broker(settings=settings), clock=clock)
         self._thread: threading.Thread | None = None
-        self._started: Future[int] = Future()
+        self._started: Future[list[int]] = Future()
         self._stop: asyncio.Event | None = None
 
     def __enter__(self) -> Self:
@@ -309,10 +376,14 @@ class DevBroker:
         thread = threading.Thread(target=self._run, name="devbroker", daemon=True)
         thread.start()
         try:
-            self._port = self._started.result(_THREAD_TIMEOUT_SECONDS)
+            ports = self._started.result(_THREAD_TIMEOUT_SECONDS)
         except BaseException:
             thread.join(_THREAD_TIMEOUT_SECONDS)
             raise
+        self._listeners = tuple(
+            replace(listener, port=port)
+            for listener, port in zip(self._listeners, ports, strict=True)
+        )
         self._thread = thread
 
     def stop(self) -> None:
@@ -329,13 +400,23 @@ class DevBroker:
 
     @property
     def port(self) -> int:
-        """Port that the broker listens on."""
-        return self._port
+        """Port of the first listener."""
+        return self._listeners[0].port
 
     @property
     def bootstrap_servers(self) -> str:
-        """Address for clients, host:port."""
-        return f"{self._host}:{self._port}"
+        """Address for clients, host:port, of the first listener."""
+        return self.address(self._listeners[0].name)
+
+    def address(self, listener: str) -> str:
+        """Give the address of a listener, host:port; by default it is called by its protocol."""
+        for each in self._listeners:
+            if each.name == listener:
+                return f"{each.host}:{each.port}"
+        raise ConfigError(
+            f"there is no listener {listener}, only "
+            f"{', '.join(each.name for each in self._listeners)}"
+        )
 
     @property
     def topic_names(self) -> list[str]:
@@ -388,7 +469,7 @@ class DevBroker:
 
     async def _serve(self) -> None:
         self._stop = asyncio.Event()
-        port = await self._server.start(host=self._host, port=self._port)
+        ports = await self._server.start(self._listeners)
         topics, self._topics = self._topics, {}
         try:
             broker = self._server.broker
@@ -396,7 +477,7 @@ class DevBroker:
                 broker.cluster.create_topic(
                     name, partitions=partitions, config=broker.settings.topic_defaults
                 )
-            self._started.set_result(port)
+            self._started.set_result(ports)
             await self._stop.wait()
         finally:
             await self._server.close()

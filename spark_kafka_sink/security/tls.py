@@ -1,4 +1,4 @@
-"""A client's TLS context from Java's settings.
+"""TLS contexts from Java's settings: a client's, and the embedded broker's.
 
 `TlsSettings` are the `ssl.*` settings, checked against each other as Kafka's
 DefaultSslEngineFactory checks them; `tls_context` makes an `ssl.SSLContext` of them and of the
@@ -16,6 +16,7 @@ import ssl
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -206,7 +207,51 @@ def tls_context(
 
     Raises ValueError, a sentence that begins with a setting, where a store cannot be used.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = _context(ssl.PROTOCOL_TLS_CLIENT, settings)
+    context.check_hostname = settings.check_hostname
+    context.verify_mode = ssl.CERT_REQUIRED
+    _load_trusted(context, settings, truststore)
+    _load_own(context, settings, keystore)
+    return context
+
+
+class ClientAuth(StrEnum):
+    """Whether a server wants to see its clients' certificates (`ssl.client.auth`)."""
+
+    NONE = "none"
+    REQUESTED = "requested"
+    REQUIRED = "required"
+
+
+_VERIFY_MODES: Final[Mapping[ClientAuth, ssl.VerifyMode]] = MappingProxyType(
+    {
+        ClientAuth.NONE: ssl.CERT_NONE,
+        ClientAuth.REQUESTED: ssl.CERT_OPTIONAL,
+        ClientAuth.REQUIRED: ssl.CERT_REQUIRED,
+    }
+)
+
+
+def tls_server_context(
+    settings: TlsSettings,
+    client_auth: ClientAuth,
+    *,
+    truststore: bytes | None = None,
+    keystore: bytes | None = None,
+) -> ssl.SSLContext:
+    """Make the context of a server, as `tls_context` does; it needs a certificate to show."""
+    if settings.keystore_key is None and settings.keystore_location is None:
+        raise ValueError("ssl.keystore.location is needed: a server shows a certificate")
+    context = _context(ssl.PROTOCOL_TLS_SERVER, settings)
+    if client_auth is not ClientAuth.NONE:
+        _load_trusted(context, settings, truststore)
+    context.verify_mode = _VERIFY_MODES[client_auth]
+    _load_own(context, settings, keystore)
+    return context
+
+
+def _context(protocol: int, settings: TlsSettings) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
     context.minimum_version, context.maximum_version = _version_bounds(settings)
     ciphers = _openssl_ciphers(settings)
     if ciphers is not None:
@@ -214,13 +259,9 @@ def tls_context(
             context.set_ciphers(ciphers)
         except ssl.SSLError:
             raise ValueError("ssl.cipher.suites names none that this OpenSSL has") from None
-    context.check_hostname = settings.check_hostname
-    context.verify_mode = ssl.CERT_REQUIRED
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     # Java does not insist on all that RFC 5280 asks of certificates, nor did Python before 3.13.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    _load_trusted(context, settings, truststore)
-    _load_own(context, settings, keystore)
     return context
 
 

@@ -50,7 +50,7 @@ class DescribeClusterHandler(Handler[DescribeClusterRequest, DescribeClusterResp
                 DescribeClusterBroker(
                     broker_id=node.node_id, host=node.host, port=node.port, is_fenced=False
                 )
-                for node in cluster.nodes.values()
+                for node in context.nodes.values()
             ),
             cluster_authorized_operations=ALL_CLUSTER_OPERATIONS
             if request.include_cluster_authorized_operations

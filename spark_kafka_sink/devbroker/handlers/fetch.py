@@ -239,7 +239,7 @@ def _diverging_epoch(partition: Partition, asked: FetchPartition) -> EpochEndOff
 def _endpoints(context: RequestContext, leaders: set[int]) -> tuple[NodeEndpoint, ...]:
     return tuple(
         NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port)
-        for node_id, node in context.cluster.nodes.items()
+        for node_id, node in context.nodes.items()
         if node_id in leaders
     )
 

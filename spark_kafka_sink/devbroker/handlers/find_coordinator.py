@@ -101,4 +101,4 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
 
 
 def _coordinator(context: RequestContext, key: str) -> Node:
-    return context.cluster.nodes[context.cluster.coordinator_of(key)]
+    return context.nodes[context.cluster.coordinator_of(key)]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
     from spark_kafka_sink.devbroker.cluster_state import ClusterState
+    from spark_kafka_sink.model import Node
     from spark_kafka_sink.protocol.api_keys import ApiKey
     from spark_kafka_sink.protocol.headers import RequestHeader
     from spark_kafka_sink.protocol.schema import VersionRange
@@ -41,6 +42,8 @@ class RequestContext:
     settings: BrokerSettings
     #: Address of the client, as far as it is known.
     client_host: str = ""
+    #: Name of the listener that the client came to.
+    listener: str = ""
     #: What the handler kept when it last answered `Delayed`; None the first time.
     kept: object = None
 
@@ -48,6 +51,11 @@ class RequestContext:
     def version(self) -> int:
         """API version of the request and its answer."""
         return self.header.request_api_version
+
+    @property
+    def nodes(self) -> dict[int, Node]:
+        """All brokers, by id, with the addresses that they have for the client's listener."""
+        return self.cluster.nodes_at(self.listener)
 
     def fenced_as_of(self, first_version: int, error_code: ErrorCode) -> ErrorCode:
         """Return an error as a client can read it that has known PRODUCER_FENCED since a version.

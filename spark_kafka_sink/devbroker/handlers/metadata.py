@@ -174,7 +174,7 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
         return MetadataResponse(
             brokers=tuple(
                 MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port)
-                for node in context.cluster.nodes.values()
+                for node in context.nodes.values()
             ),
             cluster_id=context.cluster.cluster_id,
             controller_id=context.cluster.controller_id,

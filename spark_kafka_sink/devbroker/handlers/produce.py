@@ -287,7 +287,7 @@ def _answer(
         ),
         node_endpoints=tuple(
             NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port)
-            for node_id, node in context.cluster.nodes.items()
+            for node_id, node in context.nodes.items()
             if node_id in leaders and context.version >= _FIRST_VERSION_WITH_LEADERS
         ),
     )

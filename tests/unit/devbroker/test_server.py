@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import socket
@@ -363,7 +364,11 @@ def test_a_client_that_cannot_be_accepted_is_accepted_later(broker, caplog):
             self.listener.close()
 
     def exhaust(_):
-        broker._server._listener = Exhausted(broker._server._listener)
+        server = broker._server
+        (opened,) = server._open
+        server.loop.remove_reader(opened.socket)
+        server._open = [dataclasses.replace(opened, socket=Exhausted(opened.socket))]
+        server._listen(server._open[0])
 
     broker.call(exhaust)
     with RawClient(broker.port) as client:

@@ -1,0 +1,161 @@
+"""OAUTHBEARER (RFC 7628) with tokens that nobody signed, as Kafka's unsecured validator takes them.
+
+What Kafka does by default for this mechanism (OAuthBearerUnsecuredValidatorCallbackHandler): the
+token is an unsecured JWS (RFC 7515, `alg` is none) that names a user and has not ended. Only for
+development, as there. A token that is refused is answered with RFC 7628's JSON, and the exchange
+ends with the client's next message.
+
+Kafka reads the token's parts in the common alphabet of base64, which tokens are not written in;
+here both are read.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from spark_kafka_sink.devbroker.sasl.sasl_server import SaslAuthenticationError, SaslRefusedError
+
+_SEPARATOR = "\x01"
+_CLIENT_RESPONSE = re.compile(
+    r"n,(?:a=(?P<authorization_id>(?:[^=,\0]|=2C|=3D)+))?,\x01"
+    r"(?P<pairs>(?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*)\x01"
+)
+_AUTHORIZATION = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)")
+_JWS_PARTS = 3
+_ALPHABETS = str.maketrans("-_", "+/")
+
+
+class _TokenError(Exception):
+    """A token is not to be believed; says why."""
+
+
+class _ScopeError(_TokenError):
+    """A token is not for what is wanted here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRules:
+    """What a token must hold (the validator's options `unsecuredValidator...`)."""
+
+    principal_claim: str = "sub"
+    scope_claim: str = "scope"
+    #: What the scope must hold, all of it.
+    required_scope: tuple[str, ...] = ()
+    #: How far the clock of who made the token may be from ours.
+    allowable_clock_skew_ms: int = 0
+
+
+class OAuthBearerServer:
+    """One exchange."""
+
+    def __init__(self, rules: TokenRules) -> None:
+        """Believe tokens that keep to the rules."""
+        self._rules = rules
+        self._failure: str | None = None
+        self.is_complete = False
+        self.user = ""
+        self.expires_at: float | None = None
+
+    def evaluate_response(self, response: bytes, now: float) -> bytes:
+        """See `SaslServer`."""
+        if self._failure is not None and response == _SEPARATOR.encode():
+            raise SaslAuthenticationError(self._failure)
+        authorization_id, token = _read_response(response)
+        try:
+            self.user, self.expires_at = _validated(token, self._rules, now)
+        except _TokenError as error:
+            self._failure = _refusal(error, self._rules)
+            return self._failure.encode()
+        if authorization_id not in {"", self.user}:
+            raise SaslAuthenticationError(
+                "Authentication failed: Client requested an authorization id that is different "
+                "from the token's principal name"
+            )
+        self.is_complete = True
+        return b""
+
+
+def _refusal(error: _TokenError, rules: TokenRules) -> str:
+    if isinstance(error, _ScopeError):
+        return json.dumps({"status": "insufficient_scope", "scope": " ".join(rules.required_scope)})
+    return json.dumps({"status": "invalid_token"})
+
+
+def _read_response(response: bytes) -> tuple[str, str]:
+    """Give the authorization id, empty where there is none, and the token."""
+    found = _CLIENT_RESPONSE.fullmatch(response.decode("utf-8", "replace"))
+    if found is None:
+        raise SaslRefusedError("a malformed message of an OAUTHBEARER client")
+    pairs = (
+        dict(
+            pair.split("=", 1) for pair in found["pairs"].removesuffix(_SEPARATOR).split(_SEPARATOR)
+        )
+        if found["pairs"]
+        else {}
+    )
+    authorization = _AUTHORIZATION.fullmatch(pairs.get("auth", ""))
+    if authorization is None or authorization["scheme"].lower() != "bearer":
+        raise SaslRefusedError("an OAUTHBEARER client has sent no bearer token")
+    authorization_id = found["authorization_id"] or ""
+    return authorization_id.replace("=2C", ",").replace("=3D", "="), authorization["token"]
+
+
+def _validated(token: str, rules: TokenRules, now: float) -> tuple[str, float]:
+    """Give the user that a token is for, and when it ends."""
+    parts = token.split(".")
+    if len(parts) != _JWS_PARTS or not parts[1]:
+        raise _TokenError("not three parts")
+    header, claims = _read_part(parts[0]), _read_part(parts[1])
+    if header.get("alg") != "none" or parts[2]:
+        raise _TokenError("signed, or of an unknown algorithm")
+    user = claims.get(rules.principal_claim)
+    if not isinstance(user, str) or not user.strip():
+        raise _TokenError("no user")
+    expires_at = _time(claims, "exp")
+    issued_at = _time(claims, "iat")
+    skew = rules.allowable_clock_skew_ms / 1000
+    if expires_at is None or now - skew >= expires_at:
+        raise _TokenError("no end, or ended")
+    if issued_at is not None and (issued_at > now + skew or issued_at >= expires_at):
+        raise _TokenError("not begun")
+    if not set(rules.required_scope) <= _scope(claims.get(rules.scope_claim)):
+        raise _ScopeError("not for this")
+    return user, expires_at
+
+
+def _read_part(part: str) -> dict[str, Any]:
+    try:
+        padded = part.translate(_ALPHABETS) + "=" * (-len(part) % 4)
+        values = json.loads(base64.b64decode(padded, validate=True))
+    except (binascii.Error, ValueError, RecursionError):
+        raise _TokenError("malformed") from None
+    if not isinstance(values, dict):
+        raise _TokenError("not an object")
+    return values
+
+
+def _time(claims: dict[str, Any], name: str) -> float | None:
+    value = claims.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise _TokenError(f"{name} is no number")
+    try:
+        seconds = float(value)
+    except OverflowError:
+        raise _TokenError(f"{name} is no time") from None
+    if not math.isfinite(seconds):
+        raise _TokenError(f"{name} is no time")
+    return seconds
+
+
+def _scope(claim: object) -> set[str]:
+    """Give what a token is for; one string is one word, as Kafka has it."""
+    words = claim if isinstance(claim, list) else [claim]
+    return {word.strip() for word in words if isinstance(word, str) and word.strip()}

@@ -1,0 +1,46 @@
+"""PLAIN (RFC 4616), as Kafka's PlainSaslServer answers it: one message, user and password in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.sasl.sasl_server import (
+    SaslAuthenticationError,
+    check_authorization_id,
+)
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.devbroker.sasl.credentials import Credentials
+
+_TOKENS = 3
+
+
+class PlainServer:
+    """One exchange."""
+
+    expires_at = None
+
+    def __init__(self, credentials: Credentials) -> None:
+        """Ask `credentials` for the password."""
+        self._credentials = credentials
+        self.is_complete = False
+        self.user = ""
+
+    def evaluate_response(self, response: bytes, now: float) -> bytes:  # noqa: ARG002 - its protocol
+        """See `SaslServer`."""
+        tokens = response.decode("utf-8", "replace").split("\0", _TOKENS)
+        if len(tokens) != _TOKENS:
+            raise SaslAuthenticationError(
+                f"Invalid SASL/PLAIN response: expected {_TOKENS} tokens, got {len(tokens)}"
+            )
+        authorization_id, user, password = tokens
+        if not user:
+            raise SaslAuthenticationError("Authentication failed: username not specified")
+        if not password:
+            raise SaslAuthenticationError("Authentication failed: password not specified")
+        if not self._credentials.has_password(user, password):
+            raise SaslAuthenticationError("Authentication failed: Invalid username or password")
+        check_authorization_id(authorization_id, user)
+        self.user = user
+        self.is_complete = True
+        return b""

@@ -1,0 +1,247 @@
+"""The way of a connection through SASL, as Kafka's SaslServerAuthenticator goes it.
+
+- ApiVersions (if the client asks), SaslHandshake, then the mechanism's messages: in
+  SaslAuthenticate requests, or, after a SaslHandshake of version 0, as they are, each behind its
+  size.
+- A request out of order fails the connection. What cannot even be read closes it at once.
+- A failure is told to the client, after a while (connection.failed.authentication.delay.ms), and
+  then the connection is closed: `AuthenticationFailedError` carries the answer, if there is one.
+- A session that ends (KIP-368) is prolonged by another SaslHandshake, of the same mechanism and
+  user, not more often than once a second. After its end the next request closes the connection.
+
+Bytes in, bytes out: there is no socket here and no clock.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING, cast
+
+from spark_kafka_sink.devbroker.refusal import CloseConnectionError
+from spark_kafka_sink.devbroker.sasl.oauth_bearer_server import OAuthBearerServer
+from spark_kafka_sink.devbroker.sasl.plain_server import PlainServer
+from spark_kafka_sink.devbroker.sasl.sasl_server import SaslAuthenticationError, SaslRefusedError
+from spark_kafka_sink.devbroker.sasl.sasl_state import EXPECTED, TRANSITIONS, SaslState
+from spark_kafka_sink.devbroker.sasl.scram_server import ScramServer
+from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.frame import encode_frame
+from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from spark_kafka_sink.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from spark_kafka_sink.protocol.messages.sasl_handshake import (
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from spark_kafka_sink.protocol.registry import decode_request_header
+from spark_kafka_sink.security.sasl import SaslMechanism
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.devbroker.broker import Broker
+    from spark_kafka_sink.devbroker.sasl.credentials import Credentials
+    from spark_kafka_sink.devbroker.sasl.sasl_server import SaslServer
+    from spark_kafka_sink.devbroker.sasl.sasl_settings import SaslSettings
+    from spark_kafka_sink.protocol.headers import RequestHeader
+    from spark_kafka_sink.protocol.primitives import Buffer
+
+logger = logging.getLogger(__name__)
+
+_FIRST_VERSION_WITH_HEADERS = 1
+_MIN_REAUTHENTICATION_INTERVAL = 1.0
+
+
+class AuthenticationFailedError(KafkaError):
+    """The client is told `answer` (which may be nothing), and the connection closed."""
+
+    def __init__(self, reason: str, answer: list[Buffer]) -> None:
+        """Keep the answer; the reason is for the log."""
+        super().__init__(reason)
+        self.answer = answer
+
+
+class SaslAuthenticator:
+    """One connection's authentication, the first one and those that prolong it."""
+
+    def __init__(
+        self, settings: SaslSettings, credentials: Credentials, broker: Broker, *, name: str
+    ) -> None:
+        """Ask `broker` for what is no matter of SASL; `name` is the connection's, for the log."""
+        self.state = SaslState.INITIAL_REQUEST
+        #: Who the client is; None until it has shown it.
+        self.user: str | None = None
+        #: When it must have authenticated again, in seconds since 1970; None for never.
+        self.session_expires_at: float | None = None
+        self._settings = settings
+        self._credentials = credentials
+        self._broker = broker
+        self._name = name
+        self._mechanism: SaslMechanism | None = None
+        self._server: SaslServer | None = None
+        self._has_headers = False
+        self._reauthenticated_at = -math.inf
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the client has shown who it is."""
+        return self.state is SaslState.COMPLETE
+
+    def takes(self, frame: memoryview, now: float) -> bool:
+        """Tell whether a request is for `receive`, and not for the broker.
+
+        Raises CloseConnectionError where the session is at its end.
+        """
+        if not self.is_complete:
+            return True
+        if self.session_expires_at is None:
+            return False
+        if (
+            int.from_bytes(frame[:2]) == ApiKey.SASL_HANDSHAKE
+            and now - self._reauthenticated_at >= _MIN_REAUTHENTICATION_INTERVAL
+        ):
+            self._reauthenticated_at = now
+            self._move(SaslState.REAUTH_PROCESS_HANDSHAKE)
+            return True
+        if now > self.session_expires_at:
+            raise CloseConnectionError("its session is over, and it did not authenticate again")
+        return False
+
+    def receive(self, frame: memoryview, now: float) -> list[Buffer]:
+        """Take a request that `takes` has claimed; give the answer.
+
+        Raises AuthenticationFailedError; DecodeError and CloseConnectionError for what cannot be
+        read as a request.
+        """
+        try:
+            if self.state is SaslState.REAUTH_BAD_MECHANISM:
+                raise AuthenticationFailedError("another mechanism than before", [])
+            if self.state is SaslState.AUTHENTICATE:
+                return self._authenticate(frame, now)
+            return self._negotiate(frame, now)
+        except KafkaError:
+            self._move(SaslState.FAILED)
+            raise
+
+    def _negotiate(self, frame: memoryview, now: float) -> list[Buffer]:
+        header, _ = decode_request_header(frame)
+        if self.state is SaslState.INITIAL_REQUEST:
+            self._move(SaslState.HANDSHAKE_OR_VERSIONS_REQUEST)
+        self._check_expected(header)
+        header, request = self._broker.decode_request(frame)
+        if isinstance(request, ApiVersionsRequest):
+            response = cast("ApiVersionsResponse", self._broker.handle(header, request, now))
+            if response.error_code == ErrorCode.NONE:
+                self._move(SaslState.HANDSHAKE_REQUEST)
+            return self._broker.encode_response(header, response)
+        return self._handshake(header, cast("SaslHandshakeRequest", request))
+
+    def _check_expected(self, header: RequestHeader) -> None:
+        # Before the request is read: a stranger's is not worth the risk.
+        api_key = ApiKey(header.request_api_key)
+        if api_key not in EXPECTED[self.state]:
+            raise AuthenticationFailedError(f"{api_key.name} in the state {self.state}", [])
+
+    def _handshake(self, header: RequestHeader, request: SaslHandshakeRequest) -> list[Buffer]:
+        if header.request_api_version >= _FIRST_VERSION_WITH_HEADERS:
+            self._has_headers = True
+        mechanisms = self._settings.mechanisms
+        if request.mechanism not in mechanisms:
+            response = SaslHandshakeResponse(
+                error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=mechanisms
+            )
+            raise AuthenticationFailedError(
+                f"{request.mechanism[:40]!r} is no mechanism of this listener",
+                self._broker.encode_response(header, response),
+            )
+        if self._mechanism not in {None, request.mechanism}:
+            self._move(SaslState.REAUTH_BAD_MECHANISM)
+        else:
+            self._mechanism = SaslMechanism(request.mechanism)
+            self._server = self._new_server(self._mechanism)
+            self._move(SaslState.AUTHENTICATE)
+        return self._broker.encode_response(header, SaslHandshakeResponse(mechanisms=mechanisms))
+
+    def _new_server(self, mechanism: SaslMechanism) -> SaslServer:
+        if mechanism is SaslMechanism.PLAIN:
+            return PlainServer(self._credentials)
+        if mechanism is SaslMechanism.OAUTHBEARER:
+            return OAuthBearerServer(self._settings.tokens)
+        return ScramServer(mechanism, lambda user: self._credentials.scram(mechanism, user))
+
+    def _authenticate(self, frame: memoryview, now: float) -> list[Buffer]:
+        if not self._has_headers:
+            try:
+                return encode_frame([self._evaluate(bytes(frame), now)])
+            except SaslRefusedError as refused:
+                raise AuthenticationFailedError(str(refused), []) from None
+        header, request = self._broker.decode_request(frame)
+        if not isinstance(request, SaslAuthenticateRequest):
+            error = ErrorCode.ILLEGAL_SASL_STATE
+            response = self._broker.error_response(header, request, error, now)
+            raise AuthenticationFailedError(
+                f"{ApiKey(header.request_api_key).name} in the state {self.state}",
+                self._broker.encode_response(header, response),
+            )
+        try:
+            answer = self._evaluate(bytes(request.auth_bytes), now)
+        except SaslRefusedError as refused:
+            failure = SaslAuthenticateResponse(
+                error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
+                error_message=self._told(refused),
+            )
+            raise AuthenticationFailedError(
+                str(refused), self._broker.encode_response(header, failure)
+            ) from None
+        return self._broker.encode_response(
+            header,
+            SaslAuthenticateResponse(
+                auth_bytes=answer, session_lifetime_ms=self._session_lifetime_ms(now)
+            ),
+        )
+
+    def _told(self, refused: SaslRefusedError) -> str:
+        if isinstance(refused, SaslAuthenticationError):
+            return str(refused)
+        kind = "authentication" if self.user is None else "re-authentication"
+        return (
+            f"Authentication failed during {kind} due to invalid credentials with SASL mechanism "
+            f"{self._mechanism}"
+        )
+
+    def _evaluate(self, response: bytes, now: float) -> bytes:
+        """Let the mechanism answer; when it is content, the client has authenticated."""
+        server = self._server
+        if server is None:
+            raise SaslRefusedError("no mechanism was agreed upon")
+        answer = server.evaluate_response(response, now)
+        if not server.is_complete:
+            return answer
+        if self.user not in {None, server.user}:
+            raise SaslAuthenticationError(
+                f"Cannot change principals during re-authentication from User.{self.user}: "
+                f"User.{server.user}"
+            )
+        if self.user is None:
+            logger.info("connection %s is user %r by %s", self._name, server.user, self._mechanism)
+        self.user = server.user
+        ends = [] if server.expires_at is None else [server.expires_at]
+        if self._settings.max_reauth_ms > 0:
+            ends.append(now + self._settings.max_reauth_ms / 1000)
+        self.session_expires_at = min(ends, default=None)
+        self._server = None
+        self._move(SaslState.COMPLETE)
+        return answer
+
+    def _session_lifetime_ms(self, now: float) -> int:
+        """Tell how long the session lasts from now; 0 for ever, or while there is none yet."""
+        if not self.is_complete or self.session_expires_at is None:
+            return 0
+        return max(0, round((self.session_expires_at - now) * 1000))
+
+    def _move(self, state: SaslState) -> None:
+        if state not in TRANSITIONS[self.state]:
+            raise CloseConnectionError(f"SASL cannot go from {self.state} to {state}")
+        self.state = state

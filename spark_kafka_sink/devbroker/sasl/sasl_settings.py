@@ -1,0 +1,75 @@
+"""What a listener with SASL asks of its clients; names are Kafka's broker settings."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.sasl.oauth_bearer_server import TokenRules
+from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.security.sasl import SaslMechanism
+from spark_kafka_sink.security.scram import MIN_ITERATIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaslSettings:
+    """Users and mechanisms; passwords are not in the repr."""
+
+    #: Passwords by user, for PLAIN and SCRAM.
+    users: Mapping[str, str] = field(repr=False, default_factory=dict)
+    #: sasl.enabled.mechanisms. OAUTHBEARER takes tokens that nobody signed.
+    mechanisms: tuple[SaslMechanism, ...] = (
+        SaslMechanism.PLAIN,
+        SaslMechanism.SCRAM_SHA_256,
+        SaslMechanism.SCRAM_SHA_512,
+    )
+    #: How long a client may go on until it authenticates again (connections.max.reauth.ms,
+    #: KIP-368); 0 for ever, or as long as its token lasts.
+    max_reauth_ms: int = 0
+    #: Rounds of SCRAM's key derivation.
+    scram_iterations: int = MIN_ITERATIONS
+    #: Largest request of a client that has not authenticated (sasl.server.max.receive.size).
+    max_receive_bytes: int = 512 * 1024
+    #: How long a client that has failed waits for the answer
+    #: (connection.failed.authentication.delay.ms): guessing takes time.
+    failed_authentication_delay_ms: int = 100
+    #: What a token of OAUTHBEARER must hold.
+    tokens: TokenRules = field(default_factory=TokenRules)
+
+    def __post_init__(self) -> None:
+        """Make mechanisms of names; raise ConfigError for what cannot work."""
+        known = ", ".join(SaslMechanism)
+        try:
+            mechanisms = tuple(SaslMechanism(mechanism) for mechanism in self.mechanisms)
+        except ValueError as error:
+            raise ConfigError(f"sasl.enabled.mechanisms: {error}; known are {known}") from None
+        if not mechanisms:
+            raise ConfigError(f"sasl.enabled.mechanisms is empty; known are {known}")
+        object.__setattr__(self, "mechanisms", mechanisms)
+        if any(not user or not password for user, password in self.users.items()):
+            raise ConfigError("the users of a listener need a name and a password each")
+        if not self.users and set(mechanisms) != {SaslMechanism.OAUTHBEARER}:
+            raise ConfigError(
+                f"{', '.join(mechanisms)}: a listener with these mechanisms needs users, or nobody "
+                "could connect"
+            )
+        if self.scram_iterations < MIN_ITERATIONS:
+            raise ConfigError(f"SCRAM takes {MIN_ITERATIONS} iterations at least (RFC 7677)")
+
+
+def read_users(text: str, source: str) -> dict[str, str]:
+    """Read users out of a JSON object, {"user": "password"}.
+
+    Raises ConfigError, which names `source` and shows nothing of the text.
+    """
+    try:
+        users = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ConfigError(f'{source} is not JSON; it must be {{"user": "password"}}') from None
+    if not isinstance(users, dict) or not all(isinstance(value, str) for value in users.values()):
+        raise ConfigError(f'{source} must be one JSON object of strings: {{"user": "password"}}')
+    return users

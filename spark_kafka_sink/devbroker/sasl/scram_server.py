@@ -1,0 +1,119 @@
+"""The server's side of SCRAM (RFC 5802, RFC 7677), as Kafka's ScramSaslServer answers it.
+
+    client first   n,[a=<authorization id>],n=<user>,r=<nonce>[,<extension>]
+    server first   r=<nonce><our nonce>,s=<salt, base64>,i=<iterations>
+    client final   c=<channel binding>,r=<nonce><our nonce>,p=<proof, base64>
+    server final   v=<signature, base64>
+
+What the client has said is signed as it was said. That a user is unknown shows after the first
+message, that a password is wrong after the second, and both in the same words; delegation tokens
+(`tokenauth`) are unknown users here.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+import secrets
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.sasl.sasl_server import SaslRefusedError, check_authorization_id
+from spark_kafka_sink.security.scram import HASHES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spark_kafka_sink.devbroker.sasl.credentials import ScramCredential
+    from spark_kafka_sink.security.sasl import SaslMechanism
+
+_NONCE_BYTES = 24
+_NAME = r"(?:[^=,\0]|=2C|=3D)+"
+_NONCE = r"[\x21-\x2b\x2d-\x7e]+"
+_EXTENSIONS = r"(?:,[A-Za-z]+=[^,\0]+)*"
+_CLIENT_FIRST = re.compile(
+    rf"n,(?:a=(?P<authorization_id>{_NAME}))?,"
+    rf"(?P<bare>n=(?P<user>{_NAME}),r=(?P<nonce>{_NONCE})(?P<extensions>{_EXTENSIONS}))"
+)
+_CLIENT_FINAL = re.compile(
+    rf"(?P<without_proof>c=[A-Za-z0-9+/]*={{0,2}},r=(?P<nonce>{_NONCE}){_EXTENSIONS}),"
+    r"p=(?P<proof>[A-Za-z0-9+/]*={0,2})"
+)
+_TOKEN_AUTHENTICATION = "tokenauth=true"  # noqa: S105 - an attribute's name
+
+
+class ScramServer:
+    """One exchange."""
+
+    expires_at = None
+
+    def __init__(
+        self,
+        mechanism: SaslMechanism,
+        find: Callable[[str], ScramCredential | None],
+        *,
+        nonce: str | None = None,
+    ) -> None:
+        """Ask `find` what is kept for a user; `nonce` is random unless given."""
+        self.is_complete = False
+        self.user = ""
+        self._hash = HASHES[mechanism]
+        self._find = find
+        self._nonce = secrets.token_urlsafe(_NONCE_BYTES) if nonce is None else nonce
+        self._credential: ScramCredential | None = None
+        self._client_first_bare = ""
+        self._server_first = ""
+
+    def evaluate_response(self, response: bytes, now: float) -> bytes:  # noqa: ARG002 - its protocol
+        """See `SaslServer`."""
+        try:
+            text = response.decode()
+        except UnicodeDecodeError:
+            raise SaslRefusedError("a SCRAM message that is not text") from None
+        if self._credential is None:
+            return self._server_first_message(text)
+        return self._server_final_message(text, self._credential)
+
+    def _server_first_message(self, client_first: str) -> bytes:
+        found = _CLIENT_FIRST.fullmatch(client_first)
+        if found is None:
+            raise SaslRefusedError("a malformed first message of a SCRAM client")
+        user = _plain_name(found["user"])
+        if _TOKEN_AUTHENTICATION in found["extensions"].split(","):
+            raise SaslRefusedError(f"there is no delegation token {user!r}")
+        credential = self._find(user)
+        if credential is None:
+            raise SaslRefusedError(f"there is no user {user!r}")
+        check_authorization_id(_plain_name(found["authorization_id"] or ""), user)
+        self.user = user
+        self._credential = credential
+        self._client_first_bare = found["bare"]
+        self._nonce = found["nonce"] + self._nonce
+        salt = base64.b64encode(credential.salt).decode()
+        self._server_first = f"r={self._nonce},s={salt},i={credential.iterations}"
+        return self._server_first.encode()
+
+    def _server_final_message(self, client_final: str, credential: ScramCredential) -> bytes:
+        found = _CLIENT_FINAL.fullmatch(client_final)
+        if found is None:
+            raise SaslRefusedError("a malformed last message of a SCRAM client")
+        if found["nonce"] != self._nonce:
+            raise SaslRefusedError("a SCRAM client's last message has another nonce")
+        signed = f"{self._client_first_bare},{self._server_first},{found['without_proof']}".encode()
+        signature = hmac.digest(credential.stored_key, signed, self._hash)
+        try:
+            proof = base64.b64decode(found["proof"], validate=True)
+            client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
+        except (binascii.Error, ValueError):
+            raise SaslRefusedError("a SCRAM client's proof is malformed") from None
+        stored_key = hashlib.new(self._hash, client_key).digest()
+        if not hmac.compare_digest(credential.stored_key, stored_key):
+            raise SaslRefusedError(f"the password of user {self.user!r} is wrong")
+        self.is_complete = True
+        return b"v=" + base64.b64encode(hmac.digest(credential.server_key, signed, self._hash))
+
+
+def _plain_name(sasl_name: str) -> str:
+    return sasl_name.replace("=2C", ",").replace("=3D", "=")
