@@ -226,14 +226,11 @@ class InitProducerIdHandler(TxnRequestHandler):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class AddPartitionsToTxnHandler(TxnRequestHandler):
-    """Adds partitions to the transaction, where Produce does not do it by itself."""
-
-    api_key = ApiKey.ADD_PARTITIONS_TO_TXN
+class RequestOfTransaction(TxnRequestHandler):
+    """What belongs to a transaction, and goes to its coordinator before its end."""
 
     transactional_id: str
     producer: ProducerIdAndEpoch
-    partitions: frozenset[TopicPartition]
 
     @property
     def priority(self) -> TxnRequestPriority:
@@ -244,6 +241,15 @@ class AddPartitionsToTxnHandler(TxnRequestHandler):
     def coordinator_key(self) -> str:
         """The transactional id."""
         return self.transactional_id
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class AddPartitionsToTxnHandler(RequestOfTransaction):
+    """Adds partitions to the transaction, where Produce does not do it by itself."""
+
+    api_key = ApiKey.ADD_PARTITIONS_TO_TXN
+
+    partitions: frozenset[TopicPartition]
 
     @property
     def max_version(self) -> int:
@@ -281,25 +287,13 @@ class AddPartitionsToTxnHandler(TxnRequestHandler):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class AddOffsetsToTxnHandler(TxnRequestHandler):
+class AddOffsetsToTxnHandler(RequestOfTransaction):
     """Adds a consumer group to the transaction, where TxnOffsetCommit does not do it by itself."""
 
     api_key = ApiKey.ADD_OFFSETS_TO_TXN
 
-    transactional_id: str
-    producer: ProducerIdAndEpoch
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     group_metadata: ConsumerGroupMetadata
-
-    @property
-    def priority(self) -> TxnRequestPriority:
-        """Before the transaction's end."""
-        return TxnRequestPriority.ADD_PARTITIONS_OR_OFFSETS
-
-    @property
-    def coordinator_key(self) -> str:
-        """The transactional id."""
-        return self.transactional_id
 
     def request(self, version: int) -> AddOffsetsToTxnRequest:  # noqa: ARG002 - the same in all
         """Name the group."""
@@ -317,22 +311,15 @@ class AddOffsetsToTxnHandler(TxnRequestHandler):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class TxnOffsetCommitHandler(TxnRequestHandler):
+class TxnOffsetCommitHandler(RequestOfTransaction):
     """Hands a group's offsets to its coordinator, to be committed with the transaction."""
 
     api_key = ApiKey.TXN_OFFSET_COMMIT
 
-    transactional_id: str
-    producer: ProducerIdAndEpoch
     group_metadata: ConsumerGroupMetadata
     is_transaction_v2: bool
     #: Those that have not been taken yet.
     offsets: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
-
-    @property
-    def priority(self) -> TxnRequestPriority:
-        """Before the transaction's end."""
-        return TxnRequestPriority.ADD_PARTITIONS_OR_OFFSETS
 
     @property
     def coordinator_type(self) -> CoordinatorType:
@@ -398,14 +385,12 @@ class TxnOffsetCommitHandler(TxnRequestHandler):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class EndTxnHandler(TxnRequestHandler):
+class EndTxnHandler(RequestOfTransaction):
     """Commits or aborts."""
 
     api_key = ApiKey.END_TXN
     is_end_txn = True
 
-    transactional_id: str
-    producer: ProducerIdAndEpoch
     committed: bool
     is_transaction_v2: bool
 
@@ -413,11 +398,6 @@ class EndTxnHandler(TxnRequestHandler):
     def priority(self) -> TxnRequestPriority:
         """After all that belongs to the transaction."""
         return TxnRequestPriority.END_TXN
-
-    @property
-    def coordinator_key(self) -> str:
-        """The transactional id."""
-        return self.transactional_id
 
     @property
     def max_version(self) -> int | None:
