@@ -272,10 +272,10 @@ class Sender:
                 self._client.metadata.add_topic(topic, now)
             self._client.metadata.request_update()
         for node in ready.ready_nodes:
+            connection = self._client.ready_connection(node)
             if self._latencies is not None:
-                can_drain = self._client.ready_connection(node) is not None
-                self._latencies.update(node.node_id, now, can_drain=can_drain)
-            while (connection := self._client.ready_connection(node)) is not None:
+                self._latencies.update(node.node_id, now, can_drain=connection is not None)
+            while connection is not None:
                 batches = self._accumulator.drain(
                     snapshot, node, self._config.max_request_size, now
                 )
@@ -284,6 +284,7 @@ class Sender:
                 if self._listener is not None:
                     self._listener.on_batches_drained(batches, now)
                 self._send_produce_request(connection, snapshot, batches)
+                connection = self._client.ready_connection(node)
             ready_at = self._client.ready_at(node)
             if ready_at > now:
                 next_check_at = min(next_check_at, ready_at)
