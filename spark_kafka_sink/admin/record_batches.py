@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from spark_kafka_sink.record.compression import CompressionType
-from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD, write_header
+from spark_kafka_sink.record.record_batch import (
+    RECORD_BATCH_OVERHEAD,
+    uncompressed_transactional_batch,
+)
 from spark_kafka_sink.record.varint import encode_varint
 
 if TYPE_CHECKING:
@@ -45,21 +47,15 @@ def transactional_batches(
     sequence = 0
     for group in _groups(records, max_batch_bytes):
         payload = b"".join(_encode(record, delta) for delta, record in enumerate(group))
-        batch = bytearray(RECORD_BATCH_OVERHEAD) + payload
-        write_header(
-            batch,
+        yield uncompressed_transactional_batch(
             payload,
-            compression=CompressionType.NONE,
-            base_timestamp=timestamp_ms,
-            max_timestamp=timestamp_ms,
+            timestamp_ms=timestamp_ms,
             producer_id=producer.producer_id,
             producer_epoch=producer.epoch,
             base_sequence=sequence,
             record_count=len(group),
-            transactional=True,
         )
         sequence += len(group)
-        yield batch
 
 
 def _groups(records: Sequence[KeyValue], max_batch_bytes: int) -> Iterator[list[KeyValue]]:

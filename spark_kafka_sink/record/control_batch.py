@@ -14,8 +14,7 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.model import NO_SEQUENCE
-from spark_kafka_sink.record.compression import CompressionType
-from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD, write_header
+from spark_kafka_sink.record.record_batch import uncompressed_transactional_batch
 
 if TYPE_CHECKING:
     from spark_kafka_sink.record.decode import ControlRecordType
@@ -55,18 +54,12 @@ def transaction_marker(
             b"\0",
         )
     )
-    batch = bytearray(RECORD_BATCH_OVERHEAD) + payload
-    write_header(
-        batch,
+    return uncompressed_transactional_batch(
         payload,
-        compression=CompressionType.NONE,
-        base_timestamp=timestamp_ms,
-        max_timestamp=timestamp_ms,
+        timestamp_ms=timestamp_ms,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=NO_SEQUENCE,
         record_count=1,
-        transactional=True,
         control=True,
     )
-    return batch

@@ -118,6 +118,34 @@ class RecordBatchHeader:
         return bool(self.attributes & _DELETE_HORIZON_FLAG)
 
 
+def uncompressed_transactional_batch(
+    payload: bytes,
+    *,
+    timestamp_ms: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    record_count: int,
+    control: bool = False,
+) -> bytearray:
+    """Make a batch of records of a transaction that all have the same timestamp."""
+    batch = bytearray(RECORD_BATCH_OVERHEAD) + payload
+    write_header(
+        batch,
+        payload,
+        compression=CompressionType.NONE,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=record_count,
+        transactional=True,
+        control=control,
+    )
+    return batch
+
+
 def write_header(
     target: Buffer,
     payload: Buffer,
