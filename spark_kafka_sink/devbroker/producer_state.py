@@ -164,10 +164,6 @@ class ProducerStateManager:
         """Where the oldest open transaction began."""
         return next(iter(self._ongoing.values()), None)
 
-    def last_entry(self, producer_id: int) -> ProducerStateEntry | None:
-        """Return what is known of a producer."""
-        return self._entries.get(producer_id)
-
     def entries(self) -> list[ProducerStateEntry]:
         """Return what is known of every producer."""
         return list(self._entries.values())

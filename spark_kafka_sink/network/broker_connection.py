@@ -182,11 +182,6 @@ class BrokerConnection:
         self.api_versions = NodeApiVersions.of(response)
 
     @property
-    def is_closed(self) -> bool:
-        """Whether the connection has ended, for whatever reason."""
-        return self._closed_by is not None
-
-    @property
     def closed_in_peace(self) -> bool:
         """Whether this client closed it of its own accord: nothing went wrong with the broker."""
         return self._closed_in_peace

@@ -21,12 +21,15 @@ from spark_kafka_sink.errors import (
     KafkaError,
     KafkaTimeoutError,
     ProducerClosedError,
-    RecordError,
     SerializationError,
 )
 from spark_kafka_sink.model import PartitionInfo, RecordMetadata, TopicPartition
 from spark_kafka_sink.producer.interceptors import resolve_interceptors
-from spark_kafka_sink.producer.partitioner import TopicPartitions, resolve_partitioner
+from spark_kafka_sink.producer.partitioner import (
+    TopicPartitions,
+    led_partitions,
+    resolve_partitioner,
+)
 from spark_kafka_sink.producer.produce_result import call_back
 from spark_kafka_sink.producer.producer_core import ProducerCore
 from spark_kafka_sink.producer.producer_record import ProducerRecord
@@ -167,9 +170,9 @@ class KafkaProducer(TransactionalCalls):
             check_place(record.topic, record.partition)
             self._core.await_partition(record.topic, record.partition)
             prepared = self._preparation.prepare(record)
-        except (RecordError, KafkaTimeoutError, KafkaError) as error:
-            if isinstance(error, ProducerClosedError | SerializationError):
-                raise
+        except (ProducerClosedError, SerializationError):
+            raise
+        except KafkaError as error:
             self._core.note_failed_send(error)
             future.fail(error)
             if future.callback is not None:
@@ -220,8 +223,7 @@ class KafkaProducer(TransactionalCalls):
         Raises SchemaError for columns that cannot be sent, RecordError for a row that cannot be
         (the rows before it are sent), KafkaTimeoutError, BrokerError for a topic that is refused.
         """
-        self._check_usable()
-        self._check_may_wait()
+        self._check_can_call()
         self._core.fail_if_not_ready_for_send()
         if topic is not None:
             check_place(topic, None)
@@ -249,8 +251,7 @@ class KafkaProducer(TransactionalCalls):
         KafkaTimeoutError when metadata or memory did not come within max.block.ms, BrokerError
         when a topic is refused, DeliveryError when an earlier batch could not be delivered.
         """
-        self._check_usable()
-        self._check_may_wait()
+        self._check_can_call()
         self._core.accumulator.remember_losses()
         self._core.fail_if_not_ready_for_send()
         if not columns.num_rows:
@@ -270,8 +271,7 @@ class KafkaProducer(TransactionalCalls):
         here. Raises KafkaTimeoutError when the time was too short (delivery.timeout.ms bounds the
         wait in any case).
         """
-        self._check_usable()
-        self._check_may_wait()
+        self._check_can_call()
         with self._core.timed(TimedCall.FLUSH):
             self._core.flush(timeout)
 
@@ -280,8 +280,7 @@ class KafkaProducer(TransactionalCalls):
 
         Raises KafkaTimeoutError where it is not known, BrokerError where it is refused.
         """
-        self._check_usable()
-        self._check_may_wait()
+        self._check_can_call()
         check_place(topic, None)
         count = self._core.await_partition(topic)
         snapshot = self._core.metadata.snapshot
@@ -292,8 +291,7 @@ class KafkaProducer(TransactionalCalls):
 
     def _topic_partitions(self, topic: str) -> TopicPartitions:
         leaders = self._core.leaders(topic)
-        led = [number for number, leader in enumerate(leaders) if leader >= 0]
-        return TopicPartitions(topic, len(leaders), led)
+        return TopicPartitions(topic, len(leaders), led_partitions(leaders))
 
     # --- what it has done
 
@@ -324,8 +322,7 @@ class KafkaProducer(TransactionalCalls):
         """
         if self._closed:
             return
-        self._check_usable()
-        self._check_may_wait()
+        self._check_can_call()
         self._closed = True
         self._plain_topics.clear()
         try:
@@ -356,6 +353,10 @@ class KafkaProducer(TransactionalCalls):
             )
         if self._closed:
             raise ProducerClosedError("the producer is closed")
+
+    def _check_can_call(self) -> None:
+        self._check_usable()
+        self._check_may_wait()
 
     def _check_may_wait(self) -> None:
         if self._core.is_network_thread:

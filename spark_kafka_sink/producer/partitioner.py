@@ -113,10 +113,6 @@ class BuiltInPartitioner:
             tuple(partition_ids), tuple(accumulate(longest + 1 - size for size in queue_sizes))
         )
 
-    def forget_load_stats(self) -> None:
-        """Make all partitions as likely again."""
-        self._load_stats = None
-
 
 class _NodeLatency(NamedTuple):
     #: When the node last had a batch to be sent, in seconds.
@@ -151,6 +147,11 @@ class NodeLatencies:
         return known is None or known.ready_at - known.drained_at <= self._availability_timeout
 
 
+def led_partitions(leaders: Sequence[int]) -> list[int]:
+    """List the partitions that have a leader; `leaders` as in `partition_loads`."""
+    return [partition for partition, leader in enumerate(leaders) if leader >= 0]
+
+
 class PartitionLoads(NamedTuple):
     """What `BuiltInPartitioner.update_load_stats` takes, in its order."""
 
@@ -171,8 +172,8 @@ def partition_loads(
     """
     partition_ids = [
         partition
-        for partition, leader in enumerate(leaders)
-        if leader >= 0 and (not queue_sizes.get(partition) or latencies.is_available(leader))
+        for partition in led_partitions(leaders)
+        if not queue_sizes.get(partition) or latencies.is_available(leaders[partition])
     ]
     sizes = [queue_sizes.get(partition, 0) for partition in partition_ids]
     return PartitionLoads(sizes, partition_ids, len(leaders))

@@ -327,14 +327,11 @@ class ProducerCore:
     def _send_all(self, timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
         self.gatherer.close_batches(deadline)
-        results = self.accumulator.begin_flush()
+        results = self.accumulator.unsettled()
         self._thread.call_soon(self._wakeup)
-        try:
-            for result in results:
-                if not result.wait_for_all(deadline, time.monotonic):
-                    raise KafkaTimeoutError(f"not everything was acknowledged within {timeout} s")
-        finally:
-            self.accumulator.end_flush()
+        for result in results:
+            if not result.wait_for_all(deadline, time.monotonic):
+                raise KafkaTimeoutError(f"not everything was acknowledged within {timeout} s")
 
     def await_transaction(self, result: TransactionalRequestResult) -> None:
         """Have the sender see to an operation, and wait for its end up to max.block.ms."""

@@ -77,7 +77,6 @@ class RecordAccumulator:
         #: When each batch expires, and a number to tell equals apart; done ones are left in.
         self._expiries: list[tuple[float, int, ProducerBatch]] = []
         self._numbers = count()
-        self._flushes_in_progress = 0
         self._remembers_losses = False
         self._muted: set[TopicPartition] = set()
         self._failed_by: Exception | None = None
@@ -152,22 +151,11 @@ class RecordAccumulator:
         with self._lock:
             return topic_partition not in self._queues and topic_partition not in self._muted
 
-    def begin_flush(self) -> list[ProduceResult]:
-        """Note that somebody waits for all that is queued now, and give what to wait for."""
+    def unsettled(self) -> list[ProduceResult]:
+        """Give what a flush has to wait for: all that is queued now, and callbacks not called."""
         with self._lock:
-            self._flushes_in_progress += 1
             settling = (result for result in self._settling if not result.is_settled)
             return [*settling, *(batch.result for batch in self._incomplete)]
-
-    def end_flush(self) -> None:
-        """Note that the wait is over."""
-        with self._lock:
-            self._flushes_in_progress -= 1
-
-    @property
-    def flush_in_progress(self) -> bool:
-        """Whether anybody waits for the queues to drain."""
-        return self._flushes_in_progress > 0
 
     @property
     def has_failed(self) -> bool:
@@ -362,13 +350,7 @@ class RecordAccumulator:
 
     def abort_undrained_batches(self, error: Exception) -> None:
         """End every batch that has never been sent (RecordAccumulator.abortUndrainedBatches)."""
-        self._abort([b for b in list(self._incomplete) if not b.has_sequence], error)
-
-    def abort_batches(self, error: Exception) -> None:
-        """End every batch (RecordAccumulator.abortBatches)."""
-        self._abort(list(self._incomplete), error)
-
-    def _abort(self, batches: Sequence[ProducerBatch], error: Exception) -> None:
+        batches = [batch for batch in list(self._incomplete) if not batch.has_sequence]
         with self._lock:
             for batch in batches:
                 batch.last_error = error

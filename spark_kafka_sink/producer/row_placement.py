@@ -17,6 +17,7 @@ from spark_kafka_sink.producer.partitioner import (
     BuiltInPartitioner,
     NodeLatencies,
     TopicPartitions,
+    led_partitions,
     partition_loads,
     place_rows,
 )
@@ -89,7 +90,7 @@ class RowPlacement:
         """
         if self._plug_in is not None:
             topics = [
-                TopicPartitions(name, count, self._led_partitions(name))
+                TopicPartitions(name, count, led_partitions(self._cluster.leaders(name)))
                 for name, count in zip(columns.topics, partition_counts, strict=True)
             ]
             columns = place_rows(self._plug_in, columns, topics, first_row=first_row)
@@ -103,10 +104,6 @@ class RowPlacement:
             row_slots=self._assign(columns, slots, first_row),
             sticky_rows=np.array([topic.index for topic in slots], dtype=np.int64),
         )
-
-    def _led_partitions(self, topic: str) -> Sequence[int]:
-        leaders = self._cluster.leaders(topic)
-        return [partition for partition, leader in enumerate(leaders) if leader >= 0]
 
     def _assign(
         self, columns: RecordColumns, topics: Sequence[TopicSlots], first_row: int
@@ -147,7 +144,7 @@ class RowPlacement:
             partitioner = self._built_in[topic_name] = BuiltInPartitioner(self._rng)
         # Partitions that the topic has been given since these rows were counted have no slots yet.
         leaders = self._cluster.leaders(topic_name)[: topic.partition_count]
-        led = [partition for partition, leader in enumerate(leaders) if leader >= 0]
+        led = led_partitions(leaders)
         if self._by_load and led:
             partitioner.update_load_stats(
                 *partition_loads(leaders, self._cluster.queue_sizes(topic_name), self._latencies)

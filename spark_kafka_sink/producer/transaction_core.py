@@ -146,11 +146,6 @@ class TransactionCore:
         return self._is_transaction_v2
 
     @property
-    def has_pending_requests(self) -> bool:
-        """Whether a request waits to be sent, or for its answer."""
-        return bool(self._requests) or bool(self._new_partitions) or self.has_in_flight_request
-
-    @property
     def has_in_flight_request(self) -> bool:
         """Whether a request has been given out, and neither answered nor put back."""
         return self._in_flight is not None

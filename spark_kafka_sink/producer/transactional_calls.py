@@ -29,10 +29,7 @@ class TransactionalCalls:
 
     _core: ProducerCore
 
-    def _check_usable(self) -> None:
-        raise NotImplementedError
-
-    def _check_may_wait(self) -> None:
+    def _check_can_call(self) -> None:
         raise NotImplementedError
 
     def init_transactions(self) -> None:
@@ -96,8 +93,7 @@ class TransactionalCalls:
             self._wait(result)
 
     def _manager(self) -> TransactionManager:
-        self._check_usable()
-        self._check_may_wait()
+        self._check_can_call()
         manager = self._core.transaction_manager
         if manager is None or not self._core.is_transactional:
             raise ConfigError("transactions need transactional.id to be set")

@@ -277,9 +277,17 @@ def test_calls_out_of_turn_change_nothing(kafka, create_topic, transactional_id)
     assert [b"kept"] == _values(kafka, topic)
 
 
-def _outlive_the_timeout() -> None:
+def _producer_that_outlived_its_transaction(
+    kafka, transactional_id: str, topic: str
+) -> KafkaProducer:
+    producer = _producer(kafka, transactional_id, **{"transaction.timeout.ms": TIMEOUT_MS})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(topic, b"lost")
+    producer.flush()
     # The time belongs to the brokers: nothing tells when they have aborted it.
     threading.Event().wait((TIMEOUT_MS + 3 * CHECK_INTERVAL_MS) / 1000 + 1)
+    return producer
 
 
 def _write_in_a_transaction(producer: KafkaProducer, topic: str, value: bytes) -> None:
@@ -294,14 +302,7 @@ def test_a_transaction_that_timed_out_is_aborted_and_the_producer_goes_on(
 ):
     """Found out by the next record, it costs no more than that; to 3.9 it is like fencing."""
     topic = impatient_kafka.create_topic(1)
-    producer = _producer(
-        impatient_kafka, transactional_id, **{"transaction.timeout.ms": TIMEOUT_MS}
-    )
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.send(topic, b"lost")
-    producer.flush()
-    _outlive_the_timeout()
+    producer = _producer_that_outlived_its_transaction(impatient_kafka, transactional_id, topic)
     late = producer.send(topic, b"late")
     with pytest.raises(DeliveryError):
         late.result(30)
@@ -326,14 +327,7 @@ def test_a_commit_after_the_timeout_says_that_nothing_was_committed(
 ):
     """Where the coordinator tells it from fencing (4.x), the same producer goes on."""
     topic = impatient_kafka.create_topic(1)
-    producer = _producer(
-        impatient_kafka, transactional_id, **{"transaction.timeout.ms": TIMEOUT_MS}
-    )
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.send(topic, b"lost")
-    producer.flush()
-    _outlive_the_timeout()
+    producer = _producer_that_outlived_its_transaction(impatient_kafka, transactional_id, topic)
     if impatient_kafka.version == KAFKA_3:
         with pytest.raises(ProducerFencedError, match=r"transaction\.timeout\.ms \(1000 ms\)"):
             producer.commit_transaction()

@@ -115,14 +115,16 @@ def test_a_refused_batch_leaves_no_trace():
     assert before == [entry.last_sequence for entry in state.entries()]
 
 
-def test_entry_of_an_unknown_producer_is_none():
-    """A partition knows only producers that wrote to it."""
-    assert None is appended(batch(0)).last_entry(99)
+def test_a_partition_knows_only_producers_that_wrote_to_it():
+    """The first batch makes an entry, the second none."""
+    assert [] == ProducerStateManager().entries()
+    entries = appended(batch(0), batch(1)).entries()
+    assert [PRODUCER_ID] == [entry.producer_id for entry in entries]
 
 
 def test_entry_tells_the_last_sequence_and_offset():
     """A producer's entry names the end of what it wrote."""
-    entry = appended(batch(0, 3), batch(3, 2)).last_entry(PRODUCER_ID)
+    [entry] = appended(batch(0, 3), batch(3, 2)).entries()
 
     assert (4, 4, 1003) == (entry.last_sequence, entry.last_offset, entry.last_timestamp)
 

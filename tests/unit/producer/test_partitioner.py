@@ -149,11 +149,11 @@ def test_equal_queues_count_when_a_partition_is_left_out():
     assert {2} == set(draws(partitioner, range(3), 100))
 
 
-def test_load_statistics_can_be_forgotten():
+def test_queues_that_are_equal_again_leave_no_weights():
     """All partitions are chosen again then."""
     partitioner = BuiltInPartitioner(random.Random(1))
     partitioner.update_load_stats([1], [2], 3)
-    partitioner.forget_load_stats()
+    partitioner.update_load_stats([1, 1, 1], [0, 1, 2], 3)
     assert {0, 1, 2} == set(draws(partitioner, range(3), 100))
 
 

@@ -182,7 +182,7 @@ def test_waiting_for_all_ends_in_time_while_something_is_unacknowledged(accumula
     done, waiting = _enqueue(accumulator, batch(0), batch(1))
     accumulator.drain(ONE_NODE, NODES[0], MAX, now=0.0)
     accumulator.complete(done)
-    results = accumulator.begin_flush()
+    results = accumulator.unsettled()
     assert [waiting.result] == results
     assert not results[0].wait_for_all(deadline=5.0, clock=lambda: 5.0)
     accumulator.complete(waiting)

@@ -137,10 +137,10 @@ def test_a_batch_that_is_not_taken_ends_without_a_queue(accumulator):
 
 
 def test_an_abort_ends_every_batch_and_takes_new_ones(accumulator, ended):
-    """Queued ones and those in flight, each once."""
-    queued, in_flight = _enqueue(accumulator, batch(0), batch(1))
-    accumulator.abort_batches(REFUSED)
-    assert [REFUSED] * 2 == [each.result.error for each in (queued, in_flight)]
+    """All that were never sent, each once; the producer goes on."""
+    batches = _enqueue(accumulator, batch(0), batch(1))
+    accumulator.abort_undrained_batches(REFUSED)
+    assert [REFUSED] * 2 == [each.result.error for each in batches]
     assert TOTAL == accumulator._pool.available_bytes
     assert not accumulator.has_incomplete
     assert [] == ended
@@ -173,21 +173,15 @@ def test_the_end_of_the_producer_is_told_once_with_its_first_error(accumulator, 
 # --- flush
 
 
-def test_a_flush_is_in_progress_until_all_that_began_have_ended(accumulator):
-    """Several callers may wait at once."""
-    assert not accumulator.flush_in_progress
-    assert [] == accumulator.begin_flush()
-    accumulator.begin_flush()
-    accumulator.end_flush()
-    assert accumulator.flush_in_progress
-    accumulator.end_flush()
-    assert not accumulator.flush_in_progress
+def test_without_a_batch_there_is_nothing_to_wait_for(accumulator):
+    """A flush ends at once then."""
+    assert [] == accumulator.unsettled()
 
 
 def test_a_flush_waits_for_what_was_queued_by_then(accumulator):
     """Later batches are not waited for."""
     before = _enqueue(accumulator, batch(0), batch(1))
-    results = accumulator.begin_flush()
+    results = accumulator.unsettled()
     _enqueue(accumulator, batch(2))
     assert [each.result for each in before] == results
 
@@ -197,10 +191,10 @@ def test_a_flush_waits_for_callbacks_that_are_being_called(accumulator):
     [first] = _enqueue(accumulator, batch(0))
     _drain(accumulator)
     flushed = []
-    first.result.call_when_done(0, lambda: flushed.extend(accumulator.begin_flush()))
+    first.result.call_when_done(0, lambda: flushed.extend(accumulator.unsettled()))
     accumulator.complete(first)
     assert [first.result] == flushed
-    assert [] == accumulator.begin_flush()
+    assert [] == accumulator.unsettled()
 
 
 # --- the clock

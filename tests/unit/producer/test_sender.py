@@ -458,8 +458,7 @@ def test_a_batch_refused_for_good_leaves_no_gap(idempotent):
     assert (1, 2) == _numbers(later)
 
 
-def test_nothing_new_goes_while_the_fate_of_an_expired_batch_is_unknown(idempotent):
-    """Those behind it tell: acknowledged, they show that it is in, and the numbers go on."""
+def _sent_behind_an_expired_batch(idempotent):
     expired = idempotent.add()
     idempotent.step()
     idempotent.take()
@@ -469,6 +468,12 @@ def test_nothing_new_goes_while_the_fate_of_an_expired_batch_is_unknown(idempote
     sent = idempotent.take()
     idempotent.step(61)
     assert expired.is_done
+    return behind, sent
+
+
+def test_nothing_new_goes_while_the_fate_of_an_expired_batch_is_unknown(idempotent):
+    """Those behind it tell: acknowledged, they show that it is in, and the numbers go on."""
+    behind, sent = _sent_behind_an_expired_batch(idempotent)
     later = idempotent.add()
     idempotent.step()
     assert not later.has_sequence
@@ -479,15 +484,7 @@ def test_nothing_new_goes_while_the_fate_of_an_expired_batch_is_unknown(idempote
 
 def test_an_expired_batch_that_was_not_appended_starts_the_partition_anew(idempotent):
     """The one right behind it is out of order: so it is not in, and a new epoch goes on."""
-    expired = idempotent.add()
-    idempotent.step()
-    idempotent.take()
-    idempotent.now += 60
-    behind = idempotent.add()
-    idempotent.step()
-    sent = idempotent.take()
-    idempotent.step(61)
-    assert expired.is_done
+    behind, sent = _sent_behind_an_expired_batch(idempotent)
     idempotent.answer_produce(sent, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     idempotent.step(LATER)
     assert (1, 0) == _numbers(behind)
