@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from spark_kafka_sink.devbroker.dev_broker import DevBroker
 from spark_kafka_sink.devbroker.listener import Listener
 from spark_kafka_sink.devbroker.sasl.sasl_settings import SaslSettings
-from spark_kafka_sink.devbroker.server import DevBroker
 
 __all__ = ["DevBroker", "Listener", "SaslSettings"]

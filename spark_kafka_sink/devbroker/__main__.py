@@ -4,6 +4,7 @@ The first line on standard output says where it listens, and is the only one:
 
     listening on 127.0.0.1:34567
 
+With several brokers it names them all, separated by commas, as clients take bootstrap.servers.
 It runs until SIGINT or SIGTERM and then ends with exit code 0. Records live in memory.
 """
 
@@ -12,11 +13,11 @@ from __future__ import annotations
 import argparse
 import sys
 
-from spark_kafka_sink.devbroker.broker import Broker
+from spark_kafka_sink.devbroker.broker import brokers_of, usual_replication_factor
 from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.listener import LOOPBACK, Listener
 from spark_kafka_sink.devbroker.refusal import RefusedError
-from spark_kafka_sink.devbroker.server import Server, run_until_signal
+from spark_kafka_sink.devbroker.server import ClusterServer, run_until_signal
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -32,6 +33,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--advertised-host", help="host that clients are told to connect to (default: --host)"
+    )
+    parser.add_argument(
+        "--brokers",
+        type=_positive,
+        default=1,
+        metavar="NUMBER",
+        help="brokers of the cluster, on ports from --port on (default: %(default)s)",
     )
     parser.add_argument(
         "--topic",
@@ -57,6 +65,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
+
+
 def _topic(text: str) -> tuple[str, int]:
     name, _, partitions = text.partition(":")
     try:
@@ -70,24 +85,24 @@ def main() -> int:
     arguments = _parser().parse_args()
     settings = BrokerSettings(
         auto_create_topics=not arguments.no_auto_create_topics,
+        default_replication_factor=usual_replication_factor(arguments.brokers),
         transaction_version=arguments.transaction_version,
     )
-    server = Server(Broker(settings=settings))
+    server = ClusterServer(brokers_of(settings, arguments.brokers))
 
     listener = Listener(
         host=arguments.host, port=arguments.port, advertised_host=arguments.advertised_host
     )
 
-    def on_listening(ports: list[int]) -> None:
+    def on_listening() -> None:
         for name, partitions in arguments.topic:
-            server.broker.cluster.create_topic(
-                name, partitions=partitions, config=settings.topic_defaults
-            )
-        sys.stdout.write(f"listening on {arguments.host}:{ports[0]}\n")
+            server.cluster.create_topic(name, partitions=partitions, config=settings.topic_defaults)
+        sys.stdout.write(f"listening on {server.bootstrap_servers(listener.name)}\n")
         sys.stdout.flush()
 
     try:
-        run_until_signal(server, [listener], on_listening)
+        server.lay_out([listener])
+        run_until_signal(server, on_listening)
     except (OSError, RefusedError) as error:
         sys.stderr.write(f"cannot start: {error}\n")
         return 1

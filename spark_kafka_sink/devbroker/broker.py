@@ -66,8 +66,6 @@ from spark_kafka_sink.protocol.registry import (
 from spark_kafka_sink.protocol.schema import ApiMessage, read_message
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from spark_kafka_sink.protocol.headers import RequestHeader
     from spark_kafka_sink.protocol.primitives import Buffer
     from spark_kafka_sink.protocol.schema import VersionRange
@@ -137,15 +135,18 @@ class Broker:
             handler.api_key: handler for handler in (*handlers, self._api_versions)
         }
 
-    def advertise(self, host: str, port: int, *, listener: str | None = None) -> None:
-        """Tell the cluster the address under which clients reach this broker.
+    def advertise(
+        self, host: str, port: int, *, listener: str | None = None, now: float = 0.0
+    ) -> None:
+        """Tell the cluster that this broker runs, and under which address clients reach it.
 
         `listener` names one that has an address of its own for its clients.
         """
-        addresses = self.cluster.nodes
-        if listener is not None:
-            addresses = self.cluster.other_addresses.setdefault(listener, {})
-        addresses[self.node_id] = Node(self.node_id, host, port)
+        node = Node(self.node_id, host, port)
+        if listener is None:
+            self.cluster.register(node, now)
+        else:
+            self.cluster.other_addresses.setdefault(listener, {})[self.node_id] = node
 
     def decode_request(self, frame: Buffer) -> tuple[RequestHeader, ApiMessage]:
         """Read a request, without its size; its records are slices of `frame`.
@@ -223,10 +224,6 @@ class Broker:
         self.cluster.timers.run_due(now)
         return self.cluster.timers.next_deadline
 
-    def take_changed(self) -> set[Hashable]:
-        """Return what has changed in the cluster since this was last asked."""
-        return self.cluster.take_changed()
-
     def _handler(self, header: RequestHeader) -> Handler[Any, Any] | None:
         """Find the handler; None for ApiVersions in a version that it does not have."""
         handler = self._handlers.get(header.request_api_key)
@@ -261,3 +258,14 @@ class Broker:
         if response is None:
             raise CloseConnectionError(f"{error_code.name} has no answer with acks=0: {message}")
         return response
+
+
+def brokers_of(settings: BrokerSettings, number: int) -> list[Broker]:
+    """Make the brokers of one cluster, with ids from 1 on."""
+    cluster = ClusterState(settings=settings)
+    return [Broker(node_id=node_id, cluster=cluster) for node_id in range(1, number + 1)]
+
+
+def usual_replication_factor(brokers: int) -> int:
+    """Tell on how many brokers a topic should be: three, as Kafka's own topics, or all."""
+    return min(brokers, 3)

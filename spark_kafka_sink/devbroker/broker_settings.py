@@ -15,6 +15,8 @@ class BrokerSettings:
     auto_create_topics: bool = True
     #: Partitions of a topic for which nobody said how many (num.partitions).
     num_partitions: int = 1
+    #: Brokers that keep a partition for which nobody said how many (default.replication.factor).
+    default_replication_factor: int = 1
     #: Settings of topics for which nobody said otherwise.
     topic_defaults: TopicConfig = field(default_factory=TopicConfig)
     #: Most bytes of records in one Fetch answer (fetch.max.bytes).

@@ -1,7 +1,9 @@
 """What the cluster knows: brokers, topics, partitions, producer ids, and what is coordinated.
 
 The controller's part of a broker (Kafka's ReplicationControlManager and ProducerIdControlManager),
-with the partitions' logs attached, since every partition has its one replica in this process.
+with the partitions' logs attached. All brokers of a cluster share one state and one log for each
+partition: who leads, which replicas are in sync, and what becomes of both when a broker stops, is
+as in Kafka (`leadership`), but nothing is copied, so no replica is ever behind or cut back.
 Nothing here knows of requests: handlers ask, and turn what they are refused into answers.
 """
 
@@ -10,25 +12,26 @@ from __future__ import annotations
 import base64
 import re
 import uuid
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.group_coordinator import GroupCoordinator
 from spark_kafka_sink.devbroker.internal_topics import (
+    COORDINATOR_PARTITIONS,
     GROUP_METADATA_TOPIC,
     TRANSACTION_STATE_TOPIC,
     coordinator_partition,
 )
-from spark_kafka_sink.devbroker.partition_log import PartitionLog
+from spark_kafka_sink.devbroker.leadership import NO_LEADER, Leadership
+from spark_kafka_sink.devbroker.partition import Partition, Topic
 from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.devbroker.timers import Timers
 from spark_kafka_sink.devbroker.transaction_coordinator import TransactionCoordinator
-from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
+from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable, Mapping, Sequence
 
     from spark_kafka_sink.devbroker.producer_state import TransactionMarker
     from spark_kafka_sink.devbroker.topic_config import TopicConfig
@@ -36,7 +39,10 @@ if TYPE_CHECKING:
 
 MAX_TOPIC_NAME_LENGTH = 249
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
-INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
+
+#: Internal topics whose partitions' leaders coordinate.
+_COORDINATED = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
+_COORDINATOR_REPLICATION_FACTOR = 3
 
 _LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -56,73 +62,21 @@ def validate_topic_name(name: str) -> None:
     raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
 
 
-def _collision_key(name: str) -> str:
-    """Return what two names share whose metrics would be confused (Topic.unifyCollisionChars)."""
-    return name.replace(".", "_")
+def _coordinates(topic_partition: TopicPartition) -> bool:
+    topic, index = topic_partition
+    return topic in _COORDINATED and 0 <= index < COORDINATOR_PARTITIONS
 
 
-@dataclass(slots=True)
-class Partition:
-    """A partition: who leads it, and its log."""
-
-    topic: Topic
-    index: int
-    leader_id: int
-    log: PartitionLog = field(default_factory=PartitionLog)
-
-    @property
-    def leader_epoch(self) -> int:
-        """How often the leader has changed."""
-        return self.log.leader_epoch
-
-    @property
-    def replicas(self) -> tuple[int, ...]:
-        """Brokers that keep the partition; all of them are in sync."""
-        return (self.leader_id,)
-
-    def check_leader(self, node_id: int) -> None:
-        """Raise RefusedError with NOT_LEADER_OR_FOLLOWER unless this broker leads the partition."""
-        if node_id != self.leader_id:
-            raise RefusedError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"{self.topic.name}-{self.index} is led by broker {self.leader_id}, not {node_id}",
-            )
-
-    def check_leader_epoch(self, leader_epoch: int) -> None:
-        """Raise RefusedError if a client knows another leader epoch than the partition's (KIP-320).
-
-        FENCED_LEADER_EPOCH for an older one, UNKNOWN_LEADER_EPOCH for a newer one; -1 knows none.
-        """
-        if leader_epoch in {NO_LEADER_EPOCH, self.leader_epoch}:
-            return
+def _check_coordinator(node_id: int, coordinator_id: int, key: str) -> None:
+    if node_id != coordinator_id:
         raise RefusedError(
-            ErrorCode.FENCED_LEADER_EPOCH
-            if leader_epoch < self.leader_epoch
-            else ErrorCode.UNKNOWN_LEADER_EPOCH,
-            f"leader epoch {leader_epoch}, where the partition has {self.leader_epoch}",
+            ErrorCode.NOT_COORDINATOR, f"broker {coordinator_id} coordinates {key!r}, not {node_id}"
         )
 
 
-@dataclass(slots=True)
-class Topic:
-    """A topic and its partitions."""
-
-    name: str
-    topic_id: uuid.UUID
-    config: TopicConfig
-    partitions: list[Partition] = field(default_factory=list)
-    #: The settings that somebody has set, by Kafka's names; `config` is what they come to.
-    overrides: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def is_internal(self) -> bool:
-        """Whether the topic belongs to Kafka itself."""
-        return self.name in INTERNAL_TOPICS
-
-    @property
-    def replication_factor(self) -> int:
-        """Replicas of each partition."""
-        return len(self.partitions[0].replicas)
+def _collision_key(name: str) -> str:
+    """Return what two names share whose metrics would be confused (Topic.unifyCollisionChars)."""
+    return name.replace(".", "_")
 
 
 class ClusterState:
@@ -134,9 +88,12 @@ class ClusterState:
         """Begin with no broker and no topic; a cluster id is made up if none is given."""
         self.settings = settings or BrokerSettings()
         self.timers = Timers()
+        #: Who coordinates: by internal topic, its partitions' leaders. Made when first asked for.
+        self._coordinators: dict[str, list[Leadership]] = {}
         self.transactions = TransactionCoordinator(
             self.settings,
             self.timers,
+            coordinator_epoch=self._coordinator_epoch,
             # Looked up when called, so that a test can put something else in its place.
             new_producer_id=lambda: self.next_producer_id(),  # noqa: PLW0108
             write_marker=self._write_marker,
@@ -144,7 +101,7 @@ class ClusterState:
         self._changed: set[Hashable] = set()
         self.groups = GroupCoordinator(self.settings, self.timers, changed=self.changed)
         self.cluster_id = cluster_id or base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
-        #: Brokers by id, with the address of their first listener.
+        #: The brokers that run, by id, with the address of their first listener.
         self.nodes: dict[int, Node] = {}
         #: The addresses that they have beside it, by the listener's name.
         self.other_addresses: dict[str, dict[int, Node]] = {}
@@ -216,13 +173,17 @@ class ClusterState:
         partitions: int,
         config: TopicConfig,
         overrides: Mapping[str, str] | None = None,
+        replication_factor: int | None = None,
+        assignments: Sequence[tuple[int, ...]] | None = None,
     ) -> Topic:
         """Create a topic whose partitions are spread over the brokers.
 
-        `overrides` are those settings of `config` that were set for this topic.
+        `overrides` are those settings of `config` that were set for this topic. Each partition is
+        on so many brokers as `replication_factor` says (by default the settings'), or on those of
+        `assignments`, the preferred leader first.
 
         Raises RefusedError as `check_new_topic_name` does, with INVALID_PARTITIONS for a number
-        below 1, and with INVALID_REPLICATION_FACTOR while there is no broker.
+        below 1, and with INVALID_REPLICATION_FACTOR for more replicas than there are brokers.
         """
         self.check_new_topic_name(name)
         if partitions < 1:
@@ -230,22 +191,41 @@ class ClusterState:
                 ErrorCode.INVALID_PARTITIONS,
                 "Number of partitions was set to an invalid non-positive value.",
             )
-        if not self.nodes:
-            raise RefusedError(
-                ErrorCode.INVALID_REPLICATION_FACTOR, "No broker is there to lead the partitions"
-            )
+        if replication_factor is None:
+            replication_factor = self.settings.default_replication_factor
+        if assignments is None:
+            assignments = self._place(range(partitions), replication_factor)
         topic = Topic(
             name=name, topic_id=uuid.uuid4(), config=config, overrides=dict(overrides or {})
         )
-        brokers = sorted(self.nodes)
-        topic.partitions.extend(
-            Partition(topic=topic, index=index, leader_id=brokers[index % len(brokers)])
-            for index in range(partitions)
-        )
+        self._append_partitions(topic, assignments)
         self._topics[name] = topic
         self._topics_by_id[topic.topic_id] = topic
         self._topics_by_collision_key[_collision_key(name)] = topic
         return topic
+
+    def check_replication_factor(self, replication_factor: int) -> None:
+        """Raise RefusedError with INVALID_REPLICATION_FACTOR if there are fewer brokers."""
+        if replication_factor > len(self.nodes):
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"Unable to replicate the partition {replication_factor} time(s): "
+                f"{len(self.nodes)} broker(s) run.",
+            )
+
+    def _place(self, indexes: Sequence[int], replication_factor: int) -> list[tuple[int, ...]]:
+        """Spread partitions over the brokers that run, as StripedReplicaPlacer with one rack."""
+        self.check_replication_factor(replication_factor)
+        brokers = sorted(self.nodes)
+        return [
+            tuple(brokers[(index + i) % len(brokers)] for i in range(replication_factor))
+            for index in indexes
+        ]
+
+    def _append_partitions(self, topic: Topic, assignments: Sequence[tuple[int, ...]]) -> None:
+        for index, replicas in enumerate(assignments, start=len(topic.partitions)):
+            leadership = Leadership.begin(replicas, self.nodes)
+            topic.partitions.append(Partition(topic=topic, index=index, leadership=leadership))
 
     def delete_topic(self, topic: Topic) -> None:
         """Forget a topic, its records, and what groups have read of it."""
@@ -256,30 +236,115 @@ class ClusterState:
         for partition in topic.partitions:
             self.changed(TopicPartition(topic.name, partition.index))
 
-    def add_partitions(self, name: str, count: int, leaders: list[int] | None = None) -> None:
-        """Let a topic have `count` partitions; `leaders` are the brokers of the new ones."""
-        topic = self._topics[name]
-        brokers = sorted(self.nodes)
-        for number, index in enumerate(range(len(topic.partitions), count)):
-            leader_id = leaders[number] if leaders else brokers[index % len(brokers)]
-            topic.partitions.append(Partition(topic=topic, index=index, leader_id=leader_id))
+    def add_partitions(
+        self, name: str, count: int, assignments: Sequence[tuple[int, ...]] | None = None
+    ) -> None:
+        """Let a topic have `count` partitions; `assignments` are the brokers of the new ones.
 
-    def coordinator_of(self, key: str) -> int:
-        """Return the broker that looks after a group or transactional id, -1 while there is none.
-
-        The leader of the partition of the internal topic that the id belongs to.
+        Raises RefusedError as `create_topic`.
         """
-        brokers = sorted(self.nodes)
-        return brokers[coordinator_partition(key) % len(brokers)] if brokers else -1
+        topic = self._topics[name]
+        indexes = range(len(topic.partitions), count)
+        self._append_partitions(
+            topic, assignments or self._place(indexes, topic.replication_factor)
+        )
 
-    def check_coordinator(self, node_id: int, key: str) -> None:
-        """Raise RefusedError with NOT_COORDINATOR unless this broker looks after the id."""
-        coordinator = self.coordinator_of(key)
-        if node_id != coordinator:
+    # Brokers that come and go.
+
+    def register(self, node: Node, now: float) -> None:
+        """Take note that a broker runs, and where; it follows, or leads what nobody else can."""
+        self.nodes[node.node_id] = node
+        self._elect(now)
+
+    def fence(self, node_id: int, now: float) -> None:
+        """Take note that a broker has stopped: others lead from now on, as far as there are any."""
+        if self.nodes.pop(node_id, None) is not None:
+            self._elect(now)
+
+    def leader(self, topic_partition: TopicPartition) -> int:
+        """Return the broker that leads a partition, -1 for none.
+
+        Raises RefusedError with UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        return self._find_leadership(topic_partition).leader_id
+
+    def move_leader(self, topic_partition: TopicPartition, node_id: int, now: float) -> None:
+        """Let another replica in sync lead a partition; those of internal topics coordinate.
+
+        Raises RefusedError with UNKNOWN_TOPIC_OR_PARTITION, or with INVALID_REPLICA_ASSIGNMENT if
+        the broker keeps no replica that is in sync.
+        """
+        try:
+            moved = self._find_leadership(topic_partition).move_to(node_id)
+        except ValueError as error:
             raise RefusedError(
-                ErrorCode.NOT_COORDINATOR,
-                f"broker {coordinator} coordinates {key!r}, not {node_id}",
-            )
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{topic_partition}: {error}"
+            ) from None
+        if moved and _coordinates(topic_partition):
+            self._coordinator_moved(*topic_partition, now)
+        elif moved:
+            self._leader_moved(self.partition(topic_partition))
+
+    def _find_leadership(self, topic_partition: TopicPartition) -> Leadership:
+        if _coordinates(topic_partition):
+            return self._coordinating(topic_partition.topic)[topic_partition.partition]
+        return self.partition(topic_partition).leadership
+
+    def _elect(self, now: float) -> None:
+        for topic in self._topics.values():
+            for partition in topic.partitions:
+                if partition.leadership.update(self.nodes, topic.config.min_insync_replicas):
+                    self._leader_moved(partition)
+        for name, coordinating in self._coordinators.items():
+            for index, leadership in enumerate(coordinating):
+                if leadership.update(self.nodes, 1):
+                    self._coordinator_moved(name, index, now)
+
+    def _leader_moved(self, partition: Partition) -> None:
+        partition.log.begin_leader_epoch(partition.leader_epoch)
+        self.changed(TopicPartition(partition.topic.name, partition.index))
+
+    def _coordinator_moved(self, topic: str, index: int, now: float) -> None:
+        if topic == GROUP_METADATA_TOPIC:
+            self.groups.moved(index, now)
+
+    # Coordinators.
+
+    def group_coordinator(self, group_id: str) -> int:
+        """Return the broker that looks after a group, -1 while there is none."""
+        return self._coordinator(GROUP_METADATA_TOPIC, group_id).leader_id
+
+    def transaction_coordinator(self, transactional_id: str) -> int:
+        """Return the broker that looks after a transactional id, -1 while there is none."""
+        return self._coordinator(TRANSACTION_STATE_TOPIC, transactional_id).leader_id
+
+    def check_group_coordinator(self, node_id: int, group_id: str) -> None:
+        """Raise RefusedError with NOT_COORDINATOR unless this broker looks after the group."""
+        _check_coordinator(node_id, self.group_coordinator(group_id), group_id)
+
+    def check_transaction_coordinator(self, node_id: int, transactional_id: str) -> None:
+        """Raise RefusedError with NOT_COORDINATOR unless this broker looks after the id."""
+        _check_coordinator(
+            node_id, self.transaction_coordinator(transactional_id), transactional_id
+        )
+
+    def _coordinator(self, topic: str, key: str) -> Leadership:
+        """Return who leads the partition of an internal topic that an id belongs to."""
+        return self._coordinating(topic)[coordinator_partition(key)]
+
+    def _coordinating(self, topic: str) -> list[Leadership]:
+        coordinating = self._coordinators.get(topic)
+        if coordinating is None:
+            # As offsets.topic.replication.factor, as far as there are brokers.
+            replication_factor = min(_COORDINATOR_REPLICATION_FACTOR, len(self.nodes))
+            places = self._place(range(COORDINATOR_PARTITIONS), replication_factor)
+            coordinating = [Leadership.begin(replicas, self.nodes) for replicas in places]
+            if self.nodes:
+                self._coordinators[topic] = coordinating
+        return coordinating
+
+    def _coordinator_epoch(self, transactional_id: str) -> int:
+        return self._coordinator(TRANSACTION_STATE_TOPIC, transactional_id).leader_epoch
 
     def changed(self, watched: Hashable) -> None:
         """Let requests look again that wait for something: a partition has grown, or the like."""
@@ -295,7 +360,12 @@ class ClusterState:
         if topic_partition.topic == GROUP_METADATA_TOPIC:
             self.groups.offsets.append_marker(topic_partition.partition, marker)
         elif self.has(topic_partition):
-            self.partition(topic_partition).log.append_marker(marker)
+            partition = self.partition(topic_partition)
+            if partition.leader_id == NO_LEADER:
+                raise RefusedError(
+                    ErrorCode.LEADER_NOT_AVAILABLE, f"{topic_partition} has no leader"
+                )
+            partition.log.append_marker(marker)
             self.changed(topic_partition)
 
     def next_producer_id(self) -> int:

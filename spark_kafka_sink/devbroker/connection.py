@@ -194,7 +194,7 @@ class Connection:
             frame = self._receiver.next_frame()
             if frame is None:
                 return
-            now = self._server.clock()
+            now = self._server.dispatcher.clock()
             if self._authenticator is not None and self._authenticator.takes(frame, now):
                 self._authenticate(self._authenticator, frame, now)
                 continue
@@ -215,7 +215,7 @@ class Connection:
             logger.info("connection %d failed to authenticate: %s", self._id, failed)
             self._refuse(failed.answer)
         else:
-            self._server.handled()
+            self._server.dispatcher.handled()
             self._receiver.max_frame_bytes = self._max_frame_bytes
             self._outgoing.extend(answer)
             self._flush()
@@ -231,7 +231,7 @@ class Connection:
             self._flush()
             self._close()
 
-        self._refusal = self._server.loop.call_later(delay, answer_and_close)
+        self._refusal = self._server.dispatcher.loop.call_later(delay, answer_and_close)
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Do a step of the connection's work; what cannot be answered closes it."""
@@ -247,7 +247,7 @@ class Connection:
     def _handle(self, waiting: _Waiting) -> None:
         """Let the broker answer, or wait with it."""
         broker = self._server.broker
-        now = self._server.clock()
+        now = self._server.dispatcher.clock()
         try:
             outcome = broker.handle(
                 waiting.header,
@@ -259,7 +259,7 @@ class Connection:
                 listener=self._listener.name,
             )
         finally:
-            self._server.handled()
+            self._server.dispatcher.handled()
         if isinstance(outcome, Delayed):
             waiting.kept = outcome.kept
             self._wait(waiting, outcome.until - now, outcome.watched)
@@ -279,8 +279,8 @@ class Connection:
             return
         if action.handled:
             broker = self._server.broker
-            broker.handle(waiting.header, waiting.request, self._server.clock())
-            self._server.handled()
+            broker.handle(waiting.header, waiting.request, self._server.dispatcher.clock())
+            self._server.dispatcher.handled()
         if isinstance(action, AnswerError):
             self._send(
                 waiting.header,
@@ -295,16 +295,16 @@ class Connection:
 
     def _wait(self, waiting: _Waiting, seconds: float, watched: frozenset[Hashable]) -> None:
         waiting.watched = watched
-        waiting.timer = self._server.loop.call_later(max(0.0, seconds), self.wake)
+        waiting.timer = self._server.dispatcher.loop.call_later(max(0.0, seconds), self.wake)
         self._waiting = waiting
-        self._server.watch(self, watched)
+        self._server.dispatcher.watch(self, watched)
 
     def _stop_waiting(self) -> None:
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             if waiting.timer is not None:
                 waiting.timer.cancel()
-            self._server.unwatch(self, waiting.watched)
+            self._server.dispatcher.unwatch(self, waiting.watched)
 
     # The way of an answer.
 

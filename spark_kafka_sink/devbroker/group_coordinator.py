@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 from spark_kafka_sink.devbroker.classic_group import ClassicGroup, Member
 from spark_kafka_sink.devbroker.group_offsets import GroupOffsets
 from spark_kafka_sink.devbroker.group_state import GroupState
+from spark_kafka_sink.devbroker.internal_topics import coordinator_partition
 from spark_kafka_sink.devbroker.parked import Parked
 from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -107,6 +108,21 @@ class GroupCoordinator:
         group.transition_to(GroupState.DEAD)
         del self._groups[group_id]
         self.offsets.delete_group(group_id)
+
+    def moved(self, partition: int, now: float) -> None:
+        """Let those who wait ask anew: another broker coordinates the groups of a partition.
+
+        The group stays as it is (Kafka's is read back from its log, and may lack who has only just
+        joined); its members have as long to come back as a session lasts (ClassicGroup.onUnloaded).
+        """
+        for group_id, group in self._groups.items():
+            if coordinator_partition(group_id) != partition:
+                continue
+            for member in group.members.values():
+                if member.awaiting_join is not None:
+                    response = join_error(member.member_id, ErrorCode.NOT_COORDINATOR)
+                    self._complete_join_of(group, member, response, now)
+                self._complete_sync(group, member, ErrorCode.NOT_COORDINATOR, now)
 
     # Joining.
 

@@ -13,7 +13,8 @@ from spark_kafka_sink.model import TopicPartition
 
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
-#: Partitions of each of them (offsets.topic.num.partitions, transaction.state.log.num.partitions).
+INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
+#: Partitions of the first two (offsets.topic.num.partitions, transaction.state.log.num.partitions).
 COORDINATOR_PARTITIONS = 50
 
 

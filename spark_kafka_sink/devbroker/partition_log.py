@@ -20,6 +20,7 @@ import struct
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
+from spark_kafka_sink.devbroker.leader_epoch_cache import LeaderEpochCache
 from spark_kafka_sink.devbroker.producer_state import (
     ProducerBatchInfo,
     ProducerStateManager,
@@ -34,6 +35,7 @@ from spark_kafka_sink.record.decode import ControlRecordType, decode_record_batc
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from spark_kafka_sink.devbroker.leader_epoch_cache import EpochEnd
     from spark_kafka_sink.record.record_batch import RecordBatchHeader
 
 _BASE_OFFSET = struct.Struct(">q")
@@ -86,9 +88,12 @@ class PartitionLog:
 
     def __init__(self, *, leader_epoch: int = 0) -> None:
         """Begin empty, at offset 0."""
-        self.leader_epoch = leader_epoch
         self.log_start_offset = 0
         self.log_end_offset = 0
+        #: What is appended is stamped with it.
+        self.leader_epoch = leader_epoch
+        self.leader_epochs = LeaderEpochCache()
+        self.leader_epochs.assign(leader_epoch, 0)
         self.producer_state = ProducerStateManager()
         self._batches: list[memoryview] = []
         self._base_offsets: list[int] = []
@@ -100,6 +105,11 @@ class PartitionLog:
         self._size_in_bytes = 0
         #: In the order of their markers.
         self._aborted: list[AbortedTxn] = []
+
+    def begin_leader_epoch(self, leader_epoch: int) -> None:
+        """Stamp what is appended from now on with another leader epoch."""
+        self.leader_epoch = leader_epoch
+        self.leader_epochs.assign(leader_epoch, self.log_end_offset)
 
     @property
     def high_watermark(self) -> int:
@@ -196,6 +206,7 @@ class PartitionLog:
         if offset <= self.log_start_offset:
             return
         self.log_start_offset = offset
+        self.leader_epochs.truncate_from_start(offset)
         first = self._index(offset)
         del self._batches[:first]
         del self._base_offsets[:first]
@@ -253,12 +264,9 @@ class PartitionLog:
             self._base_offsets[end] if end < len(self._batches) else self.log_end_offset,
         )
 
-    def end_offset_for_epoch(self, leader_epoch: int) -> int | None:
-        """Return the offset after the last one that was written in a leader epoch, if known.
-
-        The log has known one leader epoch only.
-        """
-        return self.log_end_offset if leader_epoch == self.leader_epoch else None
+    def end_offset_for_epoch(self, leader_epoch: int) -> EpochEnd | None:
+        """Return where a leader epoch ended, if that is known; see `LeaderEpochCache.end_of`."""
+        return self.leader_epochs.end_of(leader_epoch, self.log_end_offset)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
         """Return the first record in the log that is as late as `timestamp` (milliseconds)."""

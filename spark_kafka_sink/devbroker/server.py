@@ -1,8 +1,8 @@
-"""The broker's sockets: the one module here that uses asyncio.
+"""The brokers' sockets: the one module here that uses asyncio.
 
-`Server` listens and knows its connections: which wait for what, so that a change wakes them, and
-only them. It runs the broker's timers when they are due; without any it sleeps. It lives on an
-event loop; `run_until_signal` gives it one for a process, `DevBroker` one on a thread of its own.
+`Server` listens for one broker and knows its connections. `ClusterServer` has one for each broker
+of a cluster, all on one event loop, where nothing is done by two at once; `dispatcher` wakes who
+waits. `run_until_signal` gives it a loop for a process, `ServerThread` one on a thread of its own.
 """
 
 from __future__ import annotations
@@ -18,24 +18,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from spark_kafka_sink.devbroker.broker import Broker
-from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.connection import Connection
-from spark_kafka_sink.devbroker.faults import Action, Decide, FaultHook, Faults
-from spark_kafka_sink.devbroker.listener import LOOPBACK, Listener, check_listeners
+from spark_kafka_sink.devbroker.dispatcher import Dispatcher
+from spark_kafka_sink.devbroker.faults import Faults
+from spark_kafka_sink.devbroker.listener import Listener, check_listeners
 from spark_kafka_sink.devbroker.sasl.credentials import Credentials
 from spark_kafka_sink.devbroker.sasl.sasl_authenticator import SaslAuthenticator
-from spark_kafka_sink.devbroker.topic_config import TopicConfig
 from spark_kafka_sink.errors import ConfigError, KafkaError, KafkaTimeoutError
 from spark_kafka_sink.security.tls import tls_server_context
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-    from types import TracebackType
-    from typing import Self
+    from collections.abc import Callable, Coroutine, Sequence
 
-    from spark_kafka_sink.protocol.api_keys import ApiKey
+    from spark_kafka_sink.devbroker.broker import Broker
+    from spark_kafka_sink.devbroker.cluster_state import ClusterState
 
 logger = logging.getLogger(__name__)
 
@@ -64,52 +61,37 @@ class _OpenListener:
 
 
 class Server:
-    """A broker that listens."""
+    """A broker that listens, on the event loop of its dispatcher."""
 
-    def __init__(
-        self,
-        broker: Broker,
-        *,
-        faults: Faults | None = None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        """Serve `broker`; `clock` gives seconds since 1970."""
+    def __init__(self, broker: Broker, dispatcher: Dispatcher, faults: Faults) -> None:
+        """Serve `broker`."""
         self.broker = broker
-        self.faults = faults or Faults()
-        self.clock = clock
+        self.dispatcher = dispatcher
+        self.faults = faults
         self._connections: set[Connection] = set()
-        #: Set while there is no connection; belongs to the event loop of `start`.
+        #: Set while there is no connection.
         self._drained = asyncio.Event()
-        self._watching: dict[Hashable, set[Connection]] = {}
-        self._to_wake: set[Connection] = set()
+        self._drained.set()
         self._open: list[_OpenListener] = []
         self._accepting: set[asyncio.Task[None]] = set()
         self._next_connection_id = 1
-        self._tick: asyncio.TimerHandle | None = None
-        self._tick_deadline = 0.0
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop that the server was started on."""
-        if self._loop is None:
-            raise KafkaError("the server has not been started")
-        return self._loop
+        """The event loop that serves."""
+        return self.dispatcher.loop
 
-    async def start(self, listeners: Sequence[Listener] = (Listener(),)) -> list[int]:
+    def start(self, listeners: Sequence[Listener]) -> list[int]:
         """Listen, and return the listeners' ports.
 
         Key stores are read now, so a start after a stop takes renewed ones. Raises OSError, and
-        ConfigError for listeners that cannot be.
+        ConfigError for stores that cannot be read.
         """
-        check_listeners(listeners)
-        self._loop = asyncio.get_running_loop()
-        self._drained = asyncio.Event()
-        self._drained.set()
         try:
-            self._open.extend(_open(listener) for listener in listeners)
+            for listener in listeners:
+                self._open.append(_open(listener))
         except BaseException:
-            await self.close()
+            self._close_listeners()
             raise
         ports = [int(opened.socket.getsockname()[1]) for opened in self._open]
         for listener, port in zip(listeners, ports, strict=True):
@@ -118,21 +100,15 @@ class Server:
                 host = socket.gethostname() if listener.host in _WILDCARDS else listener.host
             self.broker.advertise(host, port, listener=listener.name)
             if listener is listeners[0]:
-                self.broker.advertise(host, port)
+                self.broker.advertise(host, port, now=self.dispatcher.clock())
         for opened in self._open:
             self._listen(opened)
-        self._schedule_tick(self.broker.cluster.timers.next_deadline)
+        self.dispatcher.handled()
         return ports
 
     async def close(self) -> None:
         """Stop listening, end every connection, and wait until they are gone."""
-        opened, self._open = self._open, []
-        if self._tick is not None:
-            self._tick.cancel()
-            self._tick = None
-        for each in opened:
-            self.loop.remove_reader(each.socket)
-            each.socket.close()
+        self._close_listeners()
         await asyncio.sleep(0)  # A task that has not begun would leave its socket open.
         for task in self._accepting:
             task.cancel()
@@ -140,6 +116,12 @@ class Server:
         for connection in list(self._connections):
             connection.abort()
         await self._drained.wait()
+
+    def _close_listeners(self) -> None:
+        opened, self._open = self._open, []
+        for each in opened:
+            self.loop.remove_reader(each.socket)
+            each.socket.close()
 
     def _listen(self, opened: _OpenListener) -> None:
         if opened in self._open:
@@ -200,52 +182,6 @@ class Server:
         if not self._connections:
             self._drained.set()
 
-    def watch(self, connection: Connection, watched: Iterable[Hashable]) -> None:
-        """Wake a connection when one of these changes."""
-        for key in watched:
-            self._watching.setdefault(key, set()).add(connection)
-
-    def unwatch(self, connection: Connection, watched: Iterable[Hashable]) -> None:
-        """Take `watch` back, and what it has led to."""
-        self._to_wake.discard(connection)
-        for key in watched:
-            watching = self._watching.get(key)
-            if watching is not None:
-                watching.discard(connection)
-                if not watching:
-                    del self._watching[key]
-
-    def handled(self) -> None:
-        """See to what a request has led to: who waits for it, and what is to be done later."""
-        for key in self.broker.take_changed():
-            for connection in self._watching.get(key, ()):
-                if not self._to_wake:
-                    self.loop.call_soon(self._wake)
-                self._to_wake.add(connection)
-        self._schedule_tick(self.broker.cluster.timers.next_deadline)
-
-    def _schedule_tick(self, deadline: float | None) -> None:
-        """Let the broker's timers run when the next of them is due."""
-        if deadline is None or (self._tick is not None and self._tick_deadline <= deadline):
-            return
-        if self._tick is not None:
-            self._tick.cancel()
-        self._tick_deadline = deadline
-        self._tick = self.loop.call_later(max(0.0, deadline - self.clock()), self._run_timers)
-
-    def _run_timers(self) -> None:
-        self._tick = None
-        try:
-            self.broker.tick(self.clock())
-        except Exception:
-            logger.exception("a timer of the broker failed")
-        self.handled()
-
-    def _wake(self) -> None:
-        to_wake, self._to_wake = self._to_wake, set()
-        for connection in to_wake:
-            connection.wake()
-
 
 def _open(listener: Listener) -> _OpenListener:
     """Open a listener's socket; read its stores. Raises OSError, ConfigError."""
@@ -275,18 +211,141 @@ def _open(listener: Listener) -> _OpenListener:
     return _OpenListener(listener, opened, context, credentials)
 
 
-def run_until_signal(
-    server: Server, listeners: Sequence[Listener], on_listening: Callable[[list[int]], None]
-) -> None:
-    """Listen until SIGINT or SIGTERM; `on_listening` is told the ports. Raises as `start`."""
+class ClusterServer:
+    """The brokers of one cluster, each with a port of its own."""
+
+    def __init__(
+        self,
+        brokers: Sequence[Broker],
+        *,
+        faults: Faults | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """Serve brokers that share a cluster; `clock` gives seconds since 1970."""
+        self._brokers = {broker.node_id: broker for broker in brokers}
+        self.faults = faults or Faults()
+        #: Seconds since 1970.
+        self.clock = clock or time.time
+        #: By broker, with their ports, which a broker keeps when it stops.
+        self.listeners: dict[int, tuple[Listener, ...]] = {}
+        self._servers: dict[int, Server] = {}
+        self._dispatcher: Dispatcher | None = None
+
+    @property
+    def cluster(self) -> ClusterState:
+        """What the brokers share."""
+        return next(iter(self._brokers.values())).cluster
+
+    @property
+    def node_ids(self) -> list[int]:
+        """Every broker, whether it runs or not."""
+        return list(self._brokers)
+
+    def addresses(self, listener: str) -> dict[int, str]:
+        """Give the address of a listener, host:port, at each broker; also at those that stopped.
+
+        Raises ConfigError if there is no listener of that name.
+        """
+        addresses = {
+            node_id: f"{each.host}:{each.port}"
+            for node_id, listeners in self.listeners.items()
+            for each in listeners
+            if each.name == listener
+        }
+        if not addresses:
+            known = sorted({each.name for each in self.listeners.get(1, ())})
+            raise ConfigError(f"there is no listener {listener}, only {', '.join(known)}")
+        return addresses
+
+    def bootstrap_servers(self, listener: str) -> str:
+        """Give the addresses of a listener as clients take them. Raises ConfigError."""
+        return ",".join(self.addresses(listener).values())
+
+    def broker(self, node_id: int) -> Broker:
+        """Return a broker. Raises KafkaError if there is none of that id."""
+        if node_id not in self._brokers:
+            raise KafkaError(f"there is no broker {node_id}, only {self.node_ids}")
+        return self._brokers[node_id]
+
+    def lay_out(self, listeners: Sequence[Listener]) -> None:
+        """Give every broker these listeners: the first on their ports, others on the next.
+
+        Port 0 is any free one. Raises ConfigError for listeners that cannot be.
+        """
+        check_listeners(listeners)
+        for number, node_id in enumerate(self._brokers):
+            self.listeners[node_id] = tuple(
+                replace(each, port=each.port + number * len(listeners) if each.port else 0)
+                for each in listeners
+            )
+
+    async def start(self) -> None:
+        """Let every broker listen, after `lay_out`. Raises OSError, ConfigError."""
+        self._dispatcher = Dispatcher(self.cluster, asyncio.get_running_loop(), self.clock)
+        try:
+            for node_id in self._brokers:
+                self.start_broker(node_id)
+        except BaseException:
+            await self.close()
+            raise
+
+    def start_broker(self, node_id: int) -> None:
+        """Let a broker that was stopped listen on its ports again. Raises OSError, KafkaError."""
+        broker = self.broker(node_id)
+        if node_id in self._servers:
+            raise KafkaError(f"broker {node_id} is running")
+        server = Server(broker, self._running(), self.faults)
+        listeners = self.listeners[node_id]
+        ports = server.start(listeners)
+        self.listeners[node_id] = tuple(
+            replace(each, port=port) for each, port in zip(listeners, ports, strict=True)
+        )
+        self._servers[node_id] = server
+
+    async def stop_broker(self, node_id: int) -> None:
+        """Hand a broker's leadership on, then end its connections and close its port.
+
+        Raises KafkaError if it does not run.
+        """
+        server = self._servers.pop(self.broker(node_id).node_id, None)
+        if server is None:
+            raise KafkaError(f"broker {node_id} is not running")
+        self.cluster.fence(node_id, self.clock())
+        self._running().handled()
+        await server.close()
+
+    async def close(self) -> None:
+        """Close all ports. To the cluster its brokers still run: it is asleep, and none is gone."""
+        servers, self._servers = self._servers, {}
+        if self._dispatcher is not None:
+            self._dispatcher.close()
+            self._dispatcher = None
+        for server in servers.values():
+            await server.close()
+
+    def changed(self) -> None:
+        """See to what somebody did to the cluster who is no client."""
+        self._running().handled()
+
+    def _running(self) -> Dispatcher:
+        if self._dispatcher is None:
+            raise KafkaError("the cluster is not running")
+        return self._dispatcher
+
+
+def run_until_signal(server: ClusterServer, on_listening: Callable[[], None]) -> None:
+    """Listen until SIGINT or SIGTERM; `on_listening` is called once clients can come.
+
+    Raises as `ClusterServer.start`.
+    """
 
     async def serve() -> None:
         stop = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        ports = await server.start(listeners)
+        await server.start()
         try:
-            on_listening(ports)
+            on_listening()
             await stop.wait()
         finally:
             await server.close()
@@ -294,190 +353,81 @@ def run_until_signal(
     asyncio.run(serve())
 
 
-class DevBroker:
-    """A broker on a thread of its own, for tests, notebooks and demos.
+class ServerThread:
+    """A cluster's brokers on a thread of their own."""
 
-        with DevBroker(topics={"orders": 3}) as broker:
-            producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
-
-    Topics and records live in memory as long as the object: `stop` and `start` are a restart that
-    loses nothing, on the same port.
-    """
-
-    def __init__(
-        self,
-        *,
-        topics: Mapping[str, int] | None = None,
-        host: str = LOOPBACK,
-        port: int = 0,
-        listeners: Sequence[Listener] | None = None,
-        auto_create_topics: bool = True,
-        num_partitions: int = 1,
-        max_message_bytes: int = TopicConfig().max_message_bytes,
-        log_append_time: bool = False,
-        validate_records: bool = False,
-        transaction_version: int = 2,
-        transaction_max_timeout_ms: int = BrokerSettings().transaction_max_timeout_ms,
-        transaction_abort_interval_ms: int = BrokerSettings().transaction_abort_interval_ms,
-        transaction_marker_delay_ms: int = 0,
-        group_initial_rebalance_delay_ms: int = 0,
-        group_min_session_timeout_ms: int = BrokerSettings().group_min_session_timeout_ms,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        """Set up a broker that listens from `start` on.
-
-        `topics` are created with so many partitions each. Port 0 is any free one. `listeners` are
-        for connections with TLS or SASL; host and port are then theirs. The settings are
-        those of `BrokerSettings` and `TopicConfig`; `clock` gives seconds since 1970.
-        """
-        self._topics = dict(topics or {})
-        if listeners is None:
-            listeners = (Listener(host=host, port=port),)
-        check_listeners(listeners)
-        self._listeners = tuple(listeners)
-        settings = BrokerSettings(
-            auto_create_topics=auto_create_topics,
-            num_partitions=num_partitions,
-            topic_defaults=TopicConfig(
-                max_message_bytes=max_message_bytes, log_append_time=log_append_time
-            ),
-            validate_records=validate_records,
-            transaction_version=transaction_version,
-            transaction_max_timeout_ms=transaction_max_timeout_ms,
-            transaction_abort_interval_ms=transaction_abort_interval_ms,
-            transaction_marker_delay_ms=transaction_marker_delay_ms,
-            group_initial_rebalance_delay_ms=group_initial_rebalance_delay_ms,
-            group_min_session_timeout_ms=group_min_session_timeout_ms,
-        )
-        self._server = Server(Broker(settings=settings), clock=clock)
+    def __init__(self, server: ClusterServer) -> None:
+        """Run nothing yet."""
+        self._server = server
         self._thread: threading.Thread | None = None
-        self._started: Future[list[int]] = Future()
-        self._stop: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
 
-    def __enter__(self) -> Self:
-        """Start."""
-        self.start()
-        return self
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started, and not stopped since."""
+        return self._thread is not None
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Stop."""
-        self.stop()
-
-    def start(self) -> None:
-        """Listen; return when clients can connect. Raises OSError, or KafkaError if started."""
+    def start(self, on_listening: Callable[[], None]) -> None:
+        """Listen; return when clients can come. Raises OSError, or KafkaError if it runs."""
         if self._thread is not None:
             raise KafkaError("the broker is running")
-        self._started = Future()
-        thread = threading.Thread(target=self._run, name="devbroker", daemon=True)
+        started: Future[None] = Future()
+
+        async def serve() -> None:
+            self._loop = asyncio.get_running_loop()
+            self._stop = asyncio.Event()
+            await self._server.start()
+            try:
+                on_listening()
+                started.set_result(None)
+                await self._stop.wait()
+            finally:
+                await self._server.close()
+
+        def run() -> None:
+            try:
+                asyncio.run(serve())
+            except BaseException as error:
+                if started.done():
+                    raise
+                started.set_exception(error)
+
+        thread = threading.Thread(target=run, name="devbroker", daemon=True)
         thread.start()
         try:
-            ports = self._started.result(_THREAD_TIMEOUT_SECONDS)
+            started.result(_THREAD_TIMEOUT_SECONDS)
         except BaseException:
             thread.join(_THREAD_TIMEOUT_SECONDS)
             raise
-        self._listeners = tuple(
-            replace(listener, port=port)
-            for listener, port in zip(self._listeners, ports, strict=True)
-        )
         self._thread = thread
 
     def stop(self) -> None:
-        """Close every connection and the port; does nothing if that has been done."""
+        """Close every connection and port; does nothing if that has been done."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
-        stop = self._stop
-        if stop is not None:
-            self._server.loop.call_soon_threadsafe(stop.set)
+        self._event_loop().call_soon_threadsafe(self._stop.set)
         thread.join(_THREAD_TIMEOUT_SECONDS)
         if thread.is_alive():
             raise KafkaTimeoutError("the broker's thread did not end")
 
-    @property
-    def port(self) -> int:
-        """Port of the first listener."""
-        return self._listeners[0].port
+    def call(self, function: Callable[[], T]) -> T:
+        """Call a function on the thread; give its result. Raises KafkaError if it does not run."""
 
-    @property
-    def bootstrap_servers(self) -> str:
-        """Address for clients, host:port, of the first listener."""
-        return self.address(self._listeners[0].name)
+        async def run() -> T:
+            return function()
 
-    def address(self, listener: str) -> str:
-        """Give the address of a listener, host:port; by default it is called by its protocol."""
-        for each in self._listeners:
-            if each.name == listener:
-                return f"{each.host}:{each.port}"
-        raise ConfigError(
-            f"there is no listener {listener}, only "
-            f"{', '.join(each.name for each in self._listeners)}"
-        )
+        return self.wait_for(run)
 
-    @property
-    def topic_names(self) -> list[str]:
-        """Topics that exist."""
-        return self.call(lambda broker: [topic.name for topic in broker.cluster.topics])
-
-    def create_topic(
-        self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None
-    ) -> None:
-        """Create a topic; `configs` are Kafka's topic settings. Raises RefusedError."""
-
-        def create(broker: Broker) -> None:
-            config = broker.settings.topic_defaults.with_values(configs or {})
-            broker.cluster.create_topic(
-                name, partitions=partitions, config=config, overrides=configs
-            )
-
-        self.call(create)
-
-    def on(self, api_key: ApiKey, fault: Decide | Action, *, times: int | None = None) -> FaultHook:
-        """Set a fault hook; see `faults`."""
-        return self._server.faults.on(api_key, fault, times=times)
-
-    def call(self, function: Callable[[Broker], T]) -> T:
-        """Call a function with the broker on the server's thread; give its result.
-
-        The way to look at logs, or to change the cluster, while clients are at work. Raises
-        KafkaError if the broker does not run.
-        """
+    def wait_for(self, function: Callable[[], Coroutine[object, object, T]]) -> T:
+        """Run a coroutine on the thread; give its result. Raises KafkaError if it does not run."""
         if self._thread is None:
             raise KafkaError("the broker is not running")
-        result: Future[T] = Future()
+        future = asyncio.run_coroutine_threadsafe(function(), self._event_loop())
+        return future.result(_THREAD_TIMEOUT_SECONDS)
 
-        def run() -> None:
-            try:
-                result.set_result(function(self._server.broker))
-            except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
-                result.set_exception(error)
-
-        self._server.loop.call_soon_threadsafe(run)
-        return result.result(_THREAD_TIMEOUT_SECONDS)
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._serve())
-        except BaseException as error:
-            if self._started.done():
-                raise
-            self._started.set_exception(error)
-
-    async def _serve(self) -> None:
-        self._stop = asyncio.Event()
-        ports = await self._server.start(self._listeners)
-        topics, self._topics = self._topics, {}
-        try:
-            broker = self._server.broker
-            for name, partitions in topics.items():
-                broker.cluster.create_topic(
-                    name, partitions=partitions, config=broker.settings.topic_defaults
-                )
-            self._started.set_result(ports)
-            await self._stop.wait()
-        finally:
-            await self._server.close()
+    def _event_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            raise KafkaError("the broker is not running")
+        return self._loop

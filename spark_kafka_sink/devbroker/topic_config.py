@@ -34,7 +34,7 @@ class TopicConfig:
     message_timestamp_before_max_ms: int = _MAX_INT64
     #: How far it may lie in the future, in milliseconds (1 h since Kafka 4.0, KIP-937).
     message_timestamp_after_max_ms: int = 3_600_000
-    #: Without effect as long as a partition has one replica (Partition.effectiveMinIsr).
+    #: Fewer replicas in sync take no records with acks=all; see `Partition.check_enough_replicas`.
     min_insync_replicas: int = 1
     cleanup_policy: str = "delete"
 

@@ -42,7 +42,7 @@ from spark_kafka_sink.model import (
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
     from spark_kafka_sink.devbroker.timers import Timers
@@ -53,8 +53,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How often the partitions of the transaction log have changed hands: never.
-COORDINATOR_EPOCH = 0
+#: Codes of a partition that will take a marker later, and how long to wait before the next try.
+_NO_LEADER_NOW = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER})
+_MARKER_BACKOFF_MS = 100
 
 _ENDS = {True: TransactionState.PREPARE_COMMIT, False: TransactionState.PREPARE_ABORT}
 _DONE = {True: TransactionState.COMPLETE_COMMIT, False: TransactionState.COMPLETE_ABORT}
@@ -80,12 +81,14 @@ class TransactionCoordinator:
         settings: BrokerSettings,
         timers: Timers,
         *,
+        coordinator_epoch: Callable[[str], int],
         new_producer_id: Callable[[], int],
         write_marker: WriteMarker,
     ) -> None:
-        """Know no id."""
+        """Know no id; `coordinator_epoch` tells how often an id has changed hands."""
         self._settings = settings
         self._timers = timers
+        self._coordinator_epoch = coordinator_epoch
         self._new_producer_id = new_producer_id
         self._write_marker = write_marker
         self._metadata: dict[str, TransactionMetadata] = {}
@@ -297,34 +300,48 @@ class TransactionCoordinator:
         identity = metadata.identity_after_completion
         delay_ms = self._settings.transaction_marker_delay_ms
         if delay_ms:
-            self._timers.schedule(
-                (now_ms + delay_ms) / 1000, lambda now: self._complete(metadata, int(now * 1000))
-            )
+            self._complete_later(metadata, sorted(metadata.partitions), now_ms + delay_ms)
         else:
-            self._complete(metadata, now_ms)
+            self._complete(metadata, sorted(metadata.partitions), now_ms)
         return identity
 
-    def _complete(self, metadata: TransactionMetadata, now_ms: int) -> None:
-        """Write the markers, as far as the partitions take them."""
+    def _complete_later(
+        self, metadata: TransactionMetadata, partitions: Sequence[TopicPartition], when_ms: int
+    ) -> None:
+        self._timers.schedule(
+            when_ms / 1000, lambda now: self._complete(metadata, partitions, int(now * 1000))
+        )
+
+    def _complete(
+        self, metadata: TransactionMetadata, partitions: Sequence[TopicPartition], now_ms: int
+    ) -> None:
+        """Write the markers, as far as the partitions take them; some may do so only later."""
         marker = TransactionMarker(
             producer_id=metadata.producer_id,
             producer_epoch=metadata.producer_epoch,
             committed=metadata.state is TransactionState.PREPARE_COMMIT,
-            coordinator_epoch=COORDINATOR_EPOCH,
+            coordinator_epoch=self._coordinator_epoch(metadata.transactional_id),
             transaction_version=metadata.client_version,
             timestamp=now_ms,
         )
-        try:
-            for partition in sorted(metadata.partitions):
+        leaderless = []
+        for partition in partitions:
+            try:
                 self._write_marker(partition, marker)
-        except RefusedError as refused:
-            # As TransactionMarkerRequestCompletionHandler: a newer epoch has been there already,
-            # and this transaction is left as it is.
-            logger.warning(
-                "the markers of %s cannot be written: %s", metadata.transactional_id, refused
-            )
-            return
-        metadata.complete(now_ms)
+            except RefusedError as refused:
+                if refused.error_code in _NO_LEADER_NOW:
+                    leaderless.append(partition)
+                    continue
+                # As TransactionMarkerRequestCompletionHandler: a newer epoch has been there
+                # already, and this transaction is left as it is.
+                logger.warning(
+                    "the markers of %s cannot be written: %s", metadata.transactional_id, refused
+                )
+                return
+        if leaderless:
+            self._complete_later(metadata, leaderless, now_ms + _MARKER_BACKOFF_MS)
+        else:
+            metadata.complete(now_ms)
 
     def _schedule_timeout(self, metadata: TransactionMetadata) -> None:
         """Look at a transaction at the first regular check after its timeout."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_kafka_sink.devbroker.server import DevBroker
+from spark_kafka_sink.devbroker import DevBroker
 from tests.support.readers import Record, read_with_confluent
 
 if TYPE_CHECKING:

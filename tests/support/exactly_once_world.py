@@ -15,7 +15,7 @@ from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.admin.partition_events import EndMarker
 from spark_kafka_sink.admin.record_batches import KeyValue
 from spark_kafka_sink.config.producer_config import ProducerConfig
-from spark_kafka_sink.devbroker.server import DevBroker
+from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.exactly_once import recovery
 from spark_kafka_sink.exactly_once.budget import Budget
 from spark_kafka_sink.exactly_once.ledger import Ledger, ensure_ledger_topic

@@ -33,7 +33,7 @@ class AddOffsetsToTxnHandler(Handler[AddOffsetsToTxnRequest, AddOffsetsToTxnResp
     ) -> AddOffsetsToTxnResponse:
         """Add the group."""
         if request.transactional_id:
-            context.cluster.check_coordinator(context.node_id, request.transactional_id)
+            context.cluster.check_transaction_coordinator(context.node_id, request.transactional_id)
         context.cluster.transactions.add_partitions(
             request.transactional_id,
             ProducerIdAndEpoch(request.producer_id, request.producer_epoch),

@@ -106,7 +106,9 @@ def _add_or_verify(
     transactions = context.cluster.transactions
     try:
         if transaction.transactional_id:
-            context.cluster.check_coordinator(context.node_id, transaction.transactional_id)
+            context.cluster.check_transaction_coordinator(
+                context.node_id, transaction.transactional_id
+            )
         if transaction.verify_only:
             return transactions.verify_partitions(
                 transaction.transactional_id, producer, partitions, now_ms=context.now_ms

@@ -10,8 +10,8 @@ from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.devbroker.cluster_state import Topic
     from spark_kafka_sink.devbroker.handlers.handler import RequestContext
+    from spark_kafka_sink.devbroker.partition import Topic
 
 
 class ResourceType(IntEnum):

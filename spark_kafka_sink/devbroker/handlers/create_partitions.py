@@ -1,8 +1,8 @@
 """CreatePartitions 0-3: more partitions for topics that exist.
 
 INVALID_PARTITIONS for a number that is not above the present one, INVALID_REPLICA_ASSIGNMENT for
-assignments that do not fit (each new partition must be on one broker that exists), INVALID_REQUEST
-for a topic that is named twice. `validate_only` answers the same and creates nothing.
+assignments that do not fit (brokers that run, as many as each partition has), INVALID_REQUEST for a
+topic that is named twice. `validate_only` answers the same and creates nothing.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.devbroker.handlers.create_topics import check_replicas
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
 from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -66,15 +67,15 @@ def _create(
     context: RequestContext, asked: CreatePartitionsTopic, *, validate_only: bool
 ) -> CreatePartitionsTopicResult:
     try:
-        leaders = _check(context, asked)
+        assignments = _check(context, asked)
         if not validate_only:
-            context.cluster.add_partitions(asked.name, asked.count, leaders)
+            context.cluster.add_partitions(asked.name, asked.count, assignments)
     except RefusedError as refused:
         return _result(asked.name, refused.error_code, refused.message)
     return _result(asked.name, ErrorCode.NONE, None)
 
 
-def _check(context: RequestContext, asked: CreatePartitionsTopic) -> list[int] | None:
+def _check(context: RequestContext, asked: CreatePartitionsTopic) -> list[tuple[int, ...]] | None:
     """Return the brokers for the new partitions, None where any will do."""
     topic = context.cluster.topic(asked.name)
     if topic is None:
@@ -94,13 +95,9 @@ def _check(context: RequestContext, asked: CreatePartitionsTopic) -> list[int] |
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"{len(asked.assignments)} assignments for {asked.count - present} new partition(s)",
         )
-    brokers = [assignment.broker_ids for assignment in asked.assignments]
-    if any(len(ids) != 1 or ids[0] not in context.cluster.nodes for ids in brokers):
-        raise RefusedError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "every partition must be on one broker that exists",
-        )
-    return [broker_id for (broker_id,) in brokers]
+    assignments = [tuple(assignment.broker_ids) for assignment in asked.assignments]
+    check_replicas(context, assignments, topic.replication_factor)
+    return assignments
 
 
 def _result(name: str, error_code: ErrorCode, message: str | None) -> CreatePartitionsTopicResult:

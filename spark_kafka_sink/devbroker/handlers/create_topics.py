@@ -105,7 +105,7 @@ def _create(
     try:
         context.cluster.check_new_topic_name(asked.name)
         config = _config(context, asked)
-        partitions = _partitions(context, asked)
+        partitions, replication_factor = _size(context, asked)
         if validate_only:
             topic_id = uuid.uuid4()
         else:
@@ -114,6 +114,8 @@ def _create(
                 partitions=partitions,
                 config=config,
                 overrides={entry.name: entry.value or "" for entry in asked.configs},
+                replication_factor=replication_factor,
+                assignments=_assignments(asked),
             ).topic_id
     except RefusedError as refused:
         return _refused_topic(asked.name, refused.error_code, refused.message)
@@ -124,7 +126,7 @@ def _create(
         error_code=ErrorCode.NONE,
         error_message=None,
         num_partitions=partitions,
-        replication_factor=1,
+        replication_factor=replication_factor,
         configs=tuple(
             CreatableTopicConfigs(
                 name=name,
@@ -156,9 +158,8 @@ def _config(context: RequestContext, asked: CreatableTopic) -> TopicConfig:
     return context.settings.topic_defaults.with_values(values)
 
 
-def _partitions(context: RequestContext, asked: CreatableTopic) -> int:
-    """Return the number of partitions, after checking replication (RCM.createTopic's order)."""
-    brokers = context.cluster.nodes
+def _size(context: RequestContext, asked: CreatableTopic) -> tuple[int, int]:
+    """Return the numbers of partitions and of replicas (in the order of RCM.createTopic)."""
     if asked.assignments:
         if asked.replication_factor != _UNSET or asked.num_partitions != _UNSET:
             raise RefusedError(
@@ -166,7 +167,8 @@ def _partitions(context: RequestContext, asked: CreatableTopic) -> int:
                 "A manual partition assignment was specified, but replication factor and "
                 "numPartitions were not both set to -1.",
             )
-        return _assigned_partitions(context, asked.assignments)
+        replication_factor = _check_assignments(context, asked.assignments)
+        return len(asked.assignments), replication_factor
     if asked.replication_factor < _UNSET or asked.replication_factor == 0:
         raise RefusedError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -177,30 +179,60 @@ def _partitions(context: RequestContext, asked: CreatableTopic) -> int:
             ErrorCode.INVALID_PARTITIONS,
             "Number of partitions was set to an invalid non-positive value.",
         )
-    if asked.replication_factor > 1:
-        raise RefusedError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Unable to replicate the partition {asked.replication_factor} time(s): this broker "
-            f"keeps one replica, and {len(brokers)} broker(s) are registered.",
-        )
-    if asked.num_partitions == _UNSET:
-        return context.settings.num_partitions
-    return asked.num_partitions
+    settings = context.settings
+    replication_factor = asked.replication_factor
+    if replication_factor == _UNSET:
+        replication_factor = settings.default_replication_factor
+    context.cluster.check_replication_factor(replication_factor)
+    partitions = asked.num_partitions
+    return settings.num_partitions if partitions == _UNSET else partitions, replication_factor
 
 
-def _assigned_partitions(
+def _assignments(asked: CreatableTopic) -> list[tuple[int, ...]] | None:
+    if not asked.assignments:
+        return None
+    in_order = sorted(asked.assignments, key=lambda assignment: assignment.partition_index)
+    return [tuple(assignment.broker_ids) for assignment in in_order]
+
+
+def _check_assignments(
     context: RequestContext, assignments: Sequence[CreatableReplicaAssignment]
 ) -> int:
+    """Return the number of replicas."""
     indexes = {assignment.partition_index for assignment in assignments}
     if len(indexes) < len(assignments):
         problem = "a partition is assigned more than once"
     elif indexes != set(range(len(assignments))):
         problem = "partitions should be a consecutive 0-based integer sequence"
-    elif any(assignment.broker_ids != (context.node_id,) for assignment in assignments):
-        problem = f"every partition must be on broker {context.node_id} alone: there is no other"
     else:
-        return len(assignments)
+        return check_replicas(context, [assignment.broker_ids for assignment in assignments])
     raise RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
+
+def check_replicas(
+    context: RequestContext,
+    assignments: Sequence[Sequence[int]],
+    replication_factor: int | None = None,
+) -> int:
+    """Return how many replicas there are of each partition, which must be the same for all.
+
+    Raises RefusedError with INVALID_REPLICA_ASSIGNMENT (validateManualPartitionAssignment).
+    """
+    for replicas in assignments:
+        if replication_factor is None:
+            replication_factor = len(replicas)
+        if not replicas:
+            problem = "the manual partition assignment has an empty replica list"
+        elif len(set(replicas)) < len(replicas):
+            problem = f"the manual partition assignment has duplicates: {list(replicas)}"
+        elif not context.cluster.nodes.keys() >= set(replicas):
+            problem = f"not all of brokers {list(replicas)} run"
+        elif len(replicas) != replication_factor:
+            problem = f"{list(replicas)} are not {replication_factor} replica(s)"
+        else:
+            continue
+        raise RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+    return replication_factor or 0
 
 
 def _refused_topic(name: str, error_code: ErrorCode, message: str) -> CreatableTopicResult:

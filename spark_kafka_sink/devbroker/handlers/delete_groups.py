@@ -34,7 +34,7 @@ class DeleteGroupsHandler(Handler[DeleteGroupsRequest, DeleteGroupsResponse]):
 
         def delete(group_id: str) -> ErrorCode:
             try:
-                context.cluster.check_coordinator(context.node_id, group_id)
+                context.cluster.check_group_coordinator(context.node_id, group_id)
                 context.cluster.groups.delete(group_id)
             except RefusedError as refused:
                 return refused.error_code

@@ -21,7 +21,7 @@ from spark_kafka_sink.protocol.messages.delete_topics import (
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.devbroker.cluster_state import Topic
+    from spark_kafka_sink.devbroker.partition import Topic
 
 _FIRST_VERSION_WITH_IDS = 6
 

@@ -1,8 +1,8 @@
 """DescribeCluster 0-2: the brokers of the cluster.
 
 Only brokers can be asked for: controllers (endpoint type 2) are MISMATCHED_ENDPOINT_TYPE, anything
-else UNSUPPORTED_ENDPOINT_TYPE. No broker is ever fenced. Authorized operations are those of a
-cluster without an authorizer: all.
+else UNSUPPORTED_ENDPOINT_TYPE. Brokers that have stopped are not listed. Authorized operations are
+those of a cluster without an authorizer: all.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler

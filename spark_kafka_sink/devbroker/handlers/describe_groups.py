@@ -67,7 +67,7 @@ class DescribeGroupsHandler(Handler[DescribeGroupsRequest, DescribeGroupsRespons
 
 def _describe(context: RequestContext, group_id: str, allowed: int) -> DescribedGroup:
     try:
-        context.cluster.check_coordinator(context.node_id, group_id)
+        context.cluster.check_group_coordinator(context.node_id, group_id)
     except RefusedError as refused:
         return _group(group_id, error_code=refused.error_code, message=refused.message)
     group = context.cluster.groups.find(group_id)

@@ -65,7 +65,7 @@ def _describe(context: RequestContext, transactional_id: str) -> TransactionStat
     if not transactional_id:
         return _failed(transactional_id, ErrorCode.INVALID_REQUEST)
     try:
-        context.cluster.check_coordinator(context.node_id, transactional_id)
+        context.cluster.check_transaction_coordinator(context.node_id, transactional_id)
     except RefusedError as refused:
         return _failed(transactional_id, refused.error_code)
     metadata = context.cluster.transactions.find(transactional_id, context.now_ms)

@@ -32,7 +32,7 @@ class EndTxnHandler(Handler[EndTxnRequest, EndTxnResponse]):
     def handle(self, context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
         """Decide, and have the markers written."""
         if request.transactional_id:
-            context.cluster.check_coordinator(context.node_id, request.transactional_id)
+            context.cluster.check_transaction_coordinator(context.node_id, request.transactional_id)
         identity = context.cluster.transactions.end(
             EndTransaction(
                 transactional_id=request.transactional_id,

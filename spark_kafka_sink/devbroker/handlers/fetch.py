@@ -10,7 +10,9 @@
 - The high watermark is the log end. read_committed reads up to the last stable offset, and gets the
   list of aborted transactions whose records it is to leave out (KIP-98).
 - Topics by name up to version 12, by id from 13 on. Leader epochs are checked (KIP-320), the last
-  fetched one as well (KIP-595). Followers are refused: there are none (NOT_LEADER_OR_FOLLOWER).
+  fetched one as well (KIP-595).
+- From version 11 on any replica may be read from, not only the leader (KIP-392); here it is never
+  behind. Other brokers are NOT_LEADER_OR_FOLLOWER: so are followers, for nothing is replicated.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -36,10 +38,11 @@ from spark_kafka_sink.protocol.messages.fetch import (
 )
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.devbroker.cluster_state import Partition
+    from spark_kafka_sink.devbroker.partition import Partition
     from spark_kafka_sink.devbroker.partition_log import FetchedRecords, PartitionLog
     from spark_kafka_sink.protocol.messages.fetch import FetchPartition, FetchTopic
 
+_FIRST_VERSION_FOR_FOLLOWERS = 11
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
 _FIRST_VERSION_WITH_REPLICA_STATE = 15
 _FIRST_VERSION_WITH_NODE_ENDPOINTS = 16
@@ -146,7 +149,11 @@ def _read(
     log = partition.log
     try:
         _refuse_followers(context, request)
-        partition.check_leader_epoch(asked.current_leader_epoch)
+        partition.check_reader(
+            context.node_id,
+            asked.current_leader_epoch,
+            only_leader=context.version < _FIRST_VERSION_FOR_FOLLOWERS,
+        )
         diverging = _diverging_epoch(partition, asked)
         if diverging is not None:
             data = PartitionData(
@@ -159,7 +166,6 @@ def _read(
                 records=(),
             )
             return _PartitionResult(data, 0, 0, urgent=True)
-        partition.check_leader(context.node_id)
         committed = request.isolation_level == _READ_COMMITTED
         records = log.read(
             asked.fetch_offset,
@@ -224,16 +230,15 @@ def _diverging_epoch(partition: Partition, asked: FetchPartition) -> EpochEndOff
     """Tell where the reader's log has parted from this one (Partition.readRecords)."""
     if asked.last_fetched_epoch == NO_LEADER_EPOCH:
         return None
-    log = partition.log
-    end_offset = log.end_offset_for_epoch(asked.last_fetched_epoch)
-    if end_offset is None:
+    end = partition.log.end_offset_for_epoch(asked.last_fetched_epoch)
+    if end is None:
         raise RefusedError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"leader epoch {asked.last_fetched_epoch} is not known to the log",
         )
-    if end_offset >= asked.fetch_offset:
+    if end.epoch == asked.last_fetched_epoch and end.end_offset >= asked.fetch_offset:
         return None
-    return EpochEndOffset(epoch=asked.last_fetched_epoch, end_offset=end_offset)
+    return EpochEndOffset(epoch=end.epoch, end_offset=end.end_offset)
 
 
 def _endpoints(context: RequestContext, leaders: set[int]) -> tuple[NodeEndpoint, ...]:

@@ -1,17 +1,17 @@
 """FindCoordinator 0-6: who looks after a consumer group or a transactional id.
 
 - The broker that leads the partition of __consumer_offsets or __transaction_state to which the id
-  belongs. The topics themselves are not there: what they would hold is kept in memory.
+  belongs, or COORDINATOR_NOT_AVAILABLE while none does. The topics themselves are not there: what
+  they would hold is kept in memory.
 - Share groups are INVALID_REQUEST: this broker has none. So is every other kind.
 - Up to version 3 there is one key; from 4 on many, each with its own answer.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
 from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.model import Node
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.find_coordinator import (
@@ -21,12 +21,10 @@ from spark_kafka_sink.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 
-if TYPE_CHECKING:
-    from spark_kafka_sink.model import Node
-
 _FIRST_VERSION_WITH_MANY_KEYS = 4
 _NO_NODE_ID = -1
 _NO_PORT = -1
+_NO_NODE = Node(_NO_NODE_ID, "", _NO_PORT)
 _KINDS = frozenset({CoordinatorType.GROUP, CoordinatorType.TRANSACTION})
 
 
@@ -46,15 +44,16 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
                 f"this broker has no coordinators for keys of type {request.key_type}",
             )
         if context.version < _FIRST_VERSION_WITH_MANY_KEYS:
-            node = _coordinator(context, request.key)
+            node = _coordinator(context, request, request.key)
+            error_code = _error_code(node)
             return FindCoordinatorResponse(
-                error_code=ErrorCode.NONE,
-                error_message=ErrorCode.NONE.name,
+                error_code=error_code,
+                error_message=error_code.name,
                 node_id=node.node_id,
                 host=node.host,
                 port=node.port,
             )
-        nodes = [(key, _coordinator(context, key)) for key in request.coordinator_keys]
+        nodes = [(key, _coordinator(context, request, key)) for key in request.coordinator_keys]
         return FindCoordinatorResponse(
             coordinators=tuple(
                 Coordinator(
@@ -62,7 +61,7 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
                     node_id=node.node_id,
                     host=node.host,
                     port=node.port,
-                    error_code=ErrorCode.NONE,
+                    error_code=_error_code(node),
                     error_message="",
                 )
                 for key, node in nodes
@@ -100,5 +99,14 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
         )
 
 
-def _coordinator(context: RequestContext, key: str) -> Node:
-    return context.nodes[context.cluster.coordinator_of(key)]
+def _coordinator(context: RequestContext, request: FindCoordinatorRequest, key: str) -> Node:
+    cluster = context.cluster
+    if request.key_type == CoordinatorType.GROUP:
+        node_id = cluster.group_coordinator(key)
+    else:
+        node_id = cluster.transaction_coordinator(key)
+    return context.nodes.get(node_id, _NO_NODE)
+
+
+def _error_code(node: Node) -> ErrorCode:
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE if node is _NO_NODE else ErrorCode.NONE

@@ -23,7 +23,7 @@ class HeartbeatHandler(Handler[HeartbeatRequest, HeartbeatResponse]):
     def handle(self, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
         """Prolong the member's session."""
         if request.group_id:
-            context.cluster.check_coordinator(context.node_id, request.group_id)
+            context.cluster.check_group_coordinator(context.node_id, request.group_id)
         context.cluster.groups.heartbeat(request, context.now)
         return HeartbeatResponse(error_code=ErrorCode.NONE)
 

@@ -44,7 +44,9 @@ class InitProducerIdHandler(Handler[InitProducerIdRequest, InitProducerIdRespons
             identity = ProducerIdAndEpoch(context.cluster.next_producer_id(), 0)
         else:
             if request.transactional_id:
-                context.cluster.check_coordinator(context.node_id, request.transactional_id)
+                context.cluster.check_transaction_coordinator(
+                    context.node_id, request.transactional_id
+                )
             identity = context.cluster.transactions.init_producer_id(
                 request.transactional_id,
                 request.transaction_timeout_ms,

@@ -36,7 +36,7 @@ class JoinGroupHandler(Handler[JoinGroupRequest, JoinGroupResponse]):
         parked = context.kept
         if not isinstance(parked, Parked):
             if request.group_id:
-                context.cluster.check_coordinator(context.node_id, request.group_id)
+                context.cluster.check_group_coordinator(context.node_id, request.group_id)
             parked = context.cluster.groups.join(
                 request,
                 JoiningClient(

@@ -31,7 +31,7 @@ class LeaveGroupHandler(Handler[LeaveGroupRequest, LeaveGroupResponse]):
     def handle(self, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
         """Let each member go."""
         if request.group_id:
-            context.cluster.check_coordinator(context.node_id, request.group_id)
+            context.cluster.check_group_coordinator(context.node_id, request.group_id)
         members = _members(context, request)
         try:
             codes = context.cluster.groups.leave(request.group_id, members, context.now)

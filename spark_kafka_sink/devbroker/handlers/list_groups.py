@@ -35,7 +35,7 @@ class ListGroupsHandler(Handler[ListGroupsRequest, ListGroupsResponse]):
         groups = [
             group
             for group in context.cluster.groups.all()
-            if context.cluster.coordinator_of(group.group_id) == context.node_id
+            if context.cluster.group_coordinator(group.group_id) == context.node_id
             and (not states or group.state.lower() in states)
             and (not types or _GROUP_TYPE.lower() in types)
         ]

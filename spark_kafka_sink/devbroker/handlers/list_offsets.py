@@ -20,7 +20,7 @@ from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
 from spark_kafka_sink.devbroker.partition_log import TimestampAndOffset
 from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.errors import CorruptRecordError
-from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.model import NO_LEADER_EPOCH, TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.list_offsets import (
@@ -31,6 +31,7 @@ from spark_kafka_sink.protocol.messages.list_offsets import (
 )
 
 if TYPE_CHECKING:
+    from spark_kafka_sink.devbroker.partition import Partition
     from spark_kafka_sink.devbroker.partition_log import PartitionLog
     from spark_kafka_sink.protocol.messages.list_offsets import ListOffsetsPartition
 
@@ -50,7 +51,6 @@ _FIRST_VERSION_OF_QUESTION = {
 _READ_COMMITTED = 1
 _NO_TIMESTAMP = -1
 _NO_OFFSET = -1
-_NO_LEADER_EPOCH = -1
 _NOTHING_FOUND = TimestampAndOffset(_NO_TIMESTAMP, _NO_OFFSET)
 _FIRST_VERSION_WITH_LEADER_EPOCH = 4
 
@@ -128,8 +128,7 @@ def _look_up(
                 f"ListOffsets version {context.version} has no timestamp {timestamp}",
             )
     partition = context.cluster.partition(topic_partition)
-    partition.check_leader(context.node_id)
-    partition.check_leader_epoch(asked.current_leader_epoch)
+    partition.check_reader(context.node_id, asked.current_leader_epoch)
     log = partition.log
     committed = request.isolation_level == _READ_COMMITTED
     last_fetchable = log.last_stable_offset if committed else log.high_watermark
@@ -146,8 +145,17 @@ def _look_up(
         error_code=ErrorCode.NONE,
         timestamp=found.timestamp,
         offset=found.offset,
-        leader_epoch=partition.leader_epoch if epoch_is_known else _NO_LEADER_EPOCH,
+        leader_epoch=_leader_epoch(partition, timestamp, found)
+        if epoch_is_known
+        else NO_LEADER_EPOCH,
     )
+
+
+def _leader_epoch(partition: Partition, timestamp: int, found: TimestampAndOffset) -> int:
+    if timestamp == LATEST_TIMESTAMP:
+        return partition.leader_epoch
+    epoch = partition.log.leader_epochs.epoch_at(found.offset)
+    return NO_LEADER_EPOCH if epoch is None else epoch
 
 
 def _find(log: PartitionLog, timestamp: int, last_fetchable: int) -> TimestampAndOffset:
@@ -172,5 +180,5 @@ def _refused_partition(
         error_code=error_code,
         timestamp=_NO_TIMESTAMP,
         offset=_NO_OFFSET,
-        leader_epoch=_NO_LEADER_EPOCH,
+        leader_epoch=NO_LEADER_EPOCH,
     )

@@ -86,7 +86,7 @@ def _is_asked_for(
 ) -> bool:
     cluster = context.cluster
     return (
-        cluster.coordinator_of(metadata.transactional_id) == context.node_id
+        cluster.transaction_coordinator(metadata.transactional_id) == context.node_id
         and (not request.state_filters or str(metadata.state) in request.state_filters)
         and (not request.producer_id_filters or metadata.producer_id in request.producer_id_filters)
         # An id without a transaction counts as very old, as in Kafka.

@@ -5,6 +5,8 @@
   that name could, or UNKNOWN_TOPIC_ID. Where the client and `auto_create_topics` both allow it the
   topic is created, and, as from Kafka, this answer still says UNKNOWN_TOPIC_OR_PARTITION: the
   client asks again.
+- A partition without a leader is LEADER_NOT_AVAILABLE, with its last epoch. Version 0 leaves out
+  replicas whose broker does not run, with REPLICA_NOT_AVAILABLE.
 - Authorized operations are those of a cluster without an authorizer: all.
 """
 
@@ -14,8 +16,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.cluster_state import INTERNAL_TOPICS, validate_topic_name
+from spark_kafka_sink.devbroker.cluster_state import validate_topic_name
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.internal_topics import INTERNAL_TOPICS
+from spark_kafka_sink.devbroker.leadership import NO_LEADER
 from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -32,7 +36,7 @@ from spark_kafka_sink.protocol.primitives import ZERO_UUID
 if TYPE_CHECKING:
     import uuid
 
-    from spark_kafka_sink.devbroker.cluster_state import Topic
+    from spark_kafka_sink.devbroker.partition import Partition, Topic
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 12
 #: Versions that can ask for the cluster's operations.
@@ -129,18 +133,7 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.is_internal,
-            partitions=tuple(
-                MetadataResponsePartition(
-                    error_code=ErrorCode.NONE,
-                    partition_index=partition.index,
-                    leader_id=partition.leader_id,
-                    leader_epoch=partition.leader_epoch,
-                    replica_nodes=partition.replicas,
-                    isr_nodes=partition.replicas,
-                    offline_replicas=(),
-                )
-                for partition in topic.partitions
-            ),
+            partitions=tuple(_partition(context, partition) for partition in topic.partitions),
             topic_authorized_operations=operations,
         )
 
@@ -181,6 +174,30 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
             topics=tuple(topics),
             cluster_authorized_operations=cluster_operations,
         )
+
+
+def _partition(context: RequestContext, partition: Partition) -> MetadataResponsePartition:
+    """Describe a partition (KRaftMetadataCache.getPartitionMetadata)."""
+    nodes = context.cluster.nodes
+    offline = tuple(replica for replica in partition.replicas if replica not in nodes)
+    replicas = partition.replicas
+    if context.version == 0:
+        replicas = tuple(replica for replica in replicas if replica in nodes)
+    if partition.leader_id == NO_LEADER:
+        error_code = ErrorCode.LEADER_NOT_AVAILABLE
+    elif replicas != partition.replicas:
+        error_code = ErrorCode.REPLICA_NOT_AVAILABLE
+    else:
+        error_code = ErrorCode.NONE
+    return MetadataResponsePartition(
+        error_code=error_code,
+        partition_index=partition.index,
+        leader_id=partition.leader_id,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=replicas,
+        isr_nodes=partition.leadership.isr,
+        offline_replicas=offline,
+    )
 
 
 def _missing_topic(

@@ -43,7 +43,7 @@ class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
 
     def handle(self, context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
         """Remember each partition's offset, or say why not."""
-        context.cluster.check_coordinator(context.node_id, request.group_id)
+        context.cluster.check_group_coordinator(context.node_id, request.group_id)
         codes: dict[tuple[int, int], ErrorCode] = {}
         offsets: dict[TopicPartition, CommittedOffset] = {}
         exists = False

@@ -85,7 +85,7 @@ def _group(
     context: RequestContext, asked: OffsetFetchRequestGroup, request: OffsetFetchRequest
 ) -> OffsetFetchResponseGroup:
     try:
-        context.cluster.check_coordinator(context.node_id, asked.group_id)
+        context.cluster.check_group_coordinator(context.node_id, asked.group_id)
     except RefusedError as refused:
         return _failed(context, asked, refused.error_code)
     topics = _all_topics(context, asked) if asked.topics is None else asked.topics

@@ -1,8 +1,8 @@
 """OffsetForLeaderEpoch 2-4: where the records of a leader epoch end (KIP-320).
 
 The client's own leader epoch is checked first: FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH. An
-epoch that the log does not know is answered by -1, -1. A topic that does not exist is
-UNKNOWN_TOPIC_OR_PARTITION.
+epoch that is newer than the log's is answered by -1, -1, one in which nothing was written by the
+one before it. A topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -44,18 +44,17 @@ class OffsetForLeaderEpochHandler(
         def find(topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
             try:
                 partition = context.cluster.partition(TopicPartition(topic, asked.partition))
-                partition.check_leader(context.node_id)
-                partition.check_leader_epoch(asked.current_leader_epoch)
+                partition.check_reader(context.node_id, asked.current_leader_epoch)
             except RefusedError as refused:
                 return EpochEndOffset(error_code=refused.error_code, partition=asked.partition)
-            end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
-            if end_offset is None:
+            end = partition.log.end_offset_for_epoch(asked.leader_epoch)
+            if end is None:
                 return EpochEndOffset(error_code=ErrorCode.NONE, partition=asked.partition)
             return EpochEndOffset(
                 error_code=ErrorCode.NONE,
                 partition=asked.partition,
-                leader_epoch=asked.leader_epoch,
-                end_offset=end_offset,
+                leader_epoch=end.epoch,
+                end_offset=end.end_offset,
             )
 
         return _response(request, find)

@@ -3,8 +3,8 @@
 In Kafka's order (KafkaApis.handleProduceRequest, ReplicaManager.handleProduceAppend): the partition
 exists (from version 13 on topics are named by id); one batch of format 2; the transaction; acks is
 -1, 0 or 1; no internal topic; then `log_validator` and the log itself, which knows the producer's
-sequence. min.insync.replicas cannot be missed: Kafka asks for no more replicas than a partition
-has, and here it has one.
+sequence. With acks=-1 as many replicas must be in sync as min.insync.replicas asks for, otherwise
+NOT_ENOUGH_REPLICAS; that replicas fall behind after the append does not happen here.
 
 Transactional batches need a transactional id in the request, otherwise all partitions are
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Looking for them comes first, and so a batch that does not
@@ -60,10 +60,11 @@ from spark_kafka_sink.protocol.messages.produce import (
 from spark_kafka_sink.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.devbroker.cluster_state import Partition
+    from spark_kafka_sink.devbroker.partition import Partition
 
+ALL_ACKS = -1
 NO_ACKS = 0
-_VALID_ACKS = frozenset({-1, NO_ACKS, 1})
+_VALID_ACKS = frozenset({ALL_ACKS, NO_ACKS, 1})
 _NO_OFFSET = -1
 _NO_TIMESTAMP = -1
 _FIRST_VERSION_WITH_TRANSACTION_ABORTABLE = 11
@@ -247,6 +248,8 @@ def _append(context: RequestContext, request: ProduceRequest, asked: _Asked) -> 
         return
     try:
         partition.check_leader(context.node_id)
+        if request.acks == ALL_ACKS:
+            partition.check_enough_replicas()
         asked.response = _append_batch(context, partition, batch)
     except RefusedError as refused:
         asked.refuse(

@@ -39,7 +39,7 @@ class SyncGroupHandler(Handler[SyncGroupRequest, SyncGroupResponse]):
                     ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "protocol type and name are missing"
                 )
             if request.group_id:
-                context.cluster.check_coordinator(context.node_id, request.group_id)
+                context.cluster.check_group_coordinator(context.node_id, request.group_id)
             parked = context.cluster.groups.sync(request, context.now)
         response: SyncGroupResponse | None = parked.response
         if response is None:

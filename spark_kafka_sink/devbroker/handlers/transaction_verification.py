@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from spark_kafka_sink.devbroker.leadership import NO_LEADER
 from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spark_kafka_sink.devbroker.cluster_state import Partition
     from spark_kafka_sink.devbroker.handlers.handler import RequestContext
+    from spark_kafka_sink.devbroker.partition import Partition
     from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 
 #: Errors that a client gets rid of by trying again, said so that older ones do: without looking for
@@ -96,6 +97,8 @@ def ask_coordinator(
 ) -> dict[TopicPartition, ErrorCode]:
     """Let the coordinator, wherever it is, add or verify partitions."""
     transactions = context.cluster.transactions
+    if context.cluster.transaction_coordinator(transactional_id) == NO_LEADER:
+        return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     try:
         if not adds:
             return transactions.verify_partitions(

@@ -92,7 +92,7 @@ def _commit(
         return ErrorCode.INVALID_GROUP_ID
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     try:
-        context.cluster.check_coordinator(context.node_id, request.group_id)
+        context.cluster.check_group_coordinator(context.node_id, request.group_id)
         _verify(context, request, producer)
         _check_group(context, request)
     except RefusedError as refused:

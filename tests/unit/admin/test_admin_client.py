@@ -10,8 +10,8 @@ from spark_kafka_sink.admin.record_batches import KeyValue
 from spark_kafka_sink.admin.topic_calls import NewTopic
 from spark_kafka_sink.admin.transaction_values import EndOutcome, TransactionEnd
 from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.faults import AnswerError, CloseConnection
-from spark_kafka_sink.devbroker.server import DevBroker
 from spark_kafka_sink.errors import (
     BrokerError,
     IllegalStateError,

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from spark_kafka_sink.devbroker.server import DevBroker
+from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.api_keys import ApiKey

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.faults import AnswerError
-from spark_kafka_sink.devbroker.server import DevBroker
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, RecordTooLargeError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer

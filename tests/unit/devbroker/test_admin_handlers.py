@@ -96,10 +96,10 @@ class TestDeleteTopics:
         append(broker, plain_batch(1))
         client = GroupClient(broker)
         client.commit({("t", 0): 1})
-        broker.take_changed()
+        broker.cluster.take_changed()
         ask(broker, delete_topics("t"))
 
-        assert {("t", 0), ("t", 1)} == broker.take_changed()
+        assert {("t", 0), ("t", 1)} == broker.cluster.take_changed()
         assert {("t", 0): (OK, -1)} == client.offsets("t", 0)
 
 

@@ -6,11 +6,15 @@ import base64
 
 import pytest
 
+from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.cluster_state import ClusterState, validate_topic_name
+from spark_kafka_sink.devbroker.internal_topics import coordinator_partition
 from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.devbroker.topic_config import TopicConfig
 from spark_kafka_sink.model import Node, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.record.record_batch import decode_header
+from tests.support.plain_batches import plain_batch
 
 
 @pytest.fixture
@@ -105,7 +109,7 @@ def test_a_partition_that_does_not_exist_is_refused(cluster, topic, partition):
 def test_another_leader_epoch_is_refused(cluster, known, expected):
     """An older epoch is fenced, a newer one unknown."""
     partition = create(cluster, "t").partitions[0]
-    partition.log.leader_epoch = 5
+    partition.leadership.leader_epoch = 5
 
     assert expected == error_of(lambda: partition.check_leader_epoch(known))
 
@@ -114,7 +118,7 @@ def test_another_leader_epoch_is_refused(cluster, known, expected):
 def test_the_present_leader_epoch_or_none_passes(cluster, known):
     """A client that knows the epoch, or none, is let in."""
     partition = create(cluster, "t").partitions[0]
-    partition.log.leader_epoch = 5
+    partition.leadership.leader_epoch = 5
 
     partition.check_leader_epoch(known)
 
@@ -140,3 +144,102 @@ def test_internal_topics_are_known_by_name(cluster):
     """Kafka's own topics are marked as internal."""
     assert create(cluster, "__consumer_offsets").is_internal
     assert not create(cluster, "t").is_internal
+
+
+NOW = 1_700_000_000.0
+
+
+@pytest.fixture
+def three():
+    """Give a cluster of three brokers, with a topic `t` of three partitions on all of them."""
+    cluster = ClusterState(settings=BrokerSettings(default_replication_factor=3))
+    for node_id in (1, 2, 3):
+        cluster.register(Node(node_id, "127.0.0.1", 9090 + node_id), NOW)
+    create(cluster, "t", 3)
+    return cluster
+
+
+def leaders(cluster, topic="t"):
+    return [(p.leader_id, p.leader_epoch) for p in cluster.topic(topic).partitions]
+
+
+def append(cluster, count=1):
+    data = plain_batch(count)
+    log = cluster.topic("t").partitions[0].log
+    log.append(memoryview(bytearray(data)), decode_header(data))
+    return log
+
+
+def test_replicas_are_striped_over_the_brokers(three):
+    """Each partition's replicas begin at the next broker."""
+    assert [(1, 2, 3), (2, 3, 1), (3, 1, 2)] == [p.replicas for p in three.topic("t").partitions]
+
+
+def test_more_replicas_than_brokers_are_refused(three):
+    """Only brokers that run can take a new partition."""
+    three.fence(3, NOW)
+
+    assert ErrorCode.INVALID_REPLICATION_FACTOR == error_of(lambda: create(three, "u"))
+
+
+def test_others_lead_what_a_stopped_broker_led(three):
+    """Its partitions go to the next replica, and stay there when it is back."""
+    three.fence(1, NOW)
+    assert [(2, 1), (2, 0), (3, 0)] == leaders(three)
+
+    three.register(Node(1, "127.0.0.1", 9091), NOW)
+    assert [(2, 1), (2, 0), (3, 0)] == leaders(three)
+
+
+def test_a_moved_leader_stamps_records_with_its_epoch(three):
+    """The log knows where each leader epoch began."""
+    append(three, 2)
+    three.move_leader(TopicPartition("t", 0), 2, NOW)
+    log = append(three, 3)
+
+    assert [0, 1] == [decode_header(batch).partition_leader_epoch for batch in log.batches()]
+    assert ((0, 0), (1, 2)) == log.leader_epochs.entries
+
+
+def test_who_waits_for_a_partition_learns_that_its_leader_moved(three):
+    """A move counts as a change; a move to where the leader is does not."""
+    three.take_changed()
+    three.move_leader(TopicPartition("t", 0), 1, NOW)
+    assert set() == three.take_changed()
+    three.move_leader(TopicPartition("t", 0), 2, NOW)
+    assert {TopicPartition("t", 0)} == three.take_changed()
+
+
+def test_a_leader_does_not_move_out_of_the_replicas_in_sync(three):
+    """A broker that has stopped cannot be made leader."""
+    three.fence(3, NOW)
+
+    assert ErrorCode.INVALID_REPLICA_ASSIGNMENT == error_of(
+        lambda: three.move_leader(TopicPartition("t", 0), 3, NOW)
+    )
+
+
+def test_coordinators_are_spread_and_move(three):
+    """Groups and transactional ids go by partitions of their own, with leaders of their own."""
+    groups = {three.group_coordinator(f"group-{i}") for i in range(30)}
+    assert {1, 2, 3} == groups
+    place = TopicPartition("__consumer_offsets", coordinator_partition("x"))
+    before = three.group_coordinator("x"), three.transaction_coordinator("x")
+    after = before[0] % 3 + 1
+
+    three.move_leader(place, after, NOW)
+
+    assert (after, before[1]) == (three.group_coordinator("x"), three.transaction_coordinator("x"))
+    three.check_group_coordinator(after, "x")
+    assert ErrorCode.NOT_COORDINATOR == error_of(
+        lambda: three.check_group_coordinator(before[0], "x")
+    )
+
+
+def test_nobody_coordinates_while_no_broker_runs(three):
+    """Without brokers the coordinator is -1."""
+    three.transaction_coordinator("x")
+    for node_id in (1, 2, 3):
+        three.fence(node_id, NOW)
+
+    assert (-1, -1) == (three.group_coordinator("x"), three.transaction_coordinator("x"))

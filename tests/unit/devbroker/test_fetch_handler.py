@@ -251,7 +251,7 @@ def test_read_committed_reads_the_same_with_a_list_of_aborted_transactions(
 def test_the_leader_epoch_is_checked(epoch, expected):
     """A client that knows another leader epoch must look again (KIP-320)."""
     broker = broker_with_records((1,))
-    broker.cluster.topic("t").partitions[0].log.leader_epoch = 3
+    broker.cluster.topic("t").partitions[0].leadership.leader_epoch = 3
 
     response = fetch(broker, [0], current_leader_epoch=epoch)
 

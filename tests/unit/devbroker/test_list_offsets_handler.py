@@ -115,7 +115,7 @@ def test_partitions_are_refused_one_by_one(asked, expected):
 def test_an_older_leader_epoch_is_fenced():
     """A client that knows only an older leader must ask for metadata."""
     broker = broker_with_records()
-    broker.cluster.topic("t").partitions[0].log.leader_epoch = 3
+    broker.cluster.topic("t").partitions[0].leadership.leader_epoch = 3
 
     assert [(ErrorCode.FENCED_LEADER_EPOCH, -1, -1, -1)] == found(
         broker, request(("t", 0, LATEST, 2))

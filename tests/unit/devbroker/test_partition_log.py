@@ -235,11 +235,11 @@ def test_a_header_that_promises_a_later_record_than_there_is_finds_none():
     assert None is log.offset_for_timestamp(50)
 
 
-def test_the_end_of_another_leader_epoch_is_not_known():
-    """The log has known one leader epoch only."""
+def test_the_end_of_a_leader_epoch_to_come_is_not_known():
+    """The last epoch ends where the log does."""
     log = log_of(plain_batch(3))
 
-    assert 3 == log.end_offset_for_epoch(0)
+    assert (0, 3) == log.end_offset_for_epoch(0)
     assert None is log.end_offset_for_epoch(1)
 
 

@@ -92,8 +92,8 @@ def test_appending_wakes_those_who_wait_for_the_partition():
     broker = broker_with({"t": 2})
     produce(broker, GOOD, plain_batch(1, crc=0))
 
-    assert {TopicPartition("t", 0)} == broker.take_changed()
-    assert set() == broker.take_changed()
+    assert {TopicPartition("t", 0)} == broker.cluster.take_changed()
+    assert set() == broker.cluster.take_changed()
 
 
 def test_acks_0_has_no_answer():

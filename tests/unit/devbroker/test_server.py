@@ -79,6 +79,11 @@ def log_end(broker):
     return broker.call(lambda b: b.cluster.topic("t").partitions[0].log.log_end_offset)
 
 
+def listening(broker):
+    (server,) = broker._server._servers.values()
+    return server
+
+
 @pytest.fixture
 def broker():
     with DevBroker(topics={"t": 2}) as broker:
@@ -179,7 +184,7 @@ def test_a_client_that_leaves_while_it_waits_is_forgotten(broker, client):
     client.half_close()
 
     assert client.is_closed()
-    assert {} == broker.call(lambda _: broker._server._watching)
+    assert frozenset() == broker.call(lambda _: listening(broker).dispatcher.watched)
 
 
 def test_a_fetch_is_woken_by_data(broker, client):
@@ -364,7 +369,7 @@ def test_a_client_that_cannot_be_accepted_is_accepted_later(broker, caplog):
             self.listener.close()
 
     def exhaust(_):
-        server = broker._server
+        server = listening(broker)
         (opened,) = server._open
         server.loop.remove_reader(opened.socket)
         server._open = [dataclasses.replace(opened, socket=Exhausted(opened.socket))]

@@ -146,11 +146,11 @@ class TestVisibility:
     def test_the_end_wakes_readers(self, client):
         """A reader that waits for stable records learns of the markers."""
         identity = began(client)
-        client.broker.take_changed()
+        client.broker.cluster.take_changed()
 
         client.end(identity, committed=True)
 
-        assert {("t", 0)} == client.broker.take_changed()
+        assert {("t", 0)} == client.broker.cluster.take_changed()
 
 
 class TestEpochs:

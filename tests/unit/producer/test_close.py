@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.faults import AnswerError, NeverAnswer
-from spark_kafka_sink.devbroker.server import DevBroker
 from spark_kafka_sink.errors import (
     BrokerError,
     DeliveryError,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.faults import AnswerError, CloseConnection
-from spark_kafka_sink.devbroker.server import DevBroker
 from spark_kafka_sink.errors import DeliveryError, UnsupportedVersionError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.network.node_api_versions import NodeApiVersions

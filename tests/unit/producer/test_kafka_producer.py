@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.faults import (
     AnswerError,
     CloseConnection,
@@ -17,7 +18,6 @@ from spark_kafka_sink.devbroker.faults import (
     FaultContext,
     NeverAnswer,
 )
-from spark_kafka_sink.devbroker.server import DevBroker
 from spark_kafka_sink.errors import (
     BrokerError,
     BufferExhaustedError,

@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.faults import AnswerError, NeverAnswer
-from spark_kafka_sink.devbroker.server import DevBroker
 from spark_kafka_sink.errors import DeliveryError
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.api_keys import ApiKey

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.faults import AnswerError
-from spark_kafka_sink.devbroker.server import DevBroker
 from spark_kafka_sink.errors import (
     BufferExhaustedError,
     DeliveryError,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.faults import AnswerError, CloseConnection, NeverAnswer
-from spark_kafka_sink.devbroker.server import DevBroker
 from spark_kafka_sink.errors import (
     BrokerError,
     BufferExhaustedError,

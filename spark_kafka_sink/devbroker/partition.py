@@ -1,0 +1,116 @@
+"""A topic, its partitions, and who may ask a broker for what of them (Kafka's Partition).
+
+The brokers of a cluster share one log for each partition; a partition's `leadership` decides which
+of them answers for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.internal_topics import INTERNAL_TOPICS
+from spark_kafka_sink.devbroker.partition_log import PartitionLog
+from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.model import NO_LEADER_EPOCH
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    import uuid
+
+    from spark_kafka_sink.devbroker.leadership import Leadership
+    from spark_kafka_sink.devbroker.topic_config import TopicConfig
+
+
+@dataclass(slots=True)
+class Partition:
+    """A partition: who leads it, and its log."""
+
+    topic: Topic
+    index: int
+    leadership: Leadership
+    log: PartitionLog = field(default_factory=PartitionLog)
+
+    @property
+    def leader_id(self) -> int:
+        """The broker that leads, -1 for none."""
+        return self.leadership.leader_id
+
+    @property
+    def leader_epoch(self) -> int:
+        """How often the leader has changed."""
+        return self.leadership.leader_epoch
+
+    @property
+    def replicas(self) -> tuple[int, ...]:
+        """Brokers that keep the partition."""
+        return self.leadership.replicas
+
+    def check_leader(self, node_id: int) -> None:
+        """Raise RefusedError with NOT_LEADER_OR_FOLLOWER unless this broker leads the partition."""
+        if node_id != self.leader_id:
+            raise RefusedError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"{self.topic.name}-{self.index} is led by broker {self.leader_id}, not {node_id}",
+            )
+
+    def check_reader(self, node_id: int, leader_epoch: int, *, only_leader: bool = True) -> None:
+        """Raise RefusedError unless this broker can be read from, by who knows this leader epoch.
+
+        NOT_LEADER_OR_FOLLOWER where it keeps no replica; then the epoch, as `check_leader_epoch`;
+        then NOT_LEADER_OR_FOLLOWER if only the leader will do (Partition.getLocalLog).
+        """
+        if node_id not in self.replicas:
+            self.check_leader(node_id)
+        self.check_leader_epoch(leader_epoch)
+        if only_leader:
+            self.check_leader(node_id)
+
+    def check_leader_epoch(self, leader_epoch: int) -> None:
+        """Raise RefusedError if a client knows another leader epoch than the partition's (KIP-320).
+
+        FENCED_LEADER_EPOCH for an older one, UNKNOWN_LEADER_EPOCH for a newer one; -1 knows none.
+        """
+        if leader_epoch in {NO_LEADER_EPOCH, self.leader_epoch}:
+            return
+        raise RefusedError(
+            ErrorCode.FENCED_LEADER_EPOCH
+            if leader_epoch < self.leader_epoch
+            else ErrorCode.UNKNOWN_LEADER_EPOCH,
+            f"leader epoch {leader_epoch}, where the partition has {self.leader_epoch}",
+        )
+
+    def check_enough_replicas(self) -> None:
+        """Raise RefusedError with NOT_ENOUGH_REPLICAS below min.insync.replicas.
+
+        No more are asked for than the partition has (Partition.effectiveMinIsr).
+        """
+        enough = min(self.topic.config.min_insync_replicas, len(self.replicas))
+        if len(self.leadership.isr) < enough:
+            raise RefusedError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{len(self.leadership.isr)} replica(s) of {self.topic.name}-{self.index} are in "
+                f"sync, and min.insync.replicas asks for {enough}",
+            )
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic and its partitions."""
+
+    name: str
+    topic_id: uuid.UUID
+    config: TopicConfig
+    partitions: list[Partition] = field(default_factory=list)
+    #: The settings that somebody has set, by Kafka's names; `config` is what they come to.
+    overrides: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether the topic belongs to Kafka itself."""
+        return self.name in INTERNAL_TOPICS
+
+    @property
+    def replication_factor(self) -> int:
+        """Replicas of each partition."""
+        return len(self.partitions[0].replicas)
