@@ -5,6 +5,7 @@ Every option is one of these, or an error that names the nearest known one:
 - the sink's own, in camelCase as Spark's are, matched in any case (Spark lower-cases them);
 - `kafka.` and a setting of Kafka's producer, passed through (`ProducerConfig`), but for the few
   that have no meaning in a Spark write (`REFUSED_IN_SPARK`);
+- an option of `writeStream` that Spark hands on (`SPARK_OPTIONS`), which is Spark's own business;
 - an option of Spark's Kafka *source*, or `kafka.` and a setting that only a consumer has. People
   keep one dict for both directions, so these change nothing; `ignored` lists them for a warning.
 
@@ -58,7 +59,7 @@ SINK_OPTIONS_DEF: Final = (
         None,
         Importance.LOW,
         "Where the driver writes the report of the write, as JSON: a local file, replaced whole; "
-        "its directory must exist.",
+        "its directory must exist. A stream's has one line for each micro-batch.",
     )
 )
 
@@ -103,6 +104,14 @@ SOURCE_OPTIONS: Final = (
     "includeHeaders",
 )
 
+#: What Spark hands on of a stream's own options (`DataStreamWriter`): no business of a sink.
+SPARK_OPTIONS: Final = (
+    "asyncProgressTrackingCheckpointIntervalMs",
+    "asyncProgressTrackingEnabled",
+    "checkpointLocation",
+    "queryName",
+)
+
 #: Settings that Kafka's consumer has and its producer has not (`ConsumerConfig`, 4.3).
 CONSUMER_SETTINGS: Final = (
     "allow.auto.create.topics",
@@ -143,6 +152,9 @@ _IGNORED: Final = {
 }
 
 
+_NOT_OURS: Final = frozenset(name.lower() for name in SPARK_OPTIONS)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
     """The options of one write, validated; `ignored` has the names that change nothing."""
@@ -168,6 +180,8 @@ class SinkOptions:
                 own[_OWN[key]] = value
             elif key in _IGNORED:
                 ignored.append(_IGNORED[key])
+            elif key in _NOT_OURS:
+                continue
             elif _is_kafka_setting(key):
                 setting = key.removeprefix(KAFKA_PREFIX)
                 _check_allowed_in_spark(setting, value)

@@ -19,7 +19,7 @@ class Summary:
 
     count: int = 0
     total: float = 0.0
-    #: None if there were none.
+    #: None if there were none, or where it is not known (`since`).
     maximum: float | None = None
 
     @property
@@ -34,6 +34,18 @@ class Summary:
             count=self.count + other.count,
             total=self.total + other.total,
             maximum=max(known, default=None),
+        )
+
+    def since(self, earlier: Summary) -> Summary:
+        """Give the summary of the values that came after `earlier`.
+
+        The largest of them is known only where it is the largest of all.
+        """
+        is_new = earlier.maximum is None or (self.maximum or 0) > earlier.maximum
+        return Summary(
+            count=self.count - earlier.count,
+            total=self.total - earlier.total,
+            maximum=self.maximum if is_new else None,
         )
 
 
@@ -72,6 +84,15 @@ class MetricsSnapshot:
         return MetricsSnapshot(
             **{
                 each.name: _merged(getattr(self, each.name), getattr(other, each.name))
+                for each in fields(self)
+            }
+        )
+
+    def since(self, earlier: MetricsSnapshot) -> MetricsSnapshot:
+        """Give what came after an earlier snapshot of the same producer."""
+        return MetricsSnapshot(
+            **{
+                each.name: _since(getattr(self, each.name), getattr(earlier, each.name))
                 for each in fields(self)
             }
         )
@@ -129,7 +150,8 @@ class MetricsSnapshot:
         )
         if latency.count:
             line += f"; answered in {latency.average:,.1f} ms on average"
-            line += f", {latency.maximum:,.1f} ms at most"
+            if latency.maximum is not None:
+                line += f", {latency.maximum:,.1f} ms at most"
         if self.compression_rate is not None:
             line += f"; compressed to {self.compression_rate:.0%}"
         waits = {
@@ -153,3 +175,7 @@ class MetricsSnapshot:
 
 def _merged(one: Any, other: Any) -> Any:
     return one.merged(other) if isinstance(one, Summary) else one + other
+
+
+def _since(now: Any, earlier: Any) -> Any:
+    return now.since(earlier) if isinstance(now, Summary) else now - earlier

@@ -299,6 +299,13 @@ class KafkaProducer(TransactionalCalls):
         """Tell what has been acknowledged so far, by partition."""
         return self._core.acks()
 
+    def take_acks(self) -> dict[TopicPartition, PartitionAcks]:
+        """Tell what has been acknowledged since the last call of this, and forget it.
+
+        For whoever writes one thing after another with one producer: call it after `flush`.
+        """
+        return self._core.take_acks()
+
     def metrics(self) -> Mapping[MetricName, KafkaMetric]:
         """Give the metrics by their names; `value()` of each is as of that moment."""
         return self._core.metrics.metrics()

@@ -342,6 +342,10 @@ class ProducerCore:
         """Tell what has been acknowledged so far, by partition."""
         return dict(self._sender.acks)
 
+    def take_acks(self) -> dict[TopicPartition, PartitionAcks]:
+        """Tell the same, and begin anew."""
+        return self._sender.take_acks()
+
     def close(self, timeout: float | None) -> None:
         """Send all, then end the network thread; with `timeout` 0 at once.
 

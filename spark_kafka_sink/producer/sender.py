@@ -143,6 +143,11 @@ class Sender:
         """Look again soon: something was enqueued, answered, connected, asked for or lost."""
         self._wakeup.set()
 
+    def take_acks(self) -> dict[TopicPartition, PartitionAcks]:
+        """Give what was acknowledged since this was called last; any thread may, after a flush."""
+        taken, self.acks = self.acks, {}
+        return taken
+
     def initiate_close(self, timeout: float = 0.0) -> None:
         """End the loop when all is sent and answered, at the latest after `timeout` seconds.
 
@@ -443,8 +448,9 @@ class Sender:
             bytes=batch.size_bytes,
             log_append_time=log_append_time_ms != NO_LOG_APPEND_TIME,
         )
-        earlier = self.acks.get(batch.topic_partition)
-        self.acks[batch.topic_partition] = acks if earlier is None else earlier.merged(acks)
+        so_far = self.acks
+        earlier = so_far.get(batch.topic_partition)
+        so_far[batch.topic_partition] = acks if earlier is None else earlier.merged(acks)
         if self._transaction_manager is not None:
             self._transaction_manager.note_offset(batch, offset)
         self._accumulator.complete(batch, base_offset=offset, log_append_time_ms=log_append_time_ms)

@@ -29,3 +29,5 @@ class KafkaCommitMessage(WriterCommitMessage):
     acks: tuple[tuple[TopicPartition, PartitionAcks], ...]
     #: What the task's producer measured.
     metrics: MetricsSnapshot = field(default_factory=MetricsSnapshot)
+    #: The stream that it belongs to; None in a batch.
+    query_id: str | None = None

@@ -1,9 +1,9 @@
 """`format("pykafka")`: what Spark finds, and asks for a writer.
 
-Everything that can be known before a task runs is found out here, cheapest first: the save mode,
-the options, the columns, the place of the report, and at last the cluster (does it answer, is the
-topic there, may we write to it). Nothing is created or written on the way, but for a topic that
-brokers create when it is asked for (auto.create.topics.enable), as they do for Java's producer.
+Everything that can be known before a task runs is found out on the driver (`driver_checks`): for a
+batch when Spark asks for its writer. A stream's writer is asked for before every commit and abort,
+too, so asking for one only reads options and columns; the rest is checked when Spark pickles it for
+the tasks.
 
 Spark imports this module in every worker that looks for data sources: it loads neither numba nor
 pyarrow, and the network only when the cluster is asked.
@@ -11,16 +11,15 @@ pyarrow, and the network only when the cluster is asked.
 
 from __future__ import annotations
 
-import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from pyspark.sql.datasource import DataSource
 
 from spark_kafka_sink.config.sink_options import SinkOptions
-from spark_kafka_sink.errors import BrokerError, ConfigError, KafkaError
-from spark_kafka_sink.spark.write_report import resolve_report_path
-from spark_kafka_sink.spark.write_schema import WriteSchema, write_schema
+from spark_kafka_sink.errors import ConfigError, KafkaError
+from spark_kafka_sink.spark.driver_checks import CheckedWrite, check_write, warn_of_ignored
+from spark_kafka_sink.spark.stream_writer import KafkaStreamWriter
+from spark_kafka_sink.spark.write_schema import write_schema
 from spark_kafka_sink.spark.writers import KafkaBatchWriter
 
 if TYPE_CHECKING:
@@ -28,23 +27,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
-
-logger = logging.getLogger(__name__)
-
-#: Kafka's code for a topic that one may see but not write to.
-_TOPIC_AUTHORIZATION_FAILED = 29
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckedWrite:
-    """A write that nothing on the driver speaks against."""
-
-    options: SinkOptions
-    schema: WriteSchema
-    #: Absolute; None where no report is wanted.
-    report_path: str | None
-    #: How many partitions the topic has; None where a column names the topics.
-    partitions: int | None
 
 
 class KafkaSink(DataSource):
@@ -65,29 +47,32 @@ class KafkaSink(DataSource):
                 "Kafka topics cannot be overwritten, only appended to: use mode('append')"
             )
         try:
-            checked = _check(schema, self.options)
+            checked = check_write(schema, self.options)
         except KafkaError as error:
             # Spark shows the user a whole traceback; the sentence is what they need of it.
             raise error.with_traceback(None) from None
-        if checked.options.ignored:
-            logger.warning(
-                "these options are for reading from Kafka and change nothing here: %s",
-                ", ".join(checked.options.ignored),
-            )
+        warn_of_ignored(checked.options)
         return KafkaBatchWriter(
             checked.options.producer, topic=checked.schema.topic, report_path=checked.report_path
         )
 
     def streamWriter(  # noqa: N802 -- Spark's name
         self,
-        schema: StructType,  # noqa: ARG002 -- Spark's signature
-        overwrite: bool,  # noqa: ARG002, FBT001 -- likewise
-    ) -> NoReturn:
-        """Refuse to write a stream, in words."""
-        raise ConfigError(
-            "pykafka does not write streams yet; write each micro-batch in foreachBatch by "
-            "df.write.format('pykafka').mode('append')"
-        )
+        schema: StructType,
+        overwrite: bool,  # noqa: ARG002, FBT001 -- Spark's signature
+    ) -> KafkaStreamWriter:
+        """Make a stream's writer, with no effect on anything; `overwrite` is complete mode.
+
+        In complete mode each micro-batch has all rows of the result, and all are written: who reads
+        the topic takes the last record of a key, as with Spark's own sink. Raises ConfigError or
+        SchemaError.
+        """
+        try:
+            options = SinkOptions.from_mapping(self.options)
+            columns = write_schema(schema, options.topic)
+        except KafkaError as error:
+            raise error.with_traceback(None) from None
+        return KafkaStreamWriter(options, topic=columns.topic)
 
     def schema(self) -> NoReturn:
         """Refuse to read, in words."""
@@ -105,33 +90,4 @@ class KafkaSink(DataSource):
         The cluster is asked, and `reportPath` looked at, from where this is called: under Spark
         Connect that is the client, not the driver.
         """
-        return _check(df.schema, {**(options or {}), **more_options})
-
-
-def _check(schema: StructType, given: Mapping[str, object]) -> CheckedWrite:
-    options = SinkOptions.from_mapping(given)
-    columns = write_schema(schema, options.topic)
-    report_path = None if options.report_path is None else resolve_report_path(options.report_path)
-    return CheckedWrite(
-        options=options,
-        schema=columns,
-        report_path=report_path,
-        partitions=_check_cluster(options, columns.topic),
-    )
-
-
-def _check_cluster(options: SinkOptions, topic: str | None) -> int | None:
-    """Ask for the topic, or just for an answer when the topics stand in a column."""
-    from spark_kafka_sink.admin.cluster_check import describe_topics
-
-    described = describe_topics(options.producer, [] if topic is None else [topic])
-    if topic is None:
-        return None
-    if described[topic].can_write is False:
-        raise BrokerError(
-            f"topic {topic!r}: this client has no right to write to it; ask for the operation "
-            "WRITE on the topic",
-            code=_TOPIC_AUTHORIZATION_FAILED,
-            name="TOPIC_AUTHORIZATION_FAILED",
-        )
-    return described[topic].partitions
+        return check_write(df.schema, {**(options or {}), **more_options})

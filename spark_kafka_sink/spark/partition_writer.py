@@ -1,10 +1,10 @@
-"""A task: Arrow batches in, a commit message out, with a producer of its own in between.
+"""A task's rows: Arrow batches in, acknowledgements out, by a producer that somebody else keeps.
 
-- The producer is made here, in the worker, for this task alone, and only when there is a row: an
-  empty partition costs nothing.
-- It is always closed, and closing never hides the error that ended the write.
+- A producer is asked for when there is a row: an empty partition costs nothing.
+- It is handed back in any case: as good when all is acknowledged, else as failed. What is wrong
+  with handing it back never hides the error that ended the write.
 - Nothing is reported that was not acknowledged: the acknowledged records are counted against the
-  rows before the message is made.
+  rows before anything is told.
 - Rows are numbered through the whole task, so that an error names the row as the task saw it.
 
 The kernels, and numba with them, are imported when the first row is there: Spark imports this
@@ -16,11 +16,10 @@ from __future__ import annotations
 import gc
 import logging
 from functools import cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
-from spark_kafka_sink.spark.commit_message import KafkaCommitMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -43,14 +42,30 @@ class Producer(Protocol):
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything is acknowledged."""
 
-    def acks(self) -> dict[TopicPartition, PartitionAcks]:
-        """Tell what has been acknowledged."""
+    def take_acks(self) -> dict[TopicPartition, PartitionAcks]:
+        """Tell what has been acknowledged since this was asked last."""
 
     def metrics_snapshot(self) -> MetricsSnapshot:
         """Tell what was measured."""
 
     def close(self, timeout: float | None = None) -> None:
         """Stop; with `timeout` 0 at once."""
+
+
+Start: TypeAlias = "Callable[[ProducerConfig], Producer]"
+
+
+class Producers(Protocol):
+    """Who has producers for tasks; a task takes one at most."""
+
+    def take(self) -> Producer:
+        """Give a producer that nobody else uses, and that has nothing unsent."""
+
+    def finished(self, producer: Producer) -> None:
+        """Take it back: all that was written by it is acknowledged."""
+
+    def failed(self, producer: Producer) -> None:
+        """Take it back from a write that failed; never raises."""
 
 
 def start_producer(config: ProducerConfig) -> Producer:
@@ -71,83 +86,102 @@ def _spare_the_garbage_collector() -> None:
     gc.freeze()
 
 
-def write_partition(
-    batches: Iterable[pa.RecordBatch],
-    *,
-    config: ProducerConfig,
-    topic: str | None,
-    partition_id: int,
-    task_attempt_id: int,
-    start: Callable[[ProducerConfig], Producer] = start_producer,
-) -> KafkaCommitMessage:
+def close_quietly(producer: Producer) -> None:
+    """Stop a producer at once; whatever is wrong with that must not hide why a write failed."""
+    try:
+        producer.close(timeout=0)
+    except Exception:
+        logger.warning("the producer could not be closed cleanly", exc_info=True)
+
+
+class ProducerOfTask:
+    """A producer for one task alone: a job's tasks are few, and long."""
+
+    def __init__(self, config: ProducerConfig, start: Start = start_producer) -> None:
+        """Start nothing yet."""
+        self._config = config
+        self._start = start
+
+    def take(self) -> Producer:
+        """See `Producers`."""
+        return self._start(self._config)
+
+    def finished(self, producer: Producer) -> None:
+        """Stop it at once: all is acknowledged."""
+        close_quietly(producer)
+
+    def failed(self, producer: Producer) -> None:
+        """Stop it at once: the write has failed already."""
+        close_quietly(producer)
+
+
+class Written(NamedTuple):
+    """What a task has written, all of it acknowledged (with acks=0: sent)."""
+
+    rows: int
+    #: Per topic-partition, in order.
+    acks: tuple[tuple[TopicPartition, PartitionAcks], ...]
+    metrics: MetricsSnapshot
+
+
+def write_rows(
+    batches: Iterable[pa.RecordBatch], *, producers: Producers, topic: str | None
+) -> Written:
     """Write all rows and wait for their acknowledgements.
 
     Rows go to `topic`, or to that of their `topic` column when it is None. Raises RecordError (row,
     topic, partition, and what to do) for a row that cannot be sent, DeliveryError and the other
     KafkaErrors for what the cluster did not take; what had been acknowledged by then stays.
     """
-    writer = _Writer(config, topic, start)
+    writer = _Writer(producers, topic)
     try:
         for batch in batches:
             writer.append(batch)
-        acks = writer.finish()
-    finally:
-        writer.close()
-    return KafkaCommitMessage(
-        partition_id=partition_id,
-        task_attempt_id=task_attempt_id,
-        rows=writer.rows,
-        acks=tuple(sorted(acks.items())),
-        metrics=writer.metrics,
-    )
+        return writer.finish()
+    except BaseException:
+        writer.give_up()
+        raise
 
 
 class _Writer:
     """Counts the rows, and keeps the producer from the first one on."""
 
-    def __init__(
-        self,
-        config: ProducerConfig,
-        topic: str | None,
-        start: Callable[[ProducerConfig], Producer],
-    ) -> None:
-        self._config = config
+    def __init__(self, producers: Producers, topic: str | None) -> None:
+        self._producers = producers
         self._topic = topic
-        self._start = start
         self._producer: Producer | None = None
-        self.rows = 0
-        self.metrics = MetricsSnapshot()
+        self._measured_before = MetricsSnapshot()
+        self._rows = 0
 
     def append(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
         from spark_kafka_sink.record.arrow import record_columns
 
-        columns = record_columns(batch, topic=self._topic, first_row=self.rows)
+        columns = record_columns(batch, topic=self._topic, first_row=self._rows)
         if self._producer is None:
-            self._producer = self._start(self._config)
-        self._producer.append(columns, first_row=self.rows)
-        self.rows += batch.num_rows
+            self._producer = self._producers.take()
+            self._measured_before = self._producer.metrics_snapshot()
+        self._producer.append(columns, first_row=self._rows)
+        self._rows += batch.num_rows
 
-    def finish(self) -> dict[TopicPartition, PartitionAcks]:
+    def finish(self) -> Written:
         if self._producer is None:
-            return {}
+            return Written(0, (), MetricsSnapshot())
         self._producer.flush()
-        acks = self._producer.acks()
-        self.metrics = self._producer.metrics_snapshot()
+        acks = self._producer.take_acks()
+        metrics = self._producer.metrics_snapshot().since(self._measured_before)
         acknowledged = sum(partition.records for partition in acks.values())
-        if acknowledged != self.rows:
+        if acknowledged != self._rows:
             raise KafkaError(
-                f"{self.rows} rows were written, but {acknowledged} records acknowledged; "
+                f"{self._rows} rows were written, but {acknowledged} records acknowledged; "
                 "this should never happen: please report it"
             )
-        return acks
+        producer, self._producer = self._producer, None
+        self._producers.finished(producer)
+        return Written(self._rows, tuple(sorted(acks.items())), metrics)
 
-    def close(self) -> None:
-        """Stop at once: either all is acknowledged, or the write has failed already."""
-        if self._producer is None:
-            return
-        try:
-            self._producer.close(timeout=0)
-        except Exception:  # whatever it is, it must not hide why the write failed
-            logger.warning("the producer could not be closed cleanly", exc_info=True)
+    def give_up(self) -> None:
+        """Hand the producer back as failed, if it has not been handed back."""
+        if self._producer is not None:
+            self._producers.failed(self._producer)

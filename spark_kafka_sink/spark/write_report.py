@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 from spark_kafka_sink.model import UNKNOWN_OFFSET
+from spark_kafka_sink.spark.files import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -84,14 +83,9 @@ class WriteReport:
     def to_text(self, max_lines: int = MAX_LINES) -> str:
         """Give a short table: at most `max_lines` topics, and as many partitions."""
         if not self.partitions:
-            return f"Kafka: there were no rows to write ({_count(self.tasks, 'task')})\n"
+            return f"Kafka: {self.to_line()}\n"
         topics = self.topics
-        named = f"topic {topics[0]}" if len(topics) == 1 else f"{len(topics):,} topics"
-        summary = (
-            f"Kafka: wrote {_count(self.rows, 'row')} ({_size(self.bytes)}) to {named} "
-            f"from {_count(self.tasks, 'task')}"
-        )
-        lines = [summary]
+        lines = [f"Kafka: {self.to_line()}"]
         if len(topics) > 1:
             totals = list(self._topic_totals())
             lines += _table(("topic", "partitions", "records", "bytes"), totals[:max_lines])
@@ -108,6 +102,17 @@ class WriteReport:
         ]
         return "\n".join(lines) + "\n"
 
+    def to_line(self) -> str:
+        """Say in a line what was written."""
+        if not self.partitions:
+            return f"there were no rows to write ({_count(self.tasks, 'task')})"
+        topics = self.topics
+        named = f"topic {topics[0]}" if len(topics) == 1 else f"{len(topics):,} topics"
+        return (
+            f"wrote {_count(self.rows, 'row')} ({_size(self.bytes)}) to {named} "
+            f"from {_count(self.tasks, 'task')}"
+        )
+
     def _topic_totals(self) -> Iterator[tuple[str, ...]]:
         totals: dict[str, list[int]] = {}
         for written, acks in self.partitions:
@@ -119,7 +124,11 @@ class WriteReport:
             yield (topic, *(f"{number:,}" for number in numbers))
 
     def to_json(self) -> str:
-        """Give everything as JSON; offsets that no broker told are null."""
+        """Give everything as JSON, for people."""
+        return json.dumps(self.as_dict(), indent=2) + "\n"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give everything for JSON; offsets that no broker told are null."""
         topics: dict[str, list[dict[str, Any]]] = {}
         for written, acks in self.partitions:
             topics.setdefault(written.topic, []).append(
@@ -132,7 +141,7 @@ class WriteReport:
                     "log_append_time": acks.log_append_time,
                 }
             )
-        report = {
+        return {
             "tasks": self.tasks,
             "rows": self.rows,
             "bytes": self.bytes,
@@ -140,22 +149,10 @@ class WriteReport:
             "topics": topics,
             "metrics": self.metrics.as_dict(),
         }
-        return json.dumps(report, indent=2) + "\n"
 
     def write_json(self, path: str) -> None:
         """Write the JSON to a local file, whole or not at all; raises OSError."""
-        target = Path(path)
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(self.to_json())
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).replace(target)
-        except BaseException:
-            with suppress(OSError):
-                Path(temporary).unlink()
-            raise
+        replace_file(Path(path), self.to_json())
 
 
 def resolve_report_path(path: str) -> str:

@@ -16,7 +16,7 @@ from pyspark.taskcontext import TaskContext
 
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.spark.commit_message import KafkaCommitMessage
-from spark_kafka_sink.spark.partition_writer import write_partition
+from spark_kafka_sink.spark.partition_writer import ProducerOfTask, write_rows
 from spark_kafka_sink.spark.write_report import WriteReport
 
 if TYPE_CHECKING:
@@ -44,15 +44,14 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         self, iterator: Iterator[pa.RecordBatch]
     ) -> KafkaCommitMessage:
         """Write a task's rows (in the worker)."""
-        context = TaskContext.get()
-        if context is None:
-            raise KafkaError("write() is for Spark's tasks, and this is none")
-        return write_partition(
-            iterator,
-            config=self._config,
-            topic=self._topic,
+        context = task_context()
+        written = write_rows(iterator, producers=ProducerOfTask(self._config), topic=self._topic)
+        return KafkaCommitMessage(
             partition_id=context.partitionId(),
             task_attempt_id=context.taskAttemptId(),
+            rows=written.rows,
+            acks=written.acks,
+            metrics=written.metrics,
         )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -61,7 +60,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         All rows are in Kafka by now: a report that cannot be printed or stored is a warning, since
         a failed job would be run again and write them twice.
         """
-        report = WriteReport.from_messages(_ours(messages))
+        report = WriteReport.from_messages(own_messages(messages))
         try:
             sys.stdout.write(report.to_text())
             sys.stdout.flush()
@@ -72,7 +71,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Say what stays in Kafka of a write that failed (on the driver); never raises."""
-        report = WriteReport.from_messages(_ours(messages))
+        report = WriteReport.from_messages(own_messages(messages))
         if report.rows:
             logger.warning(
                 "the write did not finish; %d rows of finished tasks are in Kafka and stay there, "
@@ -81,6 +80,14 @@ class KafkaBatchWriter(DataSourceArrowWriter):
             )
 
 
-def _ours(messages: Sequence[WriterCommitMessage | None]) -> list[KafkaCommitMessage]:
+def own_messages(messages: Sequence[WriterCommitMessage | None]) -> list[KafkaCommitMessage]:
     """Keep what tasks of ours returned; Spark puts None for those that did not."""
     return [message for message in messages if isinstance(message, KafkaCommitMessage)]
+
+
+def task_context() -> TaskContext:
+    """Give the context of the task that runs here; KafkaError where none does."""
+    context = TaskContext.get()
+    if context is None:
+        raise KafkaError("write() is for Spark's tasks, and this is none")
+    return context

@@ -6,7 +6,6 @@ import socket
 
 import pytest
 from pyspark.errors import AnalysisException, PythonException
-from pyspark.errors.exceptions.captured import StreamingQueryException
 
 from spark_kafka_sink import KafkaSink
 from spark_kafka_sink.errors import KafkaError
@@ -172,19 +171,6 @@ def test_reading_is_refused_in_words(topics, spark):
     """Who reads by this format is told which one reads."""
     with pytest.raises(AnalysisException, match=r"pykafka only writes; read from Kafka by Spark's"):
         spark.read.format("pykafka").options(**topics.servers).load()
-
-
-def test_streaming_is_refused_in_words(topics, spark, tmp_path):
-    """Who writes a stream by this format is told what works instead."""
-    stream = spark.readStream.format("rate").load().selectExpr("cast(value as string) value")
-    query = (
-        stream.writeStream.format("pykafka")
-        .options(**topics.servers, topic=topics.create())
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .start()
-    )
-    with pytest.raises(StreamingQueryException, match="pykafka does not write streams yet"):
-        query.awaitTermination(60)
 
 
 @pytest.fixture

@@ -170,3 +170,32 @@ def test_without_answers_no_latency_is_told():
 def test_a_write_without_requests_says_nothing():
     """An empty write has nothing to tell."""
     assert [] == MetricsSnapshot().describe()
+
+
+def test_what_came_since_an_earlier_snapshot_is_told():
+    """Sums and counts are those in between; a maximum is told where it must lie in between."""
+    before = MetricsSnapshot(
+        request_latency_ms=Summary(2, 30.0, 20.0), batch_size=Summary(1, 5.0, 5.0)
+    )
+    after = MetricsSnapshot(
+        request_latency_ms=Summary(3, 40.0, 20.0),
+        batch_size=Summary(2, 12.0, 7.0),
+        record_retry_total=4,
+    )
+    assert MetricsSnapshot(
+        request_latency_ms=Summary(1, 10.0, None),
+        batch_size=Summary(1, 7.0, 7.0),
+        record_retry_total=4,
+    ) == after.since(before)
+    assert MetricsSnapshot() == before.since(before)
+    assert after == after.since(MetricsSnapshot())
+
+
+def test_a_maximum_that_is_not_known_is_not_told():
+    """Where the largest latency lies before, only the average is told."""
+    snapshot = MetricsSnapshot(
+        records_per_request=Summary(1, 5.0, 5.0), request_latency_ms=Summary(1, 10.0, None)
+    )
+    assert ["1 request, 5 records each on average; answered in 10.0 ms on average"] == (
+        snapshot.describe()
+    )

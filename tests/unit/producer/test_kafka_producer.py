@@ -570,3 +570,18 @@ def test_a_row_that_is_refused_costs_no_other_row(broker):
             producer.append(columns([b"a", bytes(2_000_000), b"b"], partitions=[0] * 3))
         producer.append(columns([b"c"], partitions=[0]))
     assert [b"a", b"c"] == _values(broker)[0]
+
+
+def test_acks_can_be_taken_away(broker):
+    """Who takes the acknowledgements gets those since the last time, and each once."""
+    broker.create_topic("taken", partitions=1)
+    settings = {"bootstrap.servers": broker.bootstrap_servers}
+    with KafkaProducer(settings) as producer:
+        taken = []
+        for value in (b"one", b"two"):
+            producer.send("taken", value).result(timeout=30)
+            taken.append(producer.take_acks()[TopicPartition("taken", 0)])
+        assert [(0, 0, 1), (1, 1, 1)] == [
+            (acks.first_offset, acks.last_offset, acks.records) for acks in taken
+        ]
+        assert {} == producer.take_acks() == producer.acks()

@@ -211,12 +211,6 @@ def test_reading_is_refused_in_words():
         sink().schema()
 
 
-def test_streaming_is_refused_in_words():
-    """Who tries to write a stream is told what works instead."""
-    with pytest.raises(ConfigError, match="does not write streams yet; write each micro-batch in"):
-        sink().streamWriter(VALUE, overwrite=False)
-
-
 def test_finding_the_sink_loads_nothing_heavy():
     """The module that every worker imports loads no numba, pyarrow, numpy or network."""
     heavy = ["numba", "llvmlite", "pyarrow", "numpy", "asyncio", "pandas", "lz4", "zstandard"]

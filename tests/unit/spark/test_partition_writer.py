@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import logging
-import pickle
 import subprocess
 import sys
 
@@ -12,13 +11,13 @@ from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import DeliveryError, KafkaError, RecordError
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 from spark_kafka_sink.model import PartitionAcks, TopicPartition
-from spark_kafka_sink.spark.commit_message import KafkaCommitMessage
-from spark_kafka_sink.spark.partition_writer import write_partition
+from spark_kafka_sink.spark.partition_writer import ProducerOfTask, Written, write_rows
 
 CONFIG = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"})
 
 
-METRICS = MetricsSnapshot(record_retry_total=7)
+#: Of the producer's life before this write, and after it.
+METRICS = [MetricsSnapshot(record_retry_total=5), MetricsSnapshot(record_retry_total=7)]
 
 
 class _FakeProducer:
@@ -51,14 +50,14 @@ class _FakeProducer:
         if self.flush_error is not None:
             raise self.flush_error
 
-    def acks(self):
+    def take_acks(self):
         return {
             TopicPartition(topic, 0): acks_of(count - self.lost)
             for topic, count in self._records.items()
         }
 
     def metrics_snapshot(self):
-        return METRICS
+        return METRICS["flush" in self.calls]
 
     def close(self, timeout=None):
         self.calls.append(("close", timeout))
@@ -75,14 +74,7 @@ def batch(*values, **columns):
 
 
 def write(batches, producer, topic="t"):
-    return write_partition(
-        batches,
-        config=CONFIG,
-        topic=topic,
-        partition_id=3,
-        task_attempt_id=17,
-        start=producer.start,
-    )
+    return write_rows(batches, producers=ProducerOfTask(CONFIG, producer.start), topic=topic)
 
 
 def test_all_batches_go_to_one_producer():
@@ -100,15 +92,13 @@ def test_all_batches_go_to_one_producer():
     assert producer.config is CONFIG
 
 
-def test_the_message_says_what_was_acknowledged():
-    """The commit message has the task's ids, its rows, and the acknowledgements in order."""
+def test_it_is_told_what_was_acknowledged():
+    """What was written has the rows, the acknowledgements in order, and what was measured."""
     topics = pa.array(["u", "t", "u"])
-    assert KafkaCommitMessage(
-        partition_id=3,
-        task_attempt_id=17,
+    assert Written(
         rows=3,
         acks=((TopicPartition("t", 0), acks_of(1)), (TopicPartition("u", 0), acks_of(2))),
-        metrics=METRICS,
+        metrics=MetricsSnapshot(record_retry_total=2),
     ) == write([batch("a", "b", "c", topic=topics)], _FakeProducer(), topic=None)
 
 
@@ -116,8 +106,7 @@ def test_the_message_says_what_was_acknowledged():
 def test_an_empty_partition_starts_no_producer(batches):
     """Without a row there is a message, and no producer."""
     producer = _FakeProducer()
-    expected = KafkaCommitMessage(partition_id=3, task_attempt_id=17, rows=0, acks=())
-    assert expected == write(batches, producer)
+    assert Written(0, (), MetricsSnapshot()) == write(batches, producer)
     assert [] == producer.calls
 
 
@@ -126,12 +115,6 @@ def test_an_empty_batch_is_passed_over():
     producer = _FakeProducer()
     assert 2 == write([batch(), batch("a"), batch(), batch("b")], producer).rows
     assert [("append", 0, 1), ("append", 1, 1)] == producer.calls[1:3]
-
-
-def test_a_message_travels_to_the_driver():
-    """A commit message is the same after pickling."""
-    message = write([batch("a")], _FakeProducer())
-    assert message == pickle.loads(pickle.dumps(message))  # noqa: S301 -- our own bytes
 
 
 def test_the_producers_error_is_what_is_raised():

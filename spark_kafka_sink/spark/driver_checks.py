@@ -1,0 +1,120 @@
+"""What is found out on the driver before a write task runs, cheapest first.
+
+The options and the columns; the place of the report; at last the cluster: does it answer, is the
+topic there, may we write to it? Nothing is created or written on the way, but for a topic that
+brokers create when it is asked for (auto.create.topics.enable), as they do for Java's producer.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from spark_kafka_sink.config.sink_options import SinkOptions
+from spark_kafka_sink.errors import BrokerError
+from spark_kafka_sink.spark.producer_cache import fingerprint
+from spark_kafka_sink.spark.write_report import resolve_report_path
+from spark_kafka_sink.spark.write_schema import WriteSchema, write_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql.types import StructType
+
+logger = logging.getLogger(__name__)
+
+#: Kafka's code for a topic that one may see but not write to.
+_TOPIC_AUTHORIZATION_FAILED: Final = 29
+#: What a stream was told about its topic is believed for so long, in seconds.
+_BELIEVED_SECONDS: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedWrite:
+    """A write that nothing on the driver speaks against."""
+
+    options: SinkOptions
+    schema: WriteSchema
+    #: Absolute; None where no report is wanted.
+    report_path: str | None
+    #: How many partitions the topic has; None where a column names the topics.
+    partitions: int | None
+
+
+def check_write(schema: StructType, given: Mapping[str, object]) -> CheckedWrite:
+    """Check all of a batch write; raises KafkaErrors."""
+    options = SinkOptions.from_mapping(given)
+    columns = write_schema(schema, options.topic)
+    report_path = check_report_path(options)
+    return CheckedWrite(
+        options=options,
+        schema=columns,
+        report_path=report_path,
+        partitions=check_cluster(options, columns.topic),
+    )
+
+
+def check_report_path(options: SinkOptions) -> str | None:
+    """Give `reportPath` as an absolute path, if it is set; ConfigError where it cannot be."""
+    return None if options.report_path is None else resolve_report_path(options.report_path)
+
+
+def warn_of_ignored(options: SinkOptions) -> None:
+    """Say which options change nothing."""
+    if options.ignored:
+        logger.warning(
+            "these options are for reading from Kafka and change nothing here: %s",
+            ", ".join(options.ignored),
+        )
+
+
+def check_cluster(options: SinkOptions, topic: str | None) -> int | None:
+    """Ask for the topic, or just for an answer when the topics stand in a column."""
+    from spark_kafka_sink.admin.cluster_check import describe_topics
+
+    described = describe_topics(options.producer, [] if topic is None else [topic])
+    if topic is None:
+        return None
+    if described[topic].can_write is False:
+        raise BrokerError(
+            f"topic {topic!r}: this client has no right to write to it; ask for the operation "
+            "WRITE on the topic",
+            code=_TOPIC_AUTHORIZATION_FAILED,
+            name="TOPIC_AUTHORIZATION_FAILED",
+        )
+    return described[topic].partitions
+
+
+class Believed:
+    """Questions whose answers were good a short while ago; seconds of any clock."""
+
+    def __init__(self) -> None:
+        """Believe nothing."""
+        self._until: dict[object, float] = {}
+
+    def is_fresh(self, question: object, now: float) -> bool:
+        """Tell whether the answer is still believed."""
+        return now < self._until.get(question, now)
+
+    def note(self, question: object, now: float) -> None:
+        """Believe a good answer for a while; forget what is not believed any more."""
+        self._until = {asked: until for asked, until in self._until.items() if now < until}
+        self._until[question] = now + _BELIEVED_SECONDS
+
+
+_believed = Believed()
+
+
+def check_stream(options: SinkOptions, topic: str | None) -> None:
+    """Check what `streamWriter` must not ask: the report's place, and the cluster.
+
+    Asked before each micro-batch, so this process asks brokers every few minutes only.
+    """
+    check_report_path(options)
+    question = (fingerprint(options.producer), topic)
+    if not _believed.is_fresh(question, time.monotonic()):
+        warn_of_ignored(options)
+        check_cluster(options, topic)
+        _believed.note(question, time.monotonic())

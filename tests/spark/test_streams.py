@@ -1,0 +1,147 @@
+"""Streams that are written at least once: triggers, output modes, restarts, the report."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from tests.support.streams import Checkpoint, NumberedFiles, run_to_end, to_kafka, wait_for_batch
+
+
+@pytest.fixture
+def files(tmp_path):
+    return NumberedFiles(tmp_path)
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    return Checkpoint(tmp_path)
+
+
+@pytest.fixture
+def writer(topics, spark, files, checkpoint):
+    """Give a function that makes the writer of a stream of the files to a topic."""
+
+    def make(topic, df=None, **options):
+        df = files.read(spark) if df is None else df
+        return to_kafka(df, checkpoint, **topics.servers, topic=topic, **options)
+
+    return make
+
+
+def report_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_all_that_is_available_is_written_and_reported(topics, files, writer, tmp_path):
+    """With availableNow each row arrives once, and each micro-batch has its line in the report."""
+    topic = topics.create(3)
+    path = tmp_path / "report.jsonl"
+    files.add(10, files=3)
+    query = run_to_end(writer(topic, reportPath=str(path)))
+    assert files.numbers == topics.values(topic)
+    assert [(query.id, batch, 10) for batch in range(3)] == [
+        (line["query_id"], line["batch_id"], line["rows"]) for line in report_of(path)
+    ]
+    records = topics.read(topic)
+    assert len(records) == sum(
+        partition["last_offset"] - partition["first_offset"] + 1
+        for line in report_of(path)
+        for partition in line["topics"][topic]
+    )
+
+
+@pytest.mark.filterwarnings("ignore:Trigger.Once:FutureWarning")
+def test_the_trigger_once_is_one_batch(topics, files, writer):
+    """With once a micro-batch is written, and the query ends by itself."""
+    topic = topics.create()
+    files.add(10)
+    query = writer(topic).trigger(once=True).start()
+    assert query.awaitTermination(120)
+    assert files.numbers == topics.values(topic)
+
+
+def test_micro_batches_share_producers(topics, files, writer):
+    """While a query runs its workers keep their producers, whatever other queries do."""
+    topic = topics.create(2)
+    ids = []
+    hook = topics.broker.on(ApiKey.INIT_PRODUCER_ID, lambda request, _: ids.append(request))
+    files.add(10)
+    query = writer(topic).trigger(processingTime="0 seconds").start()
+    try:
+        for batch in range(1, 8):
+            wait_for_batch(query, batch - 1)
+            files.add(10)
+        wait_for_batch(query, 7)
+    finally:
+        query.stop()
+        hook.remove()
+    assert files.numbers == topics.values(topic)
+    # Two tasks in each of eight batches, in as many workers as Spark happens to have.
+    assert 1 <= len(ids) < 16
+
+
+def test_all_rows_of_the_result_are_written_in_complete_mode(topics, spark, files, writer):
+    """In complete mode each micro-batch writes the whole result again."""
+    topic = topics.create()
+    files.add(10, files=2)
+    counts = files.read(spark).groupBy().count().selectExpr("cast(count as string) value")
+    run_to_end(writer(topic, counts).outputMode("complete"))
+    assert ["10", "20"] == topics.values(topic)
+
+
+def test_update_mode_is_refused(topics, spark, files, writer):
+    """Spark offers no update mode to Python data sources, and says so before anything runs."""
+    topic = topics.create()
+    files.add(10)
+    counts = files.read(spark).groupBy("value").count().selectExpr("value")
+    with pytest.raises(StreamingQueryException, match="pykafka does not support Update mode"):
+        run_to_end(writer(topic, counts).outputMode("update"))
+    assert [] == topics.read(topic)
+
+
+def test_a_query_goes_on_where_it_was_stopped(topics, files, writer):
+    """After a restart only new rows are written."""
+    topic = topics.create()
+    for _ in range(2):
+        files.add(10)
+        run_to_end(writer(topic))
+    assert files.numbers == topics.values(topic)
+
+
+def test_a_replayed_batch_is_written_again_and_reported_once(
+    topics, files, writer, checkpoint, tmp_path
+):
+    """At least once: what Spark does not know to be committed is there twice, its line once."""
+    topic = topics.create()
+    path = tmp_path / "report.jsonl"
+    files.add(10, files=2)
+    run_to_end(writer(topic, reportPath=str(path)))
+    assert 1 == checkpoint.forget_last_commit()
+    run_to_end(writer(topic, reportPath=str(path)))
+    values = topics.values(topic)
+    assert (30, files.numbers) == (len(values), sorted(set(values)))
+    assert [0, 1] == [line["batch_id"] for line in report_of(path)]
+
+
+def test_a_missing_topic_stops_the_query_before_a_task(writer, files):
+    """What the driver can know stops a query with the sentence that a batch would get."""
+    files.add(10)
+    with pytest.raises(StreamingQueryException, match="topic 'missing' is not known to the cluste"):
+        run_to_end(writer("missing", **{"kafka.max.block.ms": "1000"}))
+
+
+def test_a_query_that_failed_goes_on_when_the_cause_is_gone(topics, spark, files, writer):
+    """A row that cannot be sent ends the query with its number; a restart writes all of it."""
+    topic = topics.create(2)
+    files.add(10)
+    rows = files.read(spark).selectExpr(
+        "value", "cast(if(value = '0000000007', 99, 0) as int) partition"
+    )
+    with pytest.raises(StreamingQueryException, match=r"row \d, topic '.*', partition 99"):
+        run_to_end(writer(topic, rows))
+    run_to_end(writer(topic))
+    assert files.numbers == sorted(set(topics.values(topic)))

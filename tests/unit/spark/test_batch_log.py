@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from spark_kafka_sink.spark.batch_log import BatchLog
+
+
+def lines(path):
+    return [tuple(json.loads(line).values()) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "report.jsonl"
+
+
+def test_each_batch_has_a_line(path):
+    """Batches are appended in their order, each with its query and its number."""
+    for batch in range(3):
+        BatchLog(str(path)).put("q", batch, {"rows": batch * 10})
+    assert [("q", 0, 0), ("q", 1, 10), ("q", 2, 20)] == lines(path)
+
+
+def test_a_replayed_batch_replaces_its_line(path):
+    """A batch that is committed again is there once, with what was told last."""
+    for batch, rows in ((0, 1), (1, 2), (1, 3)):
+        BatchLog(str(path)).put("q", batch, {"rows": rows})
+    assert [("q", 0, 1), ("q", 1, 3)] == lines(path)
+
+
+def test_a_line_may_be_written_only_where_there_is_none(path):
+    """Who knows less of a batch than its line does not replace it, and adds a missing one."""
+    log = BatchLog(str(path))
+    log.put("q", 0, {"rows": 1})
+    log.put_if_missing("q", 0, {"rows": 0})
+    log.put_if_missing("q", 1, {"rows": 0})
+    assert [("q", 0, 1), ("q", 1, 0)] == lines(path)
+
+
+def test_batches_of_a_rolled_back_checkpoint_replace_theirs(path):
+    """A batch that comes again after later ones is still there once."""
+    for batch, rows in ((0, 0), (1, 1), (2, 2), (1, 7)):
+        BatchLog(str(path)).put("q", batch, {"rows": rows})
+    assert [("q", 0, 0), ("q", 2, 2), ("q", 1, 7)] == lines(path)
+
+
+def test_queries_may_share_a_file(path):
+    """Batches of another query are other batches."""
+    for query, rows in (("a", 1), ("b", 2), ("a", 3)):
+        BatchLog(str(path)).put(query, 0, {"rows": rows})
+    assert [("b", 0, 2), ("a", 0, 3)] == lines(path)
+
+
+@pytest.mark.parametrize("torn", ['{"query_id": "q", "batch', '{"query_id": "q", "batch_id": 1}'])
+def test_what_a_crash_has_torn_off_is_cut_away(path, torn):
+    """A line without its end is none, and the next one does not stick to it."""
+    log = BatchLog(str(path))
+    log.put("q", 0, {"rows": 1})
+    with path.open("a") as file:
+        file.write(torn)
+    log.put("q", 1, {"rows": 2})
+    assert [("q", 0, 1), ("q", 1, 2)] == lines(path)
+
+
+def test_a_file_with_nothing_but_a_torn_line_is_begun_anew(path):
+    """The first line may be the torn one."""
+    path.write_text('{"query')
+    BatchLog(str(path)).put("q", 0, {"rows": 1})
+    assert [("q", 0, 1)] == lines(path)
+
+
+def test_lines_may_be_long(path):
+    """A line that is longer than what is read at once is found all the same."""
+    log = BatchLog(str(path))
+    for batch in range(3):
+        log.put("q", batch, {"topics": "x" * 200_000})
+    log.put("q", 2, {"topics": "short"})
+    assert [200_000, 200_000, 5] == [len(topics) for _, _, topics in lines(path)]
+
+
+@pytest.mark.parametrize("text", ["no json\n", "[1]\n", '{"rows": 5}\n', "null\n"])
+def test_a_file_that_is_something_else_stays_as_it_is(path, text):
+    """A file that is no report is not written to."""
+    path.write_text(text)
+    with pytest.raises(OSError, match="no micro-batch's report"):
+        BatchLog(str(path)).put("q", 0, {"rows": 1})
+    assert text == path.read_text()
+
+
+def test_a_missing_directory_is_an_error(tmp_path):
+    """Nothing is created but the file."""
+    with pytest.raises(OSError, match="nowhere"):
+        BatchLog(str(tmp_path / "nowhere" / "r.jsonl")).put("q", 0, {})

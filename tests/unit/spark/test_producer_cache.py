@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import os
+import threading
+
+from spark_kafka_sink.config.config_def import Password
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.spark import producer_cache
+from spark_kafka_sink.spark.producer_cache import (
+    CacheKey,
+    IdleProducers,
+    ProducerCache,
+    ProducerOfQuery,
+    fingerprint,
+)
+
+CONFIG = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"})
+KEY = CacheKey("query", "configuration")
+
+
+class _FakeProducer:
+    def __init__(self):
+        self.closed = threading.Event()
+
+    def close(self, timeout=None):
+        self.closed.set()
+
+
+def of_query(cache, query_id="query", config=CONFIG):
+    return ProducerOfQuery(config, query_id, start=lambda _: _FakeProducer(), cache=cache)
+
+
+def test_a_producer_serves_one_task_after_another():
+    """What a task has finished with, the next task of the query gets."""
+    cache = ProducerCache()
+    first = of_query(cache).take()
+    of_query(cache).finished(first)
+    assert first is of_query(cache).take()
+    assert not first.closed.is_set()
+
+
+def test_two_tasks_at_once_have_a_producer_each():
+    """A producer in use is given to nobody else."""
+    cache = ProducerCache()
+    assert of_query(cache).take() is not of_query(cache).take()
+
+
+def test_a_failed_producer_is_closed_and_gone():
+    """After a failure the next task gets a new producer."""
+    cache = ProducerCache()
+    first = of_query(cache).take()
+    of_query(cache).failed(first)
+    assert first.closed.is_set()
+    assert first is not of_query(cache).take()
+
+
+def test_another_query_has_other_producers():
+    """Queries that write to the same cluster share no producer."""
+    cache = ProducerCache()
+    first = of_query(cache).take()
+    of_query(cache).finished(first)
+    assert first is not of_query(cache, "another query").take()
+
+
+def test_another_configuration_has_other_producers():
+    """A query that was started again with another setting does not get the old producer."""
+    cache = ProducerCache()
+    first = of_query(cache).take()
+    of_query(cache).finished(first)
+    config = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092", "acks": "1"})
+    assert first is not of_query(cache, config=config).take()
+
+
+def test_equal_configurations_have_equal_fingerprints():
+    """A configuration that was made again is the same one."""
+    again = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"})
+    assert fingerprint(CONFIG) == fingerprint(again)
+
+
+def test_a_reference_counts_by_what_it_stands_for(monkeypatch):
+    """When the value behind a reference has changed, the configuration is another one."""
+
+    def configured(value):
+        monkeypatch.setenv("CLIENT", value)
+        settings = {"bootstrap.servers": "localhost:9092", "client.id": "${env:CLIENT}"}
+        return ProducerConfig.from_mapping(settings)
+
+    assert fingerprint(configured("one")) != fingerprint(configured("two"))
+    assert fingerprint(configured("one")) == fingerprint(configured("one"))
+
+
+def test_a_secret_counts_and_is_not_kept():
+    """Secrets are told apart by their hash alone."""
+    plain = producer_cache._plain(Password("secret"))
+    assert plain != producer_cache._plain(Password("other"))
+    assert "secret" not in repr(plain)
+
+
+def test_what_is_idle_for_too_long_is_taken_out():
+    """Producers expire by the time of their last use."""
+    idle = IdleProducers(idle_seconds=10)
+    old, new = _FakeProducer(), _FakeProducer()
+    idle.put(KEY, old, now=0)
+    idle.put(KEY, new, now=5)
+    assert 10 == idle.next_expiry()
+    assert [] == idle.take_expired(now=9.9)
+    assert [old] == idle.take_expired(now=10)
+    assert 15 == idle.next_expiry()
+    assert new is idle.take(KEY)
+    assert idle.next_expiry() is None
+
+
+def test_the_producer_used_last_is_taken_first():
+    """The others get the chance to expire."""
+    idle = IdleProducers()
+    old, new = _FakeProducer(), _FakeProducer()
+    idle.put(KEY, old, now=0)
+    idle.put(KEY, new, now=1)
+    assert [new, old, None] == [idle.take(KEY) for _ in range(3)]
+
+
+def test_idle_producers_are_closed():
+    """What nobody uses is closed by itself, and a later one again."""
+    cache = ProducerCache(idle_seconds=0.01)
+    for _ in range(2):
+        producer = _FakeProducer()
+        cache.put(KEY, producer)
+        assert producer.closed.wait(30)
+        assert cache.take(KEY) is None
+
+
+def test_a_forked_process_begins_with_an_empty_cache(monkeypatch):
+    """A child has none of its parent's producers: their threads did not come along."""
+    cache = ProducerCache()
+    monkeypatch.setattr(producer_cache, "_cache", cache)
+    cache.put(KEY, _FakeProducer())
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write_end, b"empty" if producer_cache._cache.take(KEY) is None else b"full")
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert b"empty" == os.read(read_end, 10)
+    os.close(read_end)
+    os.close(write_end)
+    assert cache.take(KEY) is not None

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from spark_kafka_sink.admin.cluster_check import TopicDescription
+from spark_kafka_sink.errors import ConfigError, KafkaError, NetworkError, SchemaError
+from spark_kafka_sink.model import PartitionAcks, TopicPartition
+from spark_kafka_sink.spark import driver_checks
+from spark_kafka_sink.spark.commit_message import KafkaCommitMessage
+from spark_kafka_sink.spark.data_source import KafkaSink
+from spark_kafka_sink.spark.driver_checks import Believed
+
+OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "topic": "events"}
+VALUE = StructType([StructField("value", StringType())])
+
+
+class _Cluster:
+    """Answers `describe_topics`, and counts how often it was asked."""
+
+    def __init__(self):
+        self.asked = 0
+        self.can_write = True
+        self.error = None
+
+    def describe_topics(self, config, topics):
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        return {topic: TopicDescription(topic, 7, self.can_write) for topic in topics}
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    fake = _Cluster()
+    monkeypatch.setattr(
+        "spark_kafka_sink.admin.cluster_check.describe_topics", fake.describe_topics
+    )
+    monkeypatch.setattr(driver_checks, "_believed", Believed())
+    return fake
+
+
+def stream_writer(schema=VALUE, *, overwrite=False, **options):
+    source = KafkaSink(CaseInsensitiveDict({**OPTIONS, "checkpointLocation": "/c", **options}))
+    return source.streamWriter(schema, overwrite=overwrite)
+
+
+def travel(writer):
+    return pickle.loads(pickle.dumps(writer))  # noqa: S301 -- our own bytes
+
+
+def message(rows=2, query_id="q"):
+    acks = PartitionAcks(first_offset=5, last_offset=4 + rows, records=rows, bytes=80)
+    return KafkaCommitMessage(
+        partition_id=0,
+        task_attempt_id=1,
+        rows=rows,
+        acks=((TopicPartition("events", 0), acks),) if rows else (),
+        query_id=query_id,
+    )
+
+
+def test_making_a_writer_asks_nobody(cluster, tmp_path):
+    """Spark makes writers before each commit and abort, so making one does nothing."""
+    stream_writer(reportPath=str(tmp_path / "nowhere" / "r.jsonl"))
+    stream_writer(overwrite=True)
+    assert 0 == cluster.asked
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_the_cluster_is_asked_when_the_writer_is_pickled_for_the_tasks(cluster):
+    """Before the tasks the cluster is asked, once however often the writer is pickled."""
+    writer = stream_writer()
+    again = travel(travel(writer))
+    travel(writer)
+    assert 1 == cluster.asked
+    assert vars(writer) == vars(again)
+
+
+def test_the_cluster_is_not_asked_before_each_batch(cluster):
+    """A good answer is believed for a while, for this topic."""
+    for _ in range(3):
+        travel(stream_writer())
+    assert 1 == cluster.asked
+    travel(stream_writer(topic="another"))
+    assert 2 == cluster.asked
+
+
+def test_an_answer_is_believed_for_five_minutes():
+    """After that the cluster is asked again."""
+    believed = Believed()
+    believed.note("a", now=0)
+    assert (True, False, False) == (
+        believed.is_fresh("a", 299),
+        believed.is_fresh("a", 300),
+        believed.is_fresh("b", 1),
+    )
+
+
+def test_a_refusal_is_asked_for_again(cluster):
+    """What was wrong once may be right at the next start."""
+    cluster.error = NetworkError("nobody there")
+    for _ in range(2):
+        with pytest.raises(pickle.PickleError, match=r"^NetworkError: nobody there$"):
+            travel(stream_writer())
+    assert 2 == cluster.asked
+
+
+def test_no_right_to_write_is_said_before_the_tasks(cluster):
+    """A topic that the client may not write to stops the stream before a task."""
+    cluster.can_write = False
+    with pytest.raises(pickle.PickleError, match="topic 'events': this client has no right"):
+        travel(stream_writer())
+
+
+def test_a_report_that_has_no_place_is_said_before_the_tasks(cluster):
+    """A directory that is missing stops the stream before a task, and asks no broker."""
+    with pytest.raises(pickle.PickleError, match="there is no directory"):
+        travel(stream_writer(reportPath="/nowhere/to/be/found/r.jsonl"))
+    assert 0 == cluster.asked
+
+
+@pytest.mark.parametrize(
+    ("options", "schema", "error", "sentence"),
+    [
+        ({"kafka.ack": "1"}, VALUE, ConfigError, "did you mean 'kafka.acks'"),
+        ({}, StructType([StructField("id", LongType())]), SchemaError, "no column 'value'"),
+    ],
+)
+def test_options_and_columns_are_checked_at_once(cluster, options, schema, error, sentence):
+    """What needs no broker is checked when the writer is asked for."""
+    with pytest.raises(error, match=sentence):
+        stream_writer(schema, **options)
+
+
+def test_what_spark_hands_on_of_its_own_options_is_no_error(cluster, caplog):
+    """Options of `writeStream` itself are passed over in silence."""
+    with caplog.at_level(logging.DEBUG):
+        travel(stream_writer(queryName="name", asyncProgressTrackingEnabled="true"))
+    assert [] == caplog.messages
+
+
+def test_options_of_the_source_are_warned_about_once(cluster, caplog):
+    """Options of Spark's Kafka source are ignored with a warning, not with one for each batch."""
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            travel(stream_writer(startingOffsets="earliest"))
+    assert 1 == len(caplog.messages)
+    assert "startingOffsets" in caplog.messages[0]
+
+
+def test_a_commit_says_what_the_batch_has_written(cluster, capsys, tmp_path):
+    """A micro-batch is told in a line, and by a line of the report."""
+    path = tmp_path / "r.jsonl"
+    stream_writer(reportPath=str(path)).commit([message(), message(3)], 7)
+    printed = "Kafka: batch 7 wrote 5 rows (160 bytes) to topic events from 2 tasks\n"
+    assert printed == capsys.readouterr().out
+    [line] = map(json.loads, path.read_text().splitlines())
+    assert ("q", 7, 5) == (line["query_id"], line["batch_id"], line["rows"])
+
+
+def test_a_commit_of_nothing_is_silent(cluster, capsys):
+    """A micro-batch without rows prints nothing, and need not have had a task."""
+    stream_writer().commit([], 0)
+    stream_writer().commit([message(0)], 1)
+    assert "" == capsys.readouterr().out
+
+
+def test_a_report_that_cannot_be_written_does_not_fail_the_batch(cluster, caplog, tmp_path):
+    """What is in Kafka is not written again because of a directory: it is a warning."""
+    path = tmp_path / "gone" / "r.jsonl"
+    with caplog.at_level(logging.WARNING):
+        stream_writer(reportPath=str(path)).commit([message()], 3)
+    assert 1 == len(caplog.messages)
+    assert "batch 3 is written, but its report was not: " in caplog.messages[0]
+
+
+def test_an_abort_says_what_stays(cluster, caplog):
+    """After a failure one line says how many rows are in Kafka; None messages are no obstacle."""
+    with caplog.at_level(logging.WARNING):
+        stream_writer().abort([None, message(), None], 4)
+        stream_writer().abort([None], 5)
+    assert 1 == len(caplog.messages)
+    assert "batch 4 did not finish; 2 rows of finished tasks are in Kafka" in caplog.messages[0]
+
+
+def test_writing_outside_a_task_is_refused(cluster):
+    """Without a task there is nothing to write."""
+    with pytest.raises(KafkaError, match=r"write\(\) is for Spark's tasks"):
+        stream_writer().write(iter([]))
