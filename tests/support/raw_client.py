@@ -10,6 +10,8 @@ from spark_kafka_sink.protocol.headers import RequestHeader
 from spark_kafka_sink.protocol.registry import decode_response, encode_request
 
 if TYPE_CHECKING:
+    import ssl
+
     from spark_kafka_sink.protocol.schema import ApiMessage
 
 TIMEOUT_SECONDS = 20.0
@@ -18,10 +20,12 @@ TIMEOUT_SECONDS = 20.0
 class RawClient:
     """One connection to a broker."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
         """Connect to a port of this machine."""
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname="127.0.0.1")
         self._next_correlation_id = 0
         #: API and version of the requests that were sent, by correlation id.
         self._sent: dict[int, tuple[Any, int]] = {}

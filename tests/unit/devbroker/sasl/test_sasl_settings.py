@@ -1,0 +1,61 @@
+"""What a listener with SASL may be told, and that it keeps secrets to itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.devbroker.sasl.sasl_settings import SaslSettings, read_users
+from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.security.sasl import SaslMechanism
+
+SECRET = "pl4nted"  # noqa: S105 - of nobody
+
+
+def test_mechanisms_are_known_by_name():
+    """Names become mechanisms."""
+    settings = SaslSettings(users={"a": "b"}, mechanisms=("PLAIN", "SCRAM-SHA-512"))
+    assert (SaslMechanism.PLAIN, SaslMechanism.SCRAM_SHA_512) == settings.mechanisms
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"users": {"a": SECRET}, "mechanisms": ("GSSAPI",)}, "'GSSAPI'.*known are PLAIN"),
+        ({"users": {"a": SECRET}, "mechanisms": ()}, "is empty"),
+        ({"users": {"": SECRET}}, "a name and a password"),
+        ({"users": {"a": SECRET, "b": ""}}, "a name and a password"),
+        ({}, "needs users"),
+        ({"users": {"a": SECRET}, "scram_iterations": 100}, "4096"),
+    ],
+)
+def test_what_cannot_work_is_refused(settings, reason):
+    """Settings that nobody could connect with are an error at once, without a password in it."""
+    with pytest.raises(ConfigError, match=reason) as caught:
+        SaslSettings(**settings)
+    assert SECRET not in str(caught.value)
+
+
+def test_tokens_need_no_users():
+    """OAUTHBEARER alone needs no passwords."""
+    assert {} == SaslSettings(mechanisms=("OAUTHBEARER",)).users
+
+
+def test_passwords_are_not_shown():
+    """No repr holds a password."""
+    assert SECRET not in repr(SaslSettings(users={"a": SECRET}))
+
+
+def test_users_are_read_from_json():
+    """Any character may be in a name or a password."""
+    assert {"a:b": "=,\n"} == read_users('{"a:b": "=,\\n"}', "it")
+
+
+@pytest.mark.parametrize(
+    "text", ["", f"a={SECRET}", f'["{SECRET}"]', f'{{"a": ["{SECRET}"]}}', "[" * 100_000]
+)
+def test_users_that_cannot_be_read_are_an_error_without_them(text):
+    """The error names the source and the form, and shows nothing of the content."""
+    with pytest.raises(ConfigError, match=r"users\.json.*JSON") as caught:
+        read_users(text, "users.json")
+    assert SECRET not in str(caught.value)
+    assert None is caught.value.__cause__
