@@ -4,20 +4,33 @@ The first line on standard output says where it listens, and is the only one:
 
     listening on 127.0.0.1:34567
 
-With several brokers it names them all, separated by commas, as clients take bootstrap.servers.
+With several brokers it names them all, separated by commas, as clients take bootstrap.servers;
+with `--listener`, where it is not one in the plain way, also how they connect:
+
+    listening on SSL://127.0.0.1:34567,SASL_SSL://127.0.0.1:34568
+
 It runs until SIGINT or SIGTERM and then ends with exit code 0. Records live in memory.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.broker import brokers_of, usual_replication_factor
 from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
-from spark_kafka_sink.devbroker.listener import LOOPBACK, Listener
+from spark_kafka_sink.devbroker.listener_arguments import add_listener_arguments, listeners_of
 from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.devbroker.server import ClusterServer, run_until_signal
+from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.model import SecurityProtocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spark_kafka_sink.devbroker.listener import Listener
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -25,15 +38,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m spark_kafka_sink.devbroker",
         description="A Kafka-compatible broker for development. Records are kept in memory.",
     )
-    parser.add_argument(
-        "--host", default=LOOPBACK, help="address to listen on (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--port", type=int, default=9092, help="port; 0 is any free one (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--advertised-host", help="host that clients are told to connect to (default: --host)"
-    )
+    add_listener_arguments(parser)
     parser.add_argument(
         "--brokers",
         type=_positive,
@@ -80,6 +85,17 @@ def _topic(text: str) -> tuple[str, int]:
         raise argparse.ArgumentTypeError(f"{partitions!r} is not a number of partitions") from None
 
 
+def _addresses(server: ClusterServer, listeners: Sequence[Listener]) -> str:
+    """Say where clients connect, and how, unless it is in the plain way."""
+    if [each.security_protocol for each in listeners] == [SecurityProtocol.PLAINTEXT]:
+        return server.bootstrap_servers(listeners[0].name)
+    return ",".join(
+        f"{each.security_protocol}://{address}"
+        for each in listeners
+        for address in server.addresses(each.name).values()
+    )
+
+
 def main() -> int:
     """Run until a signal; return the exit code."""
     arguments = _parser().parse_args()
@@ -90,20 +106,17 @@ def main() -> int:
     )
     server = ClusterServer(brokers_of(settings, arguments.brokers))
 
-    listener = Listener(
-        host=arguments.host, port=arguments.port, advertised_host=arguments.advertised_host
-    )
-
     def on_listening() -> None:
         for name, partitions in arguments.topic:
             server.cluster.create_topic(name, partitions=partitions, config=settings.topic_defaults)
-        sys.stdout.write(f"listening on {server.bootstrap_servers(listener.name)}\n")
+        sys.stdout.write(f"listening on {_addresses(server, listeners)}\n")
         sys.stdout.flush()
 
     try:
-        server.lay_out([listener])
+        listeners = listeners_of(arguments, os.environ)
+        server.lay_out(listeners)
         run_until_signal(server, on_listening)
-    except (OSError, RefusedError) as error:
+    except (OSError, ConfigError, RefusedError) as error:
         sys.stderr.write(f"cannot start: {error}\n")
         return 1
     return 0

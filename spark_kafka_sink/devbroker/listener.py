@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.sasl.sasl_settings import SaslSettings
 
 LOOPBACK = "127.0.0.1"
-_WITH_TLS = frozenset({SecurityProtocol.SSL, SecurityProtocol.SASL_SSL})
-_WITH_SASL = frozenset({SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL})
+WITH_TLS = frozenset({SecurityProtocol.SSL, SecurityProtocol.SASL_SSL})
+WITH_SASL = frozenset({SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +52,8 @@ class Listener:
         if not self.name:
             object.__setattr__(self, "name", self.security_protocol.value)
         for setting, given, protocols in (
-            ("tls", self.tls, _WITH_TLS),
-            ("sasl", self.sasl, _WITH_SASL),
+            ("tls", self.tls, WITH_TLS),
+            ("sasl", self.sasl, WITH_SASL),
         ):
             if (given is not None) != (self.security_protocol in protocols):
                 raise ConfigError(

@@ -14,6 +14,12 @@ from spark_kafka_sink.security.scram import MIN_ITERATIONS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+MECHANISMS_WITH_PASSWORDS = (
+    SaslMechanism.PLAIN,
+    SaslMechanism.SCRAM_SHA_256,
+    SaslMechanism.SCRAM_SHA_512,
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslSettings:
@@ -22,11 +28,7 @@ class SaslSettings:
     #: Passwords by user, for PLAIN and SCRAM.
     users: Mapping[str, str] = field(repr=False, default_factory=dict)
     #: sasl.enabled.mechanisms. OAUTHBEARER takes tokens that nobody signed.
-    mechanisms: tuple[SaslMechanism, ...] = (
-        SaslMechanism.PLAIN,
-        SaslMechanism.SCRAM_SHA_256,
-        SaslMechanism.SCRAM_SHA_512,
-    )
+    mechanisms: tuple[SaslMechanism, ...] = MECHANISMS_WITH_PASSWORDS
     #: How long a client may go on until it authenticates again (connections.max.reauth.ms,
     #: KIP-368); 0 for ever, or as long as its token lasts.
     max_reauth_ms: int = 0

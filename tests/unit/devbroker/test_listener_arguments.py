@@ -1,0 +1,152 @@
+"""The command line's listeners: what they become, and what is wrong with them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from spark_kafka_sink.devbroker.listener import Listener
+from spark_kafka_sink.devbroker.listener_arguments import (
+    KEY_PASSWORD_VARIABLE,
+    USERS_VARIABLE,
+    add_listener_arguments,
+    listeners_of,
+)
+from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.model import SecurityProtocol
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from spark_kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from spark_kafka_sink.security.sasl import SaslMechanism
+from spark_kafka_sink.security.tls import ClientAuth
+from tests.support.raw_client import RawClient
+
+USERS = json.dumps({"alice": "pl4nted"})
+
+
+def listeners(*arguments, **environment):
+    parser = argparse.ArgumentParser()
+    add_listener_arguments(parser)
+    return listeners_of(parser.parse_args(arguments), environment)
+
+
+def test_without_options_there_is_one_plain_listener():
+    """Kafka's port on loopback is the default."""
+    assert [Listener(port=9092)] == listeners()
+
+
+def test_host_and_port_are_a_plain_listeners():
+    """The short options are for the common case."""
+    arguments = ["--host", "::1", "--port", "1", "--advertised-host", "h"]
+    assert [Listener(host="::1", port=1, advertised_host="h")] == listeners(*arguments)
+
+
+def test_listeners_of_each_kind(tmp_path):
+    """One key store, one trust store and one list of users serve all listeners that need them."""
+    users = tmp_path / "users.json"
+    users.write_text(USERS)
+    made = listeners(
+        *(
+            argument
+            for number, protocol in enumerate(SecurityProtocol)
+            for argument in ("--listener", f"{protocol}://[::1]:{number}")
+        ),
+        *("--tls-keystore", "k.pem", "--tls-truststore", "t.pem", "--tls-client-auth", "required"),
+        *("--sasl-users-file", str(users), "--sasl-mechanism", "PLAIN"),
+        *("--sasl-max-reauth-ms", "5000"),
+        **{KEY_PASSWORD_VARIABLE: "key's"},
+    )
+
+    assert list(SecurityProtocol) == [each.security_protocol for each in made]
+    assert [("::1", 0), ("::1", 1), ("::1", 2), ("::1", 3)] == [(it.host, it.port) for it in made]
+    assert [None, made[3].tls, None, made[3].tls] == [each.tls for each in made]
+    assert [None, None, made[3].sasl, made[3].sasl] == [each.sasl for each in made]
+    assert ClientAuth.REQUIRED is made[1].client_auth
+    assert ("k.pem", "t.pem", "key's") == (
+        made[1].tls.keystore_location,
+        made[1].tls.truststore_location,
+        made[1].tls.key_password,
+    )
+    assert ({"alice": "pl4nted"}, (SaslMechanism.PLAIN,), 5000) == (
+        made[3].sasl.users,
+        made[3].sasl.mechanisms,
+        made[3].sasl.max_reauth_ms,
+    )
+
+
+def test_users_may_be_in_the_environment():
+    """Without a file the users are those of the environment."""
+    (made,) = listeners("--listener", "SASL_PLAINTEXT://h:1", **{USERS_VARIABLE: USERS})
+    assert {"alice": "pl4nted"} == made.sasl.users
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--listener", "h:1"], "PROTOCOL://HOST:PORT"),
+        (["--listener", "SSL://h"], "PROTOCOL://HOST:PORT"),
+        (["--listener", "SSL://h:x"], "PROTOCOL://HOST:PORT"),
+        (["--listener", "TLS://h:1"], "one of PLAINTEXT, SSL"),
+        (["--listener", "SSL://h:1"], "needs --tls-keystore"),
+        (
+            ["--listener", "SSL://h:1", "--tls-keystore", "k", "--tls-client-auth", "required"],
+            "needs --tls-truststore",
+        ),
+        (["--listener", "SASL_PLAINTEXT://h:1"], "needs users"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(arguments, reason):
+    """A listener that cannot be is an error that names the option."""
+    with pytest.raises(ConfigError, match=reason):
+        listeners(*arguments)
+
+
+def run(*arguments, **environment):
+    return subprocess.Popen(  # noqa: S603 - our own module
+        [sys.executable, "-m", "spark_kafka_sink.devbroker", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
+    )
+
+
+@pytest.mark.slow
+def test_the_process_listens_with_sasl_and_shows_no_secret():
+    """The line names protocol and address; a client authenticates, and no output has a password."""
+    arguments = [
+        "--listener",
+        "SASL_PLAINTEXT://127.0.0.1:0",
+        "--listener",
+        "PLAINTEXT://127.0.0.1:0",
+    ]
+    with run(*arguments, **{USERS_VARIABLE: USERS}) as process:
+        line = process.stdout.readline()
+        first, _, second = line.partition(",")
+        assert first.startswith("listening on SASL_PLAINTEXT://127.0.0.1:")
+        assert second.startswith("PLAINTEXT://127.0.0.1:")
+        with RawClient(int(first.rpartition(":")[2])) as client:
+            client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+            answer = client.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0pl4nted"), 2)
+        process.terminate()
+        output, errors = process.communicate(timeout=20)
+
+    assert ErrorCode.NONE == answer.error_code
+    assert (0, "", "") == (process.returncode, output, errors)
+
+
+@pytest.mark.slow
+def test_the_process_says_what_is_wrong_with_its_users():
+    """Users that cannot be read are one line of error, which does not show them."""
+    arguments = ["--listener", "SASL_PLAINTEXT://127.0.0.1:0"]
+    with run(*arguments, **{USERS_VARIABLE: "alice=pl4nted"}) as process:
+        output, errors = process.communicate(timeout=20)
+
+    assert (1, "") == (process.returncode, output)
+    assert errors.startswith(f"cannot start: {USERS_VARIABLE} is not JSON")
+    assert "pl4nted" not in errors
