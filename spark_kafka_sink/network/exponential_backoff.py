@@ -16,7 +16,10 @@ JITTER = 0.2
 
 @dataclass(frozen=True, slots=True)
 class ExponentialBackoff:
-    """Delays in seconds: `initial * 2**attempts`, at most `maximum`, give or take the jitter."""
+    """Delays in seconds: `initial * 2**attempts`, at most `maximum`, give or take the jitter.
+
+    Where `maximum` leaves no room to grow it is the delay, always, as in Java.
+    """
 
     initial: float
     maximum: float
@@ -24,5 +27,7 @@ class ExponentialBackoff:
 
     def delay(self, attempts: int) -> float:
         """Give the delay after `attempts` earlier failures, the first failure being 0."""
+        if self.maximum <= self.initial:
+            return self.maximum
         term: float = min(self.initial * MULTIPLIER ** min(attempts, 63), self.maximum)
         return min(term * self.rng.uniform(1 - JITTER, 1 + JITTER), self.maximum)

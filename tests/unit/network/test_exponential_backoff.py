@@ -1,5 +1,6 @@
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,13 @@ def test_each_failure_doubles_the_delay_up_to_the_maximum():
     """Each failure doubles the delay, and none exceeds the maximum."""
     backoff = ExponentialBackoff(0.1, 1.0, _NoJitter())
     assert [0.1, 0.2, 0.4, 0.8, 1.0, 1.0] == [backoff.delay(n) for n in range(6)]
+
+
+@pytest.mark.parametrize("initial", [0.5, 0.7])
+def test_a_maximum_that_leaves_no_room_is_the_delay(initial):
+    """Nothing is drawn then: retry.backoff.ms = retry.backoff.max.ms is a fixed time."""
+    backoff = ExponentialBackoff(initial, 0.5)
+    assert {0.5} == {backoff.delay(attempts) for attempts in range(20)}
 
 
 @given(st.integers(0, 10_000), st.integers())
