@@ -103,6 +103,17 @@ def test_a_partition_that_is_newer_than_the_rows_is_left_for_the_next_append():
     assert sizes["t-3"] > 0
 
 
+@pytest.mark.parametrize(("size", "records"), [(1, 1), (107, 1), (200, 2), (300, 5), (511, 9)])
+def test_a_small_batch_size_is_kept(size, records):
+    """Below the smallest block of memory, too, no batch of several records exceeds it."""
+    built = _Built(**{"batch.size": size, "compression.type": "none"})
+    built.append([bytes(40)] * 60)
+    built.builder.close_all(59)
+    assert records == max(batch.record_count for batch in built.batches)
+    assert 60 == sum(batch.record_count for batch in built.batches)
+    assert all(b.size_bytes <= size for b in built.batches if b.record_count > 1)
+
+
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_with_a_batch_size_of_zero_each_record_is_a_batch(codec):
     """batch.size=0 switches batching off, as in Java."""
