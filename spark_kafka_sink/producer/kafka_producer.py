@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import PartitionAcks
     from spark_kafka_sink.record.columns import RecordColumns
 
-#: Larger keys and values are written into a batch at once: what is staged lies outside of
+#: Larger keys, values and records are written into a batch at once: what is staged lies outside of
 #: buffer.memory, and must be little.
 MAX_STAGED_BYTES = 4_096
 
@@ -187,8 +187,7 @@ class KafkaProducer(TransactionalCalls):
         future.partition = prepared.partition
         future.timestamp = prepared.timestamp
         self._staged.append(future)
-        size = len(prepared.value or b"") + len(prepared.key or b"")
-        if len(self._staged.records) >= CHUNK_RECORDS or size > MAX_STAGED_BYTES:
+        if len(self._staged.records) >= CHUNK_RECORDS or prepared.max_bytes > MAX_STAGED_BYTES:
             self._write_full_chunk()
         else:
             self._core.note_staged()

@@ -39,6 +39,14 @@ class PreparedRecord(NamedTuple):
     partition: int | None
     timestamp: int | None
 
+    @property
+    def max_bytes(self) -> int:
+        """What the record takes in a batch, at most, before compression."""
+        size = MAX_RECORD_OVERHEAD + len(self.key or b"") + len(self.value or b"")
+        for name, value in self.headers or ():
+            size += 2 * MAX_VARINT_BYTES + len(name.encode()) + len(value or b"")
+        return size
+
 
 class RecordPreparation:
     """Serializers, partitioner and limits of one producer."""
@@ -111,9 +119,7 @@ class RecordPreparation:
         return partition
 
     def _check_size(self, record: PreparedRecord) -> None:
-        size = MAX_RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
-        for name, value in record.headers or ():
-            size += 2 * MAX_VARINT_BYTES + len(name.encode()) + len(value or b"")
+        size = record.max_bytes
         if size > self._max_record_bytes:
             raise RecordTooLargeError(
                 f"the record takes {size} bytes, and at most {self._max_record_bytes} fit into "

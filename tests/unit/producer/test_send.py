@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 PARTITIONS = 3
 FAST_RETRIES = {"retry.backoff.ms": 1, "retry.backoff.max.ms": 5, "reconnect.backoff.ms": 1}
 #: Longer than any test takes: who does not wait for a record does not see it sent by itself.
+LARGE = bytes(MAX_STAGED_BYTES + 1)
 LONG_LINGER = {"linger.ms": 60_000, "delivery.timeout.ms": 180_000}
 TIMEOUT = 30
 REFUSAL = AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -205,6 +206,25 @@ def test_all_forms_of_sending_keep_one_order(broker):
         assert (4, 5, 2) == (acks.first_offset, acks.last_offset, acks.records)
     values = _values(broker)
     assert [b"0", b"1", b"2", b"3", b"4", b"5", b"7"] == values[:6] + values[7:]
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        {"value": LARGE},
+        {"key": LARGE},
+        {"headers": [("name", LARGE)]},
+        {"headers": [("n" * 5_000, b"")]},
+    ],
+    ids=["value", "key", "header value", "header name"],
+)
+def test_a_large_record_is_written_into_a_batch_at_once(broker, large):
+    """What is staged is outside of buffer.memory; headers count as well."""
+    with _producer(broker, **LONG_LINGER) as producer:
+        producer.send("one", b"small")
+        assert 1 == len(producer._staged.records)
+        producer.send("one", **large)
+        assert 0 == len(producer._staged.records)
 
 
 @pytest.mark.parametrize(
