@@ -130,10 +130,14 @@ SERIALIZERS: Final = PluginKind(
         }.items()
     },
 )
-#: `consistent_random` and `murmur2_random` are librdkafka's names; the former is its default.
+#: Those with a suffix, and `consistent`, are librdkafka's; see `record.key_hashes.KEY_RULES`.
 PARTITIONERS: Final = PluginKind(
     "a partitioner",
-    ("default", "round_robin", "murmur2", "murmur2_random", "crc32", "fnv1a"),
+    (
+        *("default", "round_robin", "murmur2", "murmur2_random", "murmur2_consistent"),
+        *("crc32", "consistent"),
+        *("fnv1a", "fnv1a_random", "fnv1a_consistent"),
+    ),
     {
         "": "default",
         "consistent_random": "crc32",

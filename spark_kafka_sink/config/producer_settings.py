@@ -279,9 +279,12 @@ PRODUCER_CONFIG_DEF: Final = (
         None,
         _MEDIUM,
         "Who chooses the partition of records that name none: `default` (murmur2 of the key; "
-        "without a key a partition sticks until it has had a batch), `round_robin`, `murmur2`, "
-        "`murmur2_random`, `crc32` (as librdkafka's consistent_random), `fnv1a` (as Sarama), "
-        "or, but for a Spark write, a partitioner of your own.",
+        "without a key a partition sticks until it has had a batch), `round_robin`, `murmur2` or "
+        "`murmur2_random`, `crc32` or `consistent_random` (as librdkafka's default), `fnv1a` or "
+        "`fnv1a_random` (as Sarama); `murmur2_consistent`, `consistent` and `fnv1a_consistent` "
+        "place keys in these three ways, and all records without a key on one partition (as "
+        "librdkafka's murmur2, consistent and fnv1a); or, but for a Spark write, a partitioner of "
+        "your own.",
     )
     .define(
         "partitioner.ignore.keys",
@@ -405,7 +408,16 @@ class RefusedSetting(NamedTuple):
     accepted: tuple[str, ...] = ()
 
 
+#: Java's StringSerializer and UUIDSerializer look for three settings of this kind.
+_ENCODING: Final = RefusedSetting(
+    "text is written as UTF-8; for another encoding give a function, such as "
+    "lambda text: text.encode('latin-1'), as key.serializer or value.serializer",
+    ("utf-8", "utf8"),
+)
 REFUSED: Final[Mapping[str, RefusedSetting]] = {
+    "key.serializer.encoding": _ENCODING,
+    "value.serializer.encoding": _ENCODING,
+    "serializer.encoding": _ENCODING,
     "auto.include.jmx.reporter": RefusedSetting("there is no JMX in Python", ("false",)),
     "config.providers": RefusedSetting(
         "Java classes cannot be used here; ${env:NAME}, ${file:/path:key} and ${dir:/path:file} "

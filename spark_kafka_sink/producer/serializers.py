@@ -10,7 +10,6 @@ named `topic`, it gets that by keyword. A class is made first, without arguments
 
 from __future__ import annotations
 
-import codecs
 import inspect
 import json
 import struct
@@ -32,8 +31,6 @@ Serializer: TypeAlias = "Callable[[Any, str], bytes | None]"
 #: What a built-in one does with a value that is not None; it raises what it likes.
 _Conversion: TypeAlias = "Callable[[Any], bytes | None]"
 
-_DEFAULT_ENCODING: Final = "utf-8"
-
 
 def _bytes(value: Any) -> bytes:
     if isinstance(value, bytes | bytearray | memoryview):
@@ -41,13 +38,10 @@ def _bytes(value: Any) -> bytes:
     raise TypeError("bytes are needed")
 
 
-def _string(encoding: str) -> _Conversion:
-    def convert(value: Any) -> bytes:
-        if not isinstance(value, str):
-            raise TypeError("a str is needed")
-        return value.encode(encoding)
-
-    return convert
+def _string(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError("a str is needed")
+    return value.encode()
 
 
 def _integer(layout: str) -> _Conversion:
@@ -90,16 +84,14 @@ def _void(_value: Any) -> bytes:
     raise TypeError("nothing but None is written")
 
 
-def _uuid(encoding: str) -> _Conversion:
-    def convert(value: Any) -> bytes:
-        if not isinstance(value, UUID):
-            raise TypeError("a uuid.UUID is needed")
-        return str(value).encode(encoding)
-
-    return convert
+def _uuid(value: Any) -> bytes:
+    if not isinstance(value, UUID):
+        raise TypeError("a uuid.UUID is needed")
+    return str(value).encode()
 
 
-#: As ByteArray-, Short-, Integer-, Long-, Float-, Double-, Boolean- and VoidSerializer; big-endian.
+#: As ByteArray-, Short-, Integer-, Long-, Float-, Double-, Boolean-, Void-, String- and
+#: UUIDSerializer; big-endian, and text as UTF-8.
 _CONVERSIONS: Final[Mapping[str, _Conversion]] = MappingProxyType(
     {
         "bytes": _bytes,
@@ -113,27 +105,22 @@ _CONVERSIONS: Final[Mapping[str, _Conversion]] = MappingProxyType(
         "boolean": _boolean,
         "json": _json,
         "void": _void,
+        "string": _string,
+        "uuid": _uuid,
     }
 )
-#: As StringSerializer and UUIDSerializer, whose text has an encoding.
-_TEXT_CONVERSIONS: Final[Mapping[str, Callable[[str], _Conversion]]] = MappingProxyType(
-    {"string": _string, "uuid": _uuid}
-)
 
 
-def resolve_serializer(
-    reference: PluginReference | None, *, is_key: bool, encoding: str = _DEFAULT_ENCODING
-) -> Serializer:
+def resolve_serializer(reference: PluginReference | None, *, is_key: bool) -> Serializer:
     """Make what `key.serializer` or `value.serializer` names; None takes bytes as they are.
 
-    `encoding` is that of text (`key.serializer.encoding`); JSON is always UTF-8. Raises ConfigError
-    for an encoding that Python does not know, and for what cannot be called.
+    Raises ConfigError for what cannot be called.
     """
     part = "key" if is_key else "value"
     if reference is None:
-        return _built_in("bytes", part, encoding)
+        return _built_in("bytes", part)
     if reference.built_in is not None:
-        return _built_in(reference.built_in, part, encoding)
+        return _built_in(reference.built_in, part)
     target = load_plugin(reference, f"{part}.serializer")
     if not callable(target):
         raise ConfigError(
@@ -155,13 +142,8 @@ def resolve_serializer(
     return serialize
 
 
-def _built_in(name: str, part: str, encoding: str) -> Serializer:
-    textual = _TEXT_CONVERSIONS.get(name)
-    if textual is None:
-        convert = _CONVERSIONS[name]
-    else:
-        _check_encoding(encoding, part)
-        convert = textual(encoding)
+def _built_in(name: str, part: str) -> Serializer:
+    convert = _CONVERSIONS[name]
 
     def serialize(value: Any, topic: str) -> bytes | None:
         if value is None:
@@ -172,18 +154,6 @@ def _built_in(name: str, part: str, encoding: str) -> Serializer:
             raise _refused(repr(name), part, topic, value, error) from error
 
     return serialize
-
-
-def _check_encoding(encoding: str, part: str) -> None:
-    try:
-        codecs.lookup(encoding)
-        # Codecs that are none of text, like base64, are found all the same.
-        "".encode(encoding)
-    except LookupError as error:
-        raise ConfigError(
-            f"{part}.serializer.encoding: {encoding!r} is not known: give the name of a text "
-            "encoding, like UTF-8"
-        ) from error
 
 
 def _takes_topic(function: Callable[..., Any]) -> bool:

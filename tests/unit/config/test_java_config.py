@@ -60,7 +60,8 @@ def test_every_setting_of_javas_producer_is_known():
 def test_no_setting_is_of_our_own():
     """What works here works in Java as well, and what is refused is, or was, a setting there."""
     gone_since_4_0 = {"auto.include.jmx.reporter"}
-    assert gone_since_4_0 == (set(KEYS) | set(REFUSED)) - set(GOLDEN["settings"])
+    of_serializers = {f"{part}serializer.encoding" for part in ("", "key.", "value.")}
+    assert gone_since_4_0 | of_serializers == (set(KEYS) | set(REFUSED)) - set(GOLDEN["settings"])
 
 
 @pytest.mark.parametrize("name", KEYS)

@@ -136,7 +136,7 @@ def test_other_java_classes_are_refused(kind, given):
 def test_a_text_that_names_nothing_is_refused(given):
     """A word that is no name, no path and no Java class is refused with what there is."""
     assert (
-        "must be one of default, round_robin, murmur2, murmur2_random, crc32, fnv1a; "
+        f"must be one of {', '.join(PARTITIONERS.names)}; "
         "'package.module:attribute' of a partitioner; or an object that is one"
         == problem(PARTITIONERS, given)
     )

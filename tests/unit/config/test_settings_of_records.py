@@ -92,6 +92,16 @@ def test_the_partitioner_decides_where_records_go(broker, partitioner, used):
     assert used == [len(_records(broker, partition)) for partition in range(PARTITIONS)]
 
 
+@pytest.mark.parametrize("partitioner", ["murmur2_consistent", "consistent", "fnv1a_consistent"])
+def test_a_consistent_partitioner_keeps_records_without_a_key_together(broker, partitioner):
+    """A missing key is hashed as an empty one, so that even small batches do not spread them."""
+    with _producer(broker, partitioner_class=partitioner, batch_size=0) as producer:
+        for _ in range(30):
+            producer.send("t", b"v")
+    counts = [len(_records(broker, partition)) for partition in range(PARTITIONS)]
+    assert [0, 0, 30] == sorted(counts)
+
+
 def test_round_robin_spreads_one_key_over_all(broker):
     """The round robin partitioner looks at no key."""
     with _producer(broker, partitioner_class="round_robin") as producer:

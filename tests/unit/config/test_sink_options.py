@@ -168,8 +168,8 @@ def test_partitioners_are_chosen_by_name(name):
 def test_other_partitioners_are_refused(given, shown):
     """A partitioner of one's own is refused, with the column that does its work."""
     assert (
-        "kafka.partitioner.class must be one of default, round_robin, murmur2, murmur2_random, "
-        f"crc32, fnv1a in a Spark write, not {shown}; a partition column places rows otherwise"
+        f"kafka.partitioner.class must be one of {', '.join(PARTITIONERS.names)} in a Spark "
+        f"write, not {shown}; a partition column places rows otherwise"
         == refusal({"kafka.partitioner.class": given})
     )
 

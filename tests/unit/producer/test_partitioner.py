@@ -26,7 +26,12 @@ from spark_kafka_sink.producer.partitioner import (
     resolve_partitioner,
 )
 from spark_kafka_sink.record.columns import NULL_PARTITION
-from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE, KeyHash, KeyRule
+from spark_kafka_sink.record.key_hashes import (
+    DEFAULT_KEY_RULE,
+    NULL_IS_HASHED,
+    KeyHash,
+    KeyRule,
+)
 from tests.support.record_columns import columns
 
 NO_NODE = -1
@@ -413,6 +418,10 @@ def test_every_built_in_name_is_known(name):
         ("crc32", KeyRule(KeyHash.CRC32, 1)),
         ("consistent_random", KeyRule(KeyHash.CRC32, 1)),
         ("fnv1a", KeyRule(KeyHash.FNV1A, 0)),
+        ("fnv1a_random", KeyRule(KeyHash.FNV1A, 0)),
+        ("murmur2_consistent", KeyRule(KeyHash.MURMUR2, NULL_IS_HASHED)),
+        ("consistent", KeyRule(KeyHash.CRC32, NULL_IS_HASHED)),
+        ("fnv1a_consistent", KeyRule(KeyHash.FNV1A, NULL_IS_HASHED)),
         ("org.apache.kafka.clients.producer.internals.DefaultPartitioner", DEFAULT_KEY_RULE),
     ],
 )
