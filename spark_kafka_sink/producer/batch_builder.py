@@ -119,6 +119,8 @@ class BatchBuilder:
         self._open_bytes = 0
         self._listener = listener
         self._on_lost = on_lost
+        #: When the first batch was opened that `close_due` has not seen yet.
+        self.first_opened_at = NEVER
         self._may_wait = True
         self._give_up_at: float | None = None
         self._began_at: float | None = None
@@ -243,6 +245,7 @@ class BatchBuilder:
         block = self._allocate(size, slot, row)
         self._open_bytes += block.nbytes
         now = self._clock() if self._began_at is None else self._began_at
+        self.first_opened_at = min(self.first_opened_at, now)
         # `record_bytes` was measured behind other records, where it takes some bytes more.
         self._open.open(slot, block, min(max(target, needed), size), first_row=row, now=now)
 
@@ -319,6 +322,7 @@ class BatchBuilder:
         Gives the time when the next batch will have waited long enough; `NEVER` without one.
         `last_row` as in `close_all`.
         """
+        self.first_opened_at = NEVER
         for slot in self._open.open_slots():
             opened_at = self._open.opened_at(slot)
             if opened_at + self._linger > now:

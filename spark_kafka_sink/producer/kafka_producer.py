@@ -148,7 +148,7 @@ class KafkaProducer(TransactionalCalls):
         if len(staged.records) >= CHUNK_RECORDS:
             self._write_full_chunk()
         elif self._gatherer.staged_since is None:
-            self._core.note_staged()
+            self._gatherer.note_staged()
         return future
 
     def _send(
@@ -190,20 +190,19 @@ class KafkaProducer(TransactionalCalls):
         if len(self._staged.records) >= CHUNK_RECORDS or prepared.max_bytes > MAX_STAGED_BYTES:
             self._write_full_chunk()
         else:
-            self._core.note_staged()
+            self._gatherer.note_staged()
         return future
 
     def _write_full_chunk(self) -> None:
         # A callback may send, but the network thread must not wait for memory that only it frees.
         if self._core.is_network_thread:
-            self._core.note_staged()
+            self._gatherer.note_staged()
         else:
             try:
                 self._gatherer.write_staged()
             except KafkaTimeoutError:
                 # The record is staged: whoever sends it again would have it there twice.
-                self._core.note_staged()
-            self._core.note_open_batches()
+                self._gatherer.note_staged()
 
     def _callback(
         self, on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None
@@ -232,10 +231,7 @@ class KafkaProducer(TransactionalCalls):
             columns = record_columns(batch, topic=topic, first_row=first_row)
             if columns.num_rows:
                 counts = [self._core.await_partition(name) for name in columns.topics]
-                try:
-                    parts += self._gatherer.write_table(columns, counts, first_row)
-                finally:
-                    self._core.note_open_batches()
+                parts += self._gatherer.write_table(columns, counts, first_row)
             first_row += batch.num_rows
         return FutureTableMetadata(self, parts)
 
@@ -256,10 +252,7 @@ class KafkaProducer(TransactionalCalls):
         if not columns.num_rows:
             return
         counts = [self._core.await_partition(topic) for topic in columns.topics]
-        try:
-            self._gatherer.write_columns(columns, counts, first_row)
-        finally:
-            self._core.note_open_batches()
+        self._gatherer.write_columns(columns, counts, first_row)
 
     # --- waiting
 
@@ -384,8 +377,6 @@ class KafkaProducer(TransactionalCalls):
         """See `record_futures.Gathering`."""
         self.check_may_wait()
         self._gatherer.write_staged(give_up_at)
-        # The network thread may have come for it and found the batches taken.
-        self._core.note_open_batches()
 
 
 #: All producers of this process, to be told of a fork.

@@ -108,6 +108,7 @@ class ProducerCore:
             builder=builder,
             open_batches=open_batches,
             count_partitions=self._count_partitions,
+            wakeup=self._wake_network_thread,
             on_broken_off=self.accumulator.refuse,
             wall_clock_ms=lambda: int(time.time() * 1000),
             clock=time.monotonic,
@@ -214,8 +215,7 @@ class ProducerCore:
             if not self.is_network_thread:
                 raise
             # That one has what is queued to look after still.
-        # One wake-up serves all batches enqueued before the loop comes to it.
-        self.note_open_batches()
+        self._wake_network_thread()
 
     def _count_partitions(self, topic: str) -> int:
         """Count the partitions of a topic that was waited for; the last count if it is gone."""
@@ -272,13 +272,8 @@ class ProducerCore:
         if self.is_transactional and self.transaction_manager is not None:
             self.transaction_manager.maybe_transition_to_error_state(error)
 
-    def note_staged(self) -> None:
-        """Have the network thread look after staged records and open batches."""
-        if self.gatherer.note_staged():
-            self._thread.call_soon(self._wakeup)
-
-    def note_open_batches(self) -> None:
-        """Have the network thread look after open batches: it knows of staged records only."""
+    def _wake_network_thread(self) -> None:
+        # One wake-up serves all that comes before the loop gets to it.
         if not self._wakeup_pending:
             self._wakeup_pending = True
             self._thread.call_soon(self._wakeup)

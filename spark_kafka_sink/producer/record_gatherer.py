@@ -2,7 +2,11 @@
 
 One lock, the *append lock*, goes with the open batches. A caller holds it while it writes columns,
 and may then wait for memory. The network thread takes it only if it is free, and never waits: if
-somebody writes just now, that one looks after what is due when it is done.
+somebody writes just now, that one wakes it when it is done.
+
+The network thread says when it will look again by itself. It is woken where that would be too late
+for what has come since, and left alone otherwise: a chunk that is written takes less time than the
+two threads would take to change places.
 
 Single records are staged without the lock, and written in chunks: by the sender that makes a chunk
 full, by whoever waits for one of them or flushes, or by the network thread after linger.ms.
@@ -50,18 +54,17 @@ T = TypeVar("T")
 #: So many staged records are written at once: enough that a chunk's own cost is little for each,
 #: and few enough to come and go without waking the garbage collector (every 700 objects).
 CHUNK_RECORDS = 512
-#: When the append lock was taken by somebody else, look again after this many seconds.
-LOCKED_PAUSE = 0.002
-#: The same when there was no memory for what is staged.
+#: When there was no memory for what is staged, look again after this many seconds.
 EXHAUSTED_PAUSE = 0.05
 
 
 class _AppendLock:
-    """A lock that tells whether the caller itself has it."""
+    """A lock that tells whether the caller itself has it, and when somebody has let go of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_release: Callable[[], None]) -> None:
         self._lock = threading.Lock()
         self._holder: int | None = None
+        self._on_release = on_release
 
     def acquire(self, timeout: float = -1) -> bool:
         """Wait for it, `timeout` seconds at most, where that is not negative."""
@@ -70,9 +73,11 @@ class _AppendLock:
             self._holder = threading.get_ident()
         return taken
 
-    def release(self) -> None:
+    def release(self, *, quietly: bool = False) -> None:
         self._holder = None
         self._lock.release()
+        if not quietly:
+            self._on_release()
 
     @property
     def is_held_here(self) -> bool:
@@ -94,6 +99,7 @@ class RecordGatherer:
         builder: BatchBuilder,
         open_batches: OpenBatches,
         count_partitions: Callable[[str], int],
+        wakeup: Callable[[], None],
         on_broken_off: Callable[[Exception], None],
         wall_clock_ms: Callable[[], int],
         clock: Callable[[], float],
@@ -104,10 +110,11 @@ class RecordGatherer:
     ) -> None:
         """`linger` in seconds, None where only callers close batches; `max_block` likewise.
 
-        `count_partitions` knows every topic of a staged record; `on_broken_off` hears of an error
-        that may have lost rows on their way to a batch, `on_refused` of one that kept so many
-        staged records from getting into one. `fail_if_not_ready` raises where no transaction takes
-        records: it is asked with the lock, so that none gets from one transaction into another.
+        `count_partitions` knows every topic of a staged record; `wakeup` has the network thread
+        call `gather` soon; `on_broken_off` hears of an error that may have lost rows on their way
+        to a batch, `on_refused` of one that kept so many staged records from getting into one.
+        `fail_if_not_ready` raises where no transaction takes records: it is asked with the lock, so
+        that none gets from one transaction into another.
         """
         self._builder = builder
         self._open = open_batches
@@ -119,7 +126,12 @@ class RecordGatherer:
         self._max_block = max_block
         self._on_refused = on_refused
         self._fail_if_not_ready = fail_if_not_ready
-        self._lock = _AppendLock()
+        self._wakeup = wakeup
+        self._lock = _AppendLock(self._on_release)
+        #: When the network thread will look by itself; `NEVER` while it is about to find that out.
+        self._looks_at = NEVER
+        #: Whether it came while somebody else had the lock.
+        self._was_locked_out = False
         self._last_row = 0
         self._failed_by: Exception | None = None
         self.staged = StagedRecords()
@@ -128,15 +140,27 @@ class RecordGatherer:
 
     # --- from the callers' threads
 
-    def note_staged(self) -> bool:
-        """Note that a record was staged; True for the first since they were last written."""
-        is_first = self.staged_since is None
-        if is_first:
-            self.staged_since = self._clock()
+    def note_staged(self) -> None:
+        """Note that a record was staged: its time counts from the first since the last writing."""
+        if self.staged_since is None:
+            self.staged_since = since = self._clock()
+            self._wake_if_too_late_for(since)
         if self._failed_by is not None:
             # It came while all others were being failed.
             self.fail_all(self._failed_by)
-        return is_first
+
+    def _wake_if_too_late_for(self, since: float) -> None:
+        if self._linger is not None and since + self._linger < self._looks_at:
+            self._wakeup()
+
+    def _on_release(self) -> None:
+        since = self.staged_since
+        if self._was_locked_out:
+            self._wakeup()
+        else:
+            # A record is staged still where there was no memory for it.
+            first = self._builder.first_opened_at
+            self._wake_if_too_late_for(first if since is None else min(first, since))
 
     @property
     def is_writing(self) -> bool:
@@ -358,8 +382,12 @@ class RecordGatherer:
         """
         if self._linger is None or self._failed_by is not None:
             return NEVER
+        # Noted before looking: what comes from now on may be overlooked, and wakes us again.
+        self._looks_at = NEVER
+        self._was_locked_out = True
         if not self._lock.acquire(timeout=0):
-            return now + LOCKED_PAUSE
+            return NEVER
+        self._was_locked_out = False
         try:
             next_at = NEVER
             if self.staged_since is not None:
@@ -369,9 +397,13 @@ class RecordGatherer:
                         next_at = now + max(self._linger, EXHAUSTED_PAUSE)
                 else:
                     next_at = self.staged_since + self._linger
-            return min(next_at, self._builder.close_due(now, is_drainable, last_row=self._last_row))
+            next_at = min(
+                next_at, self._builder.close_due(now, is_drainable, last_row=self._last_row)
+            )
+            self._looks_at = next_at
+            return next_at
         finally:
-            self._lock.release()
+            self._lock.release(quietly=True)
 
     def fail_all(self, error: Exception) -> None:
         """Fail all that is in no closed batch, now and later: the producer has ended."""

@@ -167,9 +167,16 @@ class Sender:
                 next_check_at = self.run_once(now)
                 if self._close_at is not None:
                     next_check_at = min(next_check_at, self._close_at)
-                timeout = None if next_check_at == NEVER else max(next_check_at - now, 0)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wakeup.wait(), timeout)
+                # A timer of our own: `wait_for` would make a task for every look.
+                timer = None
+                if next_check_at != NEVER:
+                    delay = max(next_check_at - now, 0)
+                    timer = self._loop.call_later(delay, self._wakeup.set)
+                try:
+                    await self._wakeup.wait()
+                finally:
+                    if timer is not None:
+                        timer.cancel()
         finally:
             if self._transaction_manager is not None:
                 self._transaction_manager.close()

@@ -39,6 +39,8 @@ class GathererHarness:
         self.partitions = partitions
         self.batches: list[ProducerBatch] = []
         self.broken: list[Exception] = []
+        #: How often the network thread was asked to look.
+        self.wakeups = 0
         self.pool = BufferPool(config.buffer_memory)
         self.compressor = Compressor(CompressionType.from_name(config.compression_type))
         #: What becomes of a closed batch.
@@ -66,12 +68,16 @@ class GathererHarness:
             builder=self.builder,
             open_batches=open_batches,
             count_partitions=lambda topic: partitions,
+            wakeup=self._wakeup,
             on_broken_off=self.broken.append,
             wall_clock_ms=lambda: NOW_MS,
             clock=lambda: self.now,
             linger=config.linger_ms / 1000 if lingers else None,
             max_block=config.max_block_ms / 1000,
         )
+
+    def _wakeup(self) -> None:
+        self.wakeups += 1
 
     def _enqueue(self, batch: ProducerBatch) -> None:
         self.enqueue(batch)

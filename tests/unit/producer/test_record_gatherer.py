@@ -18,7 +18,7 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.producer.record_accumulator import NEVER
-from spark_kafka_sink.producer.record_gatherer import CHUNK_RECORDS, LOCKED_PAUSE
+from spark_kafka_sink.producer.record_gatherer import CHUNK_RECORDS
 from tests.support.gatherer_harness import NOW_MS, GathererHarness, acknowledge, records_of
 from tests.support.record_columns import columns
 
@@ -80,12 +80,44 @@ def test_with_no_linger_a_record_goes_with_the_next_look():
 
 
 def test_the_first_record_asks_for_a_look_and_the_others_do_not(harness):
-    """One wake-up serves all records up to the next time that they are written."""
-    future = harness.stage(b"a")
-    assert not harness.gatherer.note_staged()
+    """The network thread is woken once; from then on it knows when to come."""
+    harness.stage(b"a")
+    assert 1 == harness.wakeups
+    harness.stage(b"b")
+    assert 1 == harness.wakeups
+    assert 5.0 == harness.gather()
     harness.gatherer.write_staged()
-    assert future.chunk is not None
-    assert harness.gatherer.note_staged()
+    harness.stage(b"c")
+    assert 1 == harness.wakeups
+
+
+def test_what_would_be_looked_at_too_late_asks_for_a_look(harness):
+    """With nothing to wait for, the network thread comes for nothing by itself."""
+    assert NEVER == harness.gather()
+    _append(harness, b"a")
+    assert 1 == harness.wakeups
+    assert 5.0 == harness.gather()
+    harness.now = 1.0
+    _append(harness, b"b")
+    assert 1 == harness.wakeups
+    harness.now = 5.0
+    assert NEVER == harness.gather()
+    harness.now = 6.0
+    harness.stage(b"c")
+    assert 2 == harness.wakeups
+
+
+def test_a_record_without_memory_asks_for_a_look():
+    """It is staged still, and nobody else will come for it."""
+    harness = GathererHarness(**LINGER, **TINY_MEMORY)
+    harness.pool.try_allocate(2_000)
+    assert NEVER == harness.gather()
+    harness.stage(b"v")
+    assert 1 == harness.wakeups
+    harness.gatherer.write_staged(give_up_at=0.0)
+    assert 2 == harness.wakeups
+    assert 5.0 == harness.gather()
+    assert [] == harness.batches
 
 
 def test_an_open_batch_of_rows_waits_for_linger_ms_too(harness):
@@ -199,12 +231,15 @@ def test_a_record_without_a_timestamp_has_that_of_writing(harness):
 
 
 def test_the_network_thread_never_waits_for_the_lock(harness):
-    """Who writes just now looks after what is due; the network thread comes again soon."""
+    """Who writes just now wakes it afterwards, for what is due."""
     future = harness.stage(b"v")
+    harness.gather()
     harness.now = 5.0
-    with _Held(harness):
-        assert 5.0 + LOCKED_PAUSE == harness.gather()
+    with harness.gatherer._lock:
+        assert NEVER == harness.gather()
         assert future.chunk is None
+        assert 1 == harness.wakeups
+    assert 2 == harness.wakeups
     harness.gather()
     assert future.chunk is not None
 

@@ -569,7 +569,7 @@ def test_the_end_of_the_network_thread_resolves_every_record(broker):
         producer.send("one", b"%d" % n, on_delivery=lambda m, e: told.append(e)) for n in range(10)
     ]
     producer._core._sender.run_once = lambda now: 1 / 0
-    producer._core.note_staged()
+    producer._core.gatherer.note_staged()
     producer._core._thread.call_soon(producer._core._wakeup)
     producer._core._thread.join(TIMEOUT)
     for future in futures:
