@@ -1,0 +1,354 @@
+"""Writers and readers while leaders move and brokers stop: the scenarios of `test_three_nodes`.
+
+There the brokers are processes of Apache Kafka, here they share one process, and each scenario
+takes a second or so.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+import confluent_kafka
+import pytest
+
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.devbroker.internal_topics import (
+    COORDINATOR_PARTITIONS,
+    GROUP_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
+from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.errors import ConfigError, DeliveryError, KafkaError
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.confluent_writer import ConfluentWriter
+from tests.support.numbered_rows import RowCheck, read_numbers
+from tests.support.steady_writer import SteadyWriter
+from tests.support.transactional_writer import TransactionalWriter
+
+pytestmark = pytest.mark.slow
+
+TOPIC = "t"
+PARTITIONS = 6
+NODES = (1, 2, 3)
+#: Small batches make many requests, short back-offs a short test.
+SETTINGS = {
+    "batch.size": 4_096,
+    "compression.type": "none",
+    "retry.backoff.ms": 5,
+    "retry.backoff.max.ms": 50,
+    "reconnect.backoff.ms": 5,
+    "reconnect.backoff.max.ms": 50,
+    "delivery.timeout.ms": 60_000,
+}
+ROWS = 300
+
+
+@pytest.fixture
+def cluster():
+    with DevBroker(brokers=3, topics={TOPIC: PARTITIONS}) as cluster:
+        yield cluster
+
+
+def next_node(node_id):
+    return node_id % len(NODES) + 1
+
+
+def leaders(cluster, topic=TOPIC, partitions=PARTITIONS):
+    return [cluster.leader(topic, index) for index in range(partitions)]
+
+
+def leaders_move(cluster, write_on):
+    """Hand every partition on, several times."""
+    for _ in range(10):
+        for index, leader in enumerate(leaders(cluster)):
+            cluster.move_leader(TOPIC, index, next_node(leader))
+        write_on()
+
+
+def coordinators_move(cluster, write_on):
+    """Let every id be coordinated by the next broker, several times."""
+    for _ in range(5):
+        for index, leader in enumerate(
+            leaders(cluster, TRANSACTION_STATE_TOPIC, COORDINATOR_PARTITIONS)
+        ):
+            cluster.move_leader(TRANSACTION_STATE_TOPIC, index, next_node(leader))
+        write_on()
+
+
+def a_broker_stays_away(cluster, write_on):
+    """Stop the first partition's leader for good."""
+    cluster.stop(cluster.leader(TOPIC))
+    write_on()
+
+
+def brokers_restart(cluster, write_on):
+    """Stop and start one broker after the other, as an upgrade does."""
+    for node_id in NODES:
+        cluster.stop(node_id)
+        write_on()
+        cluster.start(node_id)
+        write_on()
+
+
+def brokers_blink(cluster, write_on):
+    """Stop brokers for no longer than it takes to start them."""
+    for node_id in NODES * 2:
+        cluster.stop(node_id)
+        cluster.start(node_id)
+        write_on()
+
+
+MOVES = [leaders_move, a_broker_stays_away, brokers_restart, brokers_blink]
+TRANSACTIONAL_MOVES = [*MOVES, coordinators_move]
+
+
+def move_name(move):
+    return move.__name__.replace("_", " ")
+
+
+def disturb(cluster, writer, move):
+    """Write before, during and after; check the rows with a consumer that is not ours."""
+    with writer:
+        writer.write_on(ROWS)
+        move(cluster, lambda: writer.write_on(ROWS))
+        writer.write_on(ROWS)
+    return writer.check(cluster.bootstrap_servers)
+
+
+@pytest.mark.parametrize("move", MOVES, ids=move_name)
+def test_rows_are_there_once_and_in_order_whoever_leads(cluster, move):
+    """Our producer loses and doubles no row while leaders move and brokers stop."""
+    assert RowCheck() == disturb(cluster, SteadyWriter(cluster, TOPIC, **SETTINGS), move)
+
+
+@pytest.mark.parametrize("move", TRANSACTIONAL_MOVES, ids=move_name)
+def test_exactly_the_committed_rows_are_seen_whoever_leads(cluster, move):
+    """Our transactions are ended as they were meant to be, whoever coordinates them."""
+    writer = TransactionalWriter(cluster, TOPIC, **SETTINGS, **{"transactional.id": "x"})
+
+    assert RowCheck() == disturb(cluster, writer, move)
+
+
+@pytest.mark.parametrize("move", MOVES, ids=move_name)
+def test_rows_of_librdkafka_are_there_once_and_in_order(cluster, move):
+    """A producer that is not ours finds the new leaders as well."""
+    writer = ConfluentWriter(cluster.bootstrap_servers, TOPIC)
+
+    assert RowCheck() == disturb(cluster, writer, move)
+
+
+@pytest.mark.parametrize("move", TRANSACTIONAL_MOVES, ids=move_name)
+def test_of_librdkafka_exactly_the_committed_rows_are_seen(cluster, move):
+    """A producer that is not ours finds the new coordinators as well."""
+    writer = ConfluentWriter(cluster.bootstrap_servers, TOPIC, **{"transactional.id": "y"})
+
+    assert RowCheck() == disturb(cluster, writer, move)
+
+
+def test_leadership_is_spread(cluster):
+    """Each broker leads its share of the partitions, and gets the rows of that share."""
+    assert [1, 2, 3, 1, 2, 3] == leaders(cluster)
+    with SteadyWriter(cluster, TOPIC, **SETTINGS) as writer:
+        writer.write_on(5_000)
+    assert PARTITIONS == len(read_numbers(cluster.bootstrap_servers, TOPIC))
+
+
+def test_a_consumer_group_goes_on_when_its_coordinator_stops(cluster):
+    """Members find the next coordinator, with the group and its offsets."""
+    group = "g"
+    with SteadyWriter(cluster, TOPIC, **SETTINGS) as writer:
+        writer.write_on(1_000)
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": 6_000,
+            "heartbeat.interval.ms": 100,
+            "log_level": 0,
+        }
+    )
+    consumer.subscribe([TOPIC])
+    try:
+        half = read(consumer, writer.rows // 2)
+        consumer.commit(asynchronous=False)
+        cluster.stop(cluster.call(lambda broker: broker.cluster.group_coordinator(group)))
+        rest = read(consumer, writer.rows - len(half))
+        consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+    assert writer.rows == len({*half, *rest})
+    committed = cluster.call(lambda broker: broker.cluster.groups.offsets.committed(group))
+    assert writer.rows == sum(offset.offset for offset in committed.values())
+
+
+def read(consumer, count):
+    """Read so many messages; give their places."""
+    places = []
+    while len(places) < count:
+        messages = consumer.consume(count - len(places), timeout=60)
+        assert messages, f"{len(places)} of {count} messages came"
+        places += [(m.partition(), m.offset()) for m in messages if m.error() is None]
+    return places
+
+
+def test_rows_wait_for_enough_replicas(cluster):
+    """While fewer are in sync than min.insync.replicas nothing is written, later all of it is."""
+    cluster.create_topic("strict", configs={"min.insync.replicas": "2"})
+    with SteadyWriter(cluster, "strict", **SETTINGS) as writer:
+        writer.write_on(ROWS)
+        for node_id in (2, 3):
+            cluster.stop(node_id)
+        end = log_end(cluster, "strict")
+        while writer.rows < end + ROWS:
+            assert end == log_end(cluster, "strict")
+        cluster.start(3)
+        writer.write_on(ROWS)
+    assert RowCheck() == writer.check(cluster.bootstrap_servers)
+
+
+def log_end(cluster, topic):
+    return cluster.call(lambda b: b.cluster.topic(topic).partitions[0].log.log_end_offset)
+
+
+def test_too_few_replicas_for_too_long_are_an_error(cluster):
+    """When they stay away past delivery.timeout.ms the error names what is missing."""
+    cluster.create_topic("strict", configs={"min.insync.replicas": "3"})
+    settings = {**SETTINGS, "delivery.timeout.ms": 500, "request.timeout.ms": 400}
+    writer = SteadyWriter(cluster, "strict", **settings)
+
+    def write():
+        with writer:
+            cluster.stop(2)
+            writer.write_on(10**9)
+            writer.finish()
+
+    with pytest.raises(DeliveryError, match=r"strict-0.*NOT_ENOUGH_REPLICAS"):
+        write()
+
+
+def test_a_topic_without_a_leader_waits_for_its_broker(cluster):
+    """What only one broker keeps is not written while it is away, and goes on when it is back."""
+    cluster.create_topic("single", replication_factor=1)
+    only = cluster.leader("single")
+    with SteadyWriter(cluster, "single", **SETTINGS) as writer:
+        cluster.stop(only)
+        assert -1 == cluster.leader("single")
+        threading.Timer(0.2, cluster.start, (only,)).start()
+        writer.write_on(ROWS)
+    assert only == cluster.leader("single")
+    assert RowCheck() == writer.check(cluster.bootstrap_servers)
+
+
+def test_a_commit_waits_for_partitions_without_a_leader(cluster):
+    """A marker is written when there is somebody to write it, and the transaction ends then."""
+    cluster.create_topic("single", replication_factor=1)
+    only = cluster.leader("single")
+    # Who coordinates must not be the one that stops.
+    name = next(
+        name
+        for name in map(str, range(100))
+        if only != cluster.call(lambda b, name=name: b.cluster.transaction_coordinator(name))
+    )
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": name, "log_level": 0}
+    )
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce("single", b"a")
+    assert 0 == producer.flush(60)
+    cluster.stop(only)
+    # The answer comes before the markers do, as from Kafka.
+    producer.commit_transaction(60)
+    assert 1 == log_end(cluster, "single")
+    threading.Timer(0.2, cluster.start, (only,)).start()
+    producer.begin_transaction()
+    producer.produce("single", b"b")
+    producer.commit_transaction(60)
+    assert 4 == log_end(cluster, "single")
+
+
+def test_members_that_wait_for_a_group_ask_the_next_coordinator(cluster):
+    """A join that waits at a coordinator that moves is answered there, and made again elsewhere."""
+    consumers = [
+        confluent_kafka.Consumer(
+            {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "log_level": 0}
+        )
+        for _ in range(2)
+    ]
+    try:
+        for consumer in consumers:
+            consumer.subscribe([TOPIC])
+        for _ in range(20):
+            for consumer in consumers:
+                consumer.poll(0.02)
+            for index, leader in enumerate(
+                leaders(cluster, GROUP_METADATA_TOPIC, COORDINATOR_PARTITIONS)
+            ):
+                cluster.move_leader(GROUP_METADATA_TOPIC, index, next_node(leader))
+        assigned = wait_for_shares(consumers)
+    finally:
+        for consumer in consumers:
+            consumer.close()
+    assert list(range(PARTITIONS)) == sorted(itertools.chain(*assigned))
+
+
+def wait_for_shares(consumers):
+    """Poll until each has a share and nothing is left; give the shares."""
+    shares = []
+    for _ in range(600):
+        for consumer in consumers:
+            consumer.poll(0.05)
+        shares = [[place.partition for place in c.assignment()] for c in consumers]
+        if all(shares) and PARTITIONS == sum(map(len, shares)):
+            break
+    return shares
+
+
+def test_addresses_outlive_a_stop(cluster):
+    """Each broker has a port of its own, and comes back to it."""
+    before = cluster.addresses
+    assert [1, 2, 3] == list(before)
+    assert 3 == len(set(before.values()))
+
+    cluster.stop(2)
+    cluster.start(2)
+
+    assert before == cluster.addresses
+    assert ",".join(before.values()) == cluster.bootstrap_servers
+
+
+def test_a_broker_stops_once_and_starts_once(cluster):
+    """Stopping what is stopped, starting what runs, or naming nobody, is a mistake."""
+    with pytest.raises(KafkaError, match="broker 2 is running"):
+        cluster.start(2)
+    cluster.stop(2)
+    with pytest.raises(KafkaError, match="broker 2 is not running"):
+        cluster.stop(2)
+    with pytest.raises(KafkaError, match=r"no broker 4, only \[1, 2, 3\]"):
+        cluster.stop(4)
+
+
+def test_a_leader_moves_to_replicas_in_sync_only(cluster):
+    """A broker that is stopped cannot be given a partition."""
+    cluster.stop(3)
+    with pytest.raises(RefusedError, match="not one of the replicas in sync") as refused:
+        cluster.move_leader(TOPIC, 0, 3)
+    assert ErrorCode.INVALID_REPLICA_ASSIGNMENT == refused.value.error_code
+
+
+def test_a_cluster_restarts_as_it_was():
+    """Stopping all and starting all keeps leaders, epochs and records."""
+    cluster = DevBroker(brokers=3, topics={TOPIC: PARTITIONS})
+    with cluster:
+        cluster.move_leader(TOPIC, 0, 3)
+    with cluster:
+        assert [3, 2, 3, 1, 2, 3] == leaders(cluster)
+
+
+def test_a_cluster_has_a_broker():
+    """No brokers at all are a mistake."""
+    with pytest.raises(ConfigError, match="0 brokers"):
+        DevBroker(brokers=0)
