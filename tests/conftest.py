@@ -18,7 +18,13 @@ import pytest
 from tests.support.certificates import Certificates
 from tests.support.kafka_files import KAFKA_3, KAFKA_4
 from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
-from tests.support.real_kafka import GIVEN, KafkaCluster, given_kafka, start_kafka
+from tests.support.real_kafka import (
+    GIVEN,
+    KafkaCluster,
+    given_kafka,
+    start_kafka,
+    tested_versions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,7 +47,7 @@ _MARKERS = {
     },
     "spark": {"spark"},
 }
-_VERSIONS = [GIVEN] if os.environ.get("KAFKA_BOOTSTRAP_SERVERS") else [KAFKA_4, KAFKA_3]
+_VERSIONS = tested_versions()
 
 
 @pytest.hookimpl(tryfirst=True)

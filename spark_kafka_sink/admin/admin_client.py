@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.admin.topic_calls import NewTopic
     from spark_kafka_sink.admin.transaction_values import (
         ListedTransaction,
+        OpenProducer,
         TransactionDescription,
         TransactionEnd,
     )
@@ -246,8 +247,29 @@ class AdminClient:
         """Give the high watermark: every record before it has been replicated."""
         return self._offset(topic_partition, LATEST_TIMESTAMP, timeout)
 
-    def _offset(self, topic_partition: TopicPartition, question: int, timeout: float) -> int:
-        call = topic_calls.offset_call(topic_partition, question)
+    def last_stable_offset(self, topic_partition: TopicPartition, *, timeout: float) -> int:
+        """Give the offset that no read_committed consumer gets past: that of an open transaction.
+
+        Where none is open it is the high watermark.
+        """
+        return self._offset(topic_partition, LATEST_TIMESTAMP, timeout, is_committed=True)
+
+    def open_producers(
+        self, topic_partition: TopicPartition, *, timeout: float
+    ) -> list[OpenProducer]:
+        """List the producers with an open transaction in a partition, oldest first (KIP-664)."""
+        call = transaction_calls.describe_producers_call(topic_partition)
+        return transaction_calls.open_producers(self._call(call, timeout), call.what)
+
+    def _offset(
+        self,
+        topic_partition: TopicPartition,
+        question: int,
+        timeout: float,
+        *,
+        is_committed: bool = False,
+    ) -> int:
+        call = topic_calls.offset_call(topic_partition, question, is_committed=is_committed)
         return topic_calls.offset(self._call(call, timeout), call.what)
 
     def read_partition(

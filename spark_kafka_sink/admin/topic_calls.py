@@ -36,6 +36,7 @@ _TOPIC_RESOURCE: Final = 2
 #: The last version of Fetch that names topics; later ones have their ids.
 _LAST_FETCH_WITH_NAMES: Final = 12
 _READ_UNCOMMITTED: Final = 0
+_READ_COMMITTED: Final = 1
 #: Bytes asked for at once; a first batch above it comes all the same (KIP-74).
 FETCH_MAX_BYTES: Final = 16 * 1024 * 1024
 _FETCH_MAX_WAIT_MS: Final = 100
@@ -124,15 +125,18 @@ def _error(code: int, what: str, message: str | None) -> BrokerError:
     )
 
 
-def offset_call(topic_partition: TopicPartition, question: int) -> Call:
+def offset_call(
+    topic_partition: TopicPartition, question: int, *, is_committed: bool = False
+) -> Call:
     """Ask for the log's start (EARLIEST_TIMESTAMP) or its high watermark (LATEST_TIMESTAMP).
 
+    With `is_committed` the latter is the last stable offset: where read_committed consumers wait.
     By ListOffsets and not by what Fetch says of it: a new leader's high watermark may lag behind
     what its predecessor has acknowledged, and ListOffsets refuses to tell it until it does not
     (KIP-207).
     """
     request = ListOffsetsRequest(
-        isolation_level=_READ_UNCOMMITTED,
+        isolation_level=_READ_COMMITTED if is_committed else _READ_UNCOMMITTED,
         topics=(
             ListOffsetsTopic(
                 name=topic_partition.topic,

@@ -9,6 +9,7 @@ from spark_kafka_sink.admin.transaction_values import (
     TRANSACTION_V2,
     TRANSACTION_VERSION_FEATURE,
     ListedTransaction,
+    OpenProducer,
     TransactionDescription,
     TransactionEnd,
 )
@@ -24,6 +25,10 @@ from spark_kafka_sink.protocol.messages.add_partitions_to_txn import (
     LAST_CLIENT_VERSION,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
+)
+from spark_kafka_sink.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    TopicRequest,
 )
 from spark_kafka_sink.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -131,6 +136,37 @@ def description(state: Any) -> TransactionDescription | None:
             for partition in topic.partitions
         ),
     )
+
+
+def describe_producers_call(topic_partition: TopicPartition) -> Call:
+    """Ask the leader of a partition which producers it knows there; needs READ on the topic."""
+    topic, partition = topic_partition
+    request = DescribeProducersRequest(
+        topics=(TopicRequest(name=topic, partition_indexes=(partition,)),)
+    )
+    return Call(
+        destination=LeaderOf(topic_partition),
+        build=lambda _: (request, None),
+        error_codes=lambda answer: (answer.topics[0].partitions[0].error_code,),
+        what=f"DescribeProducers of {topic_partition}",
+    )
+
+
+def open_producers(response: Any, what: str) -> list[OpenProducer]:
+    """Read who has an open transaction in the one partition, oldest first; raises BrokerError."""
+    answer = response.topics[0].partitions[0]
+    if answer.error_code:
+        raise broker_error(answer.error_code, what)
+    found = [
+        OpenProducer(
+            ProducerIdAndEpoch(state.producer_id, state.producer_epoch),
+            state.current_txn_start_offset,
+            state.last_timestamp,
+        )
+        for state in answer.active_producers
+        if state.current_txn_start_offset >= 0
+    ]
+    return sorted(found, key=lambda one: one.start_offset)
 
 
 def end_call(end: TransactionEnd) -> Call:

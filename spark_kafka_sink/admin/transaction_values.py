@@ -48,6 +48,16 @@ class TransactionDescription:
         return self.state == ONGOING
 
 
+class OpenProducer(NamedTuple):
+    """A producer with an open transaction in a partition, as the partition's leader has it."""
+
+    producer: ProducerIdAndEpoch
+    #: The offset of the transaction's first record there: no read_committed consumer gets past it.
+    start_offset: int
+    #: Of its last batch, in milliseconds since 1970.
+    last_timestamp_ms: int
+
+
 class TransactionEnd(NamedTuple):
     """Which transaction is to end, and how."""
 

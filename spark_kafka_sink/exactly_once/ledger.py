@@ -5,6 +5,9 @@ a transaction. So what was read is what there is: no other driver's entry can co
 without fencing this one, and its append is refused. Read before fencing, a decision could be missed
 that is appended in between.
 
+A driver knows of its own entries what it has read of them: a topic that was deleted and made again
+while it runs has lost its claim, however far it has been filled since, and then it cannot decide.
+
 Reading goes to the high watermark, over the entries of all transactions, and takes the markers for
 what they are. To the last stable offset it would miss the last entry while another prefix's ledger
 transaction is open, and would have to wait for that one; markers of our own are all there, since
@@ -32,6 +35,7 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.exactly_once.errors import LedgerFencedError, LedgerOutcomeUnknownError
 from spark_kafka_sink.exactly_once.ledger_records import (
+    WINNERS,
     Claim,
     PrefixEntries,
     WriteRecord,
@@ -126,11 +130,6 @@ class LedgerFold:
                     (event.record.key, event.record.value)
                 )
 
-    def take_own(self, prefix: str, entries: Iterable[KeyValue]) -> None:
-        """Take in what was appended just now."""
-        for key, value in entries:
-            self.prefixes.setdefault(prefix, PrefixEntries()).apply(decode_key(key), value)
-
     def _take(self, key: bytes | None, value: bytes | None) -> None:
         entry = decode_key(key)
         if self._prefix in {None, entry.prefix}:
@@ -173,6 +172,8 @@ class Ledger:
         self._fold = LedgerFold(prefix)
         self._next_offset: int | None = None
         self._producer: ProducerIdAndEpoch | None = None
+        #: Pieces of decisions that were appended and have not been read yet, by write id.
+        self._own_pieces: dict[str, int] = {}
         #: Whether the producer's epoch has been used for an append.
         self._is_used = False
 
@@ -196,7 +197,10 @@ class Ledger:
         return self.read(budget)
 
     def read(self, budget: Budget) -> LedgerState:
-        """Read to the high watermark, and fence nobody: for whoever only looks."""
+        """Read to the high watermark, and fence nobody: for whoever only looks.
+
+        What was appended moments ago may be missing: its marker may still be on its way.
+        """
         end = self._admin.end_offset(self._partition, timeout=budget.left("reading the ledger"))
         if self._next_offset is not None and self._next_offset > end:
             self._forget()
@@ -208,6 +212,7 @@ class Ledger:
             # The topic was made anew, or its records deleted, since it was read last.
             self._forget()
             self._read_to(end, budget)
+        self._own_pieces.clear()
         entries = self._fold.prefixes.get(self.prefix, PrefixEntries())
         writes = {write_id: entries.record(write_id) for write_id in entries.write_ids}
         return LedgerState(
@@ -258,8 +263,12 @@ class Ledger:
             raise LedgerOutcomeUnknownError(
                 f"the entry of {self.prefix!r} in ledger topic {self.topic!r} was {answer}"
             )
-        # They are read again, in the same order, by the next read.
-        self._fold.take_own(self.prefix, entries)
+        # Not taken in here: they are read by the next read, or the ledger has lost them.
+        for key, value in entries:
+            entry = decode_key(key)
+            if entry.kind == WINNERS and value is not None:
+                pieces = self._own_pieces.get(entry.write_id, 0)
+                self._own_pieces[entry.write_id] = max(pieces, entry.piece + 1)
 
     def _end(self, end: TransactionEnd, budget: Budget) -> EndAnswer:
         try:
@@ -294,13 +303,15 @@ class Ledger:
 
     def _entries(self, changes: LedgerChanges) -> list[KeyValue]:
         known = self._fold.prefixes.get(self.prefix, PrefixEntries())
+
+        def pieces(write_id: str) -> int:
+            return max(known.pieces(write_id), self._own_pieces.get(write_id, 0))
+
         entries: list[KeyValue] = []
         for write_id, record in changes.writes.items():
-            entries += encode_write(
-                self.prefix, write_id, record, pieces_before=known.pieces(write_id)
-            )
+            entries += encode_write(self.prefix, write_id, record, pieces_before=pieces(write_id))
         for write_id in sorted(changes.forget):
-            entries += forget_write(self.prefix, write_id, pieces_before=known.pieces(write_id))
+            entries += forget_write(self.prefix, write_id, pieces_before=pieces(write_id))
         if changes.claim is not None:
             entries.append(encode_claim(self.prefix, changes.claim))
         return entries

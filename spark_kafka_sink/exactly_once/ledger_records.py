@@ -38,8 +38,9 @@ _MAX_WINNERS_BYTES: Final = 1 << 30
 
 _GENERATION: Final = "generation"
 _WRITE: Final = "write"
-_WINNERS: Final = "winners"
-_KEY_LENGTHS: Final = {_GENERATION: 2, _WRITE: 3, _WINNERS: 4}
+#: The kind of entry that holds a piece of a large decision.
+WINNERS: Final = "winners"
+_KEY_LENGTHS: Final = {_GENERATION: 2, _WRITE: 3, WINNERS: 4}
 
 
 class OffsetRange(NamedTuple):
@@ -158,11 +159,11 @@ def encode_write(
         value["winners"] = json.loads(winners)
     head = VERSION + _PIECE_HEAD.pack(write.generation, write.batch_id)
     entries = [
-        KeyValue(encode_key(EntryKey(_WINNERS, prefix, write_id, number)), head + piece)
+        KeyValue(encode_key(EntryKey(WINNERS, prefix, write_id, number)), head + piece)
         for number, piece in enumerate(pieces)
     ]
     entries += [
-        KeyValue(encode_key(EntryKey(_WINNERS, prefix, write_id, number)), None)
+        KeyValue(encode_key(EntryKey(WINNERS, prefix, write_id, number)), None)
         for number in range(len(pieces), pieces_before)
     ]
     key = encode_key(EntryKey(_WRITE, prefix, write_id))
@@ -172,7 +173,7 @@ def encode_write(
 def forget_write(prefix: str, write_id: str, *, pieces_before: int = 0) -> list[KeyValue]:
     """Make the tombstones of a write."""
     keys = [EntryKey(_WRITE, prefix, write_id)]
-    keys += [EntryKey(_WINNERS, prefix, write_id, number) for number in range(pieces_before)]
+    keys += [EntryKey(WINNERS, prefix, write_id, number) for number in range(pieces_before)]
     return [KeyValue(encode_key(key), None) for key in keys]
 
 
@@ -187,7 +188,7 @@ class PrefixEntries:
 
     def apply(self, key: EntryKey, value: bytes | None) -> None:
         """Take an entry in; raises LedgerFormatError."""
-        if key.kind == _WINNERS:
+        if key.kind == WINNERS:
             place = (key.write_id, key.piece)
             if value is None:
                 self._pieces.pop(place, None)

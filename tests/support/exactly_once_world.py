@@ -1,40 +1,48 @@
-"""A small world for the exactly-once protocol: a broker, workers, drivers that die where told.
+"""A small world for the exactly-once protocol: a cluster, workers, drivers that die where told.
 
 A driver is what one process would have: an admin client, a ledger, the protocol. To crash, it
 raises `CrashError` at a named point and is never used again.
+
+The cluster is the embedded broker or a real Kafka (`exactly_once_sites`); what the tests do and see
+is the same on both. Every world has topics and a prefix of its own.
 """
 
 from __future__ import annotations
 
 import time
+import uuid
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.admin.admin_client import AdminClient
-from spark_kafka_sink.admin.partition_events import EndMarker
+from spark_kafka_sink.admin.partition_events import DataRecord, EndMarker
 from spark_kafka_sink.admin.record_batches import KeyValue
+from spark_kafka_sink.admin.transaction_values import TransactionEnd
 from spark_kafka_sink.config.producer_config import ProducerConfig
-from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.exactly_once import recovery
 from spark_kafka_sink.exactly_once.budget import Budget
 from spark_kafka_sink.exactly_once.ledger import Ledger, ensure_ledger_topic
 from spark_kafka_sink.exactly_once.ledger_records import OffsetRange, Winner
+from spark_kafka_sink.exactly_once.points import Point
 from spark_kafka_sink.exactly_once.transactional_ids import Slots, WorkerId
 from spark_kafka_sink.exactly_once.two_phase_commit import Plan, Prepared, TwoPhaseCommit
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
+from tests.support.real_kafka import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from spark_kafka_sink.admin.partition_events import PartitionEvent
+    from spark_kafka_sink.devbroker import DevBroker
     from spark_kafka_sink.exactly_once.ledger import LedgerState
-    from spark_kafka_sink.exactly_once.points import Point
+    from spark_kafka_sink.exactly_once.ledger_records import WriteRecord
+    from spark_kafka_sink.exactly_once.transitions import WriteState
+    from tests.support.exactly_once_sites import Site
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 TASKS = 2
-PREFIX = "orders"
 QUERY = "query-1"
-LEDGER = "ledger"
 TRANSACTION_TIMEOUT_MS = 600_000
 
 
@@ -60,7 +68,7 @@ class Driver:
         self, world: World, name: str, prefix: str, observe: Callable[[Point], None] | None
     ) -> None:
         self.admin = world.new_admin()
-        self.ledger = Ledger(self.admin, topic=LEDGER, prefix=prefix, clock=world.clock)
+        self.ledger = Ledger(self.admin, topic=world.ledger, prefix=prefix, clock=world.clock)
         self.reached: list[Point] = []
         self._observe = observe
         self.protocol = TwoPhaseCommit(
@@ -101,21 +109,33 @@ class Attempt:
     def __init__(self, worker: Worker, plan: Plan, partition: int) -> None:
         self._worker = worker
         self._plan = plan
-        self._place = TopicPartition("data", partition)
+        self._place = TopicPartition(worker.world.data, partition)
         self.worker_id: WorkerId = worker.slots.take(plan.generation)
-        self._producer: ProducerIdAndEpoch = worker.admin.init_producer_id(
-            str(self.worker_id), transaction_timeout_ms=TRANSACTION_TIMEOUT_MS, timeout=TIMEOUT
+        self._producer: ProducerIdAndEpoch = worker.world.admin.init_producer_id(
+            str(self.worker_id),
+            transaction_timeout_ms=worker.world.transaction_timeout_ms,
+            timeout=TIMEOUT,
         )
 
     def write(self, *values: str) -> Prepared:
         """Write all rows of the attempt, flushed, and leave the transaction open."""
-        admin = self._worker.admin
-        first = admin.end_offset(self._place, timeout=TIMEOUT)
-        records = [KeyValue(b"k", value.encode()) for value in values]
-        rules = admin.write_to_transaction(
-            str(self.worker_id), self._producer, self._place, records, now_ms=0, timeout=TIMEOUT
+        world = self._worker.world
+        begin = world.admin.end_offset(self._place, timeout=TIMEOUT)
+        rules = world.admin.write_to_transaction(
+            str(self.worker_id),
+            self._producer,
+            self._place,
+            [KeyValue(b"k", value.encode()) for value in values],
+            now_ms=int(time.time() * 1000),
+            timeout=TIMEOUT,
         )
         self._worker.slots.release(self.worker_id)
+        # Another transaction's marker may have come in before them.
+        first = min(
+            event.record.offset
+            for event in world.events(self._place, begin)
+            if isinstance(event, DataRecord) and event.transaction_of == self._producer.producer_id
+        )
         written = OffsetRange(self._place, first, first + len(values) - 1, len(values))
         return Prepared(
             self._plan.generation,
@@ -126,8 +146,8 @@ class Attempt:
 class Worker:
     """One Python worker, which lives on over many tasks."""
 
-    def __init__(self, admin: AdminClient, prefix: str) -> None:
-        self.admin = admin
+    def __init__(self, world: World, prefix: str) -> None:
+        self.world = world
         self.slots = Slots(prefix)
 
     def begin(self, plan: Plan, partition: int) -> Attempt:
@@ -150,18 +170,29 @@ def rows(batch_id: int, name: str = "") -> list[list[str]]:
 class World:
     """Everything; see the module."""
 
-    def __init__(self, broker: DevBroker) -> None:
-        self.broker = broker
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        name = uuid.uuid4().hex[:8]
+        self.prefix = f"orders-{name}"
+        self.data = f"data-{name}"
+        self.ledger = f"ledger-{name}"
+        self.transaction_timeout_ms = TRANSACTION_TIMEOUT_MS
         self.clock = Clock()
         self._admins: list[AdminClient] = []
         self.admin = self.new_admin()
-        self.worker = Worker(self.admin, PREFIX)
+        self.worker = Worker(self, self.prefix)
+
+    @property
+    def broker(self) -> DevBroker:
+        """The embedded broker, for tests that play with it."""
+        assert self.site.embedded is not None
+        return self.site.embedded
 
     def new_admin(self) -> AdminClient:
         """Give the connections of one more process."""
         admin = AdminClient(
             ProducerConfig.from_mapping(
-                {"bootstrap.servers": self.broker.bootstrap_servers, "retry.backoff.ms": 5}
+                {"bootstrap.servers": self.site.bootstrap_servers, "retry.backoff.ms": 5}
             )
         )
         self._admins.append(admin)
@@ -171,11 +202,11 @@ class World:
         self,
         name: str = "driver",
         *,
-        prefix: str = PREFIX,
+        prefix: str | None = None,
         observe: Callable[[Point], None] | None = None,
     ) -> Driver:
         """Start a driver process."""
-        return Driver(self, name, prefix, observe)
+        return Driver(self, name, prefix or self.prefix, observe)
 
     def dying(self, point: Point) -> Driver:
         """Make a driver that is gone as soon as it has got to a point."""
@@ -193,14 +224,51 @@ class World:
         if plan.must_write(QUERY, batch_id):
             driver.commit(plan, self.worker.run(plan, batch_id), batch_id)
 
+    def decide_and_die(self, batch_id: int = 0) -> list[Winner]:
+        """Leave a decision behind of which no winner is committed."""
+        driver = self.dying(Point.DECIDED)
+        plan = driver.plan()
+        prepared = self.worker.run(plan, batch_id)
+        with suppress(CrashError):
+            driver.commit(plan, prepared, batch_id)
+        assert driver.reached[-1] is Point.DECIDED
+        return [one.transaction for one in prepared]
+
+    def abort_by_hand(self, transaction: Winner) -> None:
+        """End a transaction as an operator would, who knows nothing of the protocol."""
+        end = TransactionEnd(transaction.transactional_id, transaction.producer, committed=False)
+        self.admin.end_transaction(end, timeout=TIMEOUT)
+
+    def mix(self) -> list[Winner]:
+        """Have an operator abort one of two winners after the decision."""
+        winners = self.decide_and_die()
+        self.abort_by_hand(winners[1])
+        return winners
+
+    def resolve(self, *, skip: bool, write_id: str = QUERY) -> WriteRecord:
+        """Resolve a mixed write."""
+        return recovery.resolve(
+            self.driver().ledger, write_id, skip=skip, now_ms=0, budget=self.budget()
+        )
+
     # --- what can be seen
 
-    def visible(self) -> list[str]:
-        """Give what a read_committed consumer of all data has seen, sorted."""
+    def state(self, write_id: str = QUERY) -> WriteState:
+        """Tell what the ledger says of a write."""
+        return self.ledger_state().writes[write_id].write.state
+
+    def visible(self, *, stable: bool = False) -> list[str]:
+        """Give what is committed, sorted; with `stable` only what a read_committed consumer has.
+
+        Such a consumer waits for whatever is open.
+        """
+        self._settle()
         seen: list[str] = []
-        for partition in range(TASKS):
+        for place in self.places:
+            end = self.admin.last_stable_offset(place, timeout=TIMEOUT) if stable else None
             pending: dict[int | None, list[str]] = {}
-            for event in self._events(TopicPartition("data", partition)):
+            start = self.admin.start_offset(place, timeout=TIMEOUT)
+            for event in self.events(place, start, end):
                 if isinstance(event, EndMarker):
                     values = pending.pop(event.producer_id, [])
                     seen += values if event.committed else []
@@ -209,22 +277,50 @@ class World:
                     pending.setdefault(event.transaction_of, []).append(value)
         return sorted(seen)
 
-    def _events(self, place: TopicPartition) -> Iterator[Any]:
-        offset = 0
-        end = self.admin.end_offset(place, timeout=TIMEOUT)
+    @property
+    def places(self) -> list[TopicPartition]:
+        """The partitions of the data."""
+        return [TopicPartition(self.data, partition) for partition in range(TASKS)]
+
+    def events(
+        self, place: TopicPartition, offset: int, end: int | None = None
+    ) -> Iterator[PartitionEvent]:
+        """Read a partition from an offset on, to its end unless another is given."""
+        if end is None:
+            end = self.admin.end_offset(place, timeout=TIMEOUT)
         while offset < end:
             chunk = self.admin.read_partition(place, offset, timeout=TIMEOUT)
-            yield from chunk.events
+            for event in chunk.events:
+                at = event.offset if isinstance(event, EndMarker) else event.record.offset
+                if at < end:
+                    yield event
             offset = chunk.next_offset
 
-    def left_open(self, prefix: str = PREFIX) -> list[str]:
+    def _settle(self) -> None:
+        """Wait for the markers of what was ended: Kafka answers before it has written them."""
+        wait_until(
+            lambda: (
+                not self.admin.list_transactions(
+                    lambda name: name.startswith(self.prefix),
+                    states=("PrepareCommit", "PrepareAbort"),
+                    timeout=TIMEOUT,
+                )
+            ),
+            seconds=TIMEOUT,
+            what="transaction markers",
+        )
+
+    def left_open(self, prefix: str | None = None) -> list[str]:
         """Name the transactions of the prefix's tasks that are open."""
-        listed = recovery.list_open(self.admin, prefix, self.budget())
+        listed = recovery.list_open(self.admin, prefix or self.prefix, self.budget())
         return [one.transactional_id for one in listed]
 
-    def ledger_state(self, prefix: str = PREFIX) -> LedgerState:
+    def ledger_state(self, prefix: str | None = None) -> LedgerState:
         """Read the ledger without fencing anybody."""
-        ledger = Ledger(self.admin, topic=LEDGER, prefix=prefix, clock=self.clock)
+        self._settle()
+        ledger = Ledger(
+            self.admin, topic=self.ledger, prefix=prefix or self.prefix, clock=self.clock
+        )
         return ledger.read(self.budget())
 
     def budget(self) -> Budget:
@@ -232,26 +328,41 @@ class World:
         return Budget.of(self.clock, TIMEOUT)
 
     def time_out_everything(self) -> None:
-        """Have the broker abort what is open, as if its time-out had passed."""
-        later = time.time() + TRANSACTION_TIMEOUT_MS / 1000 + 60
-        self.broker.call(lambda broker: broker.tick(later))
+        """Have the brokers abort what is open, by its time-out: on Kafka that is waited for."""
+        self.site.pass_time(self.transaction_timeout_ms / 1000 + 60)
+        wait_until(lambda: not self.left_open(), seconds=60, what="time-outs of transactions")
+
+    def recreate_ledger(self) -> None:
+        """Delete the ledger's topic, and make it again."""
+        self.site.delete_topic(self.ledger)
+        self.create_ledger()
+
+    def create_ledger(self) -> None:
+        """Make the ledger's topic, as a driver does."""
+        ensure_ledger_topic(self.admin, self.ledger, replication_factor=1, timeout=TIMEOUT)
 
     def close(self) -> None:
-        """End all processes."""
+        """End all processes, and remove the topics."""
         for admin in self._admins:
             admin.close()
+        for topic in (self.data, self.ledger):
+            self.site.delete_topic(topic)
 
 
 @contextmanager
-def world(**settings: Any) -> Iterator[World]:
-    """Begin with a broker, two partitions of data, and an empty ledger."""
-    with DevBroker(topics={"data": TASKS}, auto_create_topics=False, **settings) as broker:
-        made = World(broker)
-        try:
-            ensure_ledger_topic(made.admin, LEDGER, replication_factor=1, timeout=TIMEOUT)
-            yield made
-        finally:
-            made.close()
+def world_at(site: Site) -> Iterator[World]:
+    """Begin with two partitions of data, and an empty ledger.
+
+    In the end a consumer that is not ours must have seen what we say is visible.
+    """
+    made = World(site)
+    try:
+        site.create_topic(made.data, TASKS)
+        made.create_ledger()
+        yield made
+        assert made.visible(stable=True) == site.read_committed(made.data)
+    finally:
+        made.close()
 
 
 def each_once(*batches: int, name: str = "") -> list[str]:

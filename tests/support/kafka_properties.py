@@ -2,7 +2,7 @@
 
 Each node is broker and controller at once (KRaft, combined mode). Everything that makes a cluster
 wait for the outside world is shortened: a rebalance begins at once, a killed broker is noticed
-after seconds, deleted topics free their disk soon.
+after seconds, deleted topics free their disk soon, a timed-out transaction is ended at once.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ def node_properties(
         "broker.heartbeat.interval.ms": "500",
         "broker.session.timeout.ms": "6000",
         "log.segment.delete.delay.ms": "1000",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
         **overrides,
     }
 

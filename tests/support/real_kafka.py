@@ -23,6 +23,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.support.kafka_docker import DockerNodes
+from tests.support.kafka_files import KAFKA_3, KAFKA_4
 from tests.support.kafka_process import ProcessNodes
 from tests.support.kafka_unavailable import KafkaUnavailableError
 
@@ -299,6 +300,11 @@ def start_kafka(
         else:
             return cluster
     raise KafkaUnavailableError(f"no Apache Kafka {version}: " + "; ".join(reasons))
+
+
+def tested_versions() -> list[str]:
+    """Name the versions that tests run on: each supported one, or what was given."""
+    return [GIVEN] if os.environ.get("KAFKA_BOOTSTRAP_SERVERS") else [KAFKA_4, KAFKA_3]
 
 
 def given_kafka() -> KafkaCluster | None:

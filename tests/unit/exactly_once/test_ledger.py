@@ -1,4 +1,4 @@
-"""The ledger against the embedded broker: its topic, fencing, and reading on."""
+"""The ledger: its topic, fencing, and reading on."""
 
 from __future__ import annotations
 
@@ -14,22 +14,16 @@ from spark_kafka_sink.exactly_once.errors import (
     LedgerFormatError,
     LedgerOutcomeUnknownError,
 )
-from spark_kafka_sink.exactly_once.ledger import Ledger, LedgerChanges, ensure_ledger_topic
+from spark_kafka_sink.exactly_once.ledger import Ledger, LedgerChanges
 from spark_kafka_sink.exactly_once.ledger_records import Claim
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from tests.support.exactly_once_world import LEDGER, TIMEOUT, world
+from tests.support.exactly_once_world import TIMEOUT
 
 
-@pytest.fixture(params=[1, 2], ids=["tv1", "tv2"])
-def here(request):
-    with world(transaction_version=request.param) as made:
-        yield made
-
-
-def _ledger(here, prefix="p"):
-    return Ledger(here.new_admin(), topic=LEDGER, prefix=prefix, clock=here.clock)
+def _ledger(here):
+    return Ledger(here.new_admin(), topic=here.ledger, prefix=here.prefix, clock=here.clock)
 
 
 def _claim(generation):
@@ -38,25 +32,26 @@ def _claim(generation):
 
 def test_the_topic_is_created_compacted_and_with_one_partition(here):
     """Making sure of it again changes nothing."""
-    ensure_ledger_topic(here.admin, LEDGER, replication_factor=1, timeout=TIMEOUT)
-    configs = here.admin.topic_configs(LEDGER, timeout=TIMEOUT)
+    here.create_ledger()
+    configs = here.admin.topic_configs(here.ledger, timeout=TIMEOUT)
     assert "compact" == configs["cleanup.policy"]
-    assert 1 == here.admin.partition_count(LEDGER, timeout=TIMEOUT)
+    assert 1 == here.admin.partition_count(here.ledger, timeout=TIMEOUT)
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
 def test_a_topic_whose_entries_would_be_deleted_is_refused(here, policy):
     """What was decided must not be forgotten after a week."""
-    here.broker.create_topic("other", configs={"cleanup.policy": policy})
+    here.site.delete_topic(here.ledger)
+    here.site.create_topic(here.ledger, cleanup_policy=policy)
     with pytest.raises(ConfigError, match=r"set cleanup\.policy=compact"):
-        ensure_ledger_topic(here.admin, "other", replication_factor=1, timeout=TIMEOUT)
+        here.create_ledger()
 
 
-def test_a_topic_that_may_not_be_described_is_named(here):
+def test_a_topic_that_may_not_be_described_is_named(embedded):
     """The right that is missing is the operator's to grant."""
-    here.broker.on(ApiKey.DESCRIBE_CONFIGS, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    with pytest.raises(BrokerError, match="DescribeConfigs of topic 'ledger'"):
-        ensure_ledger_topic(here.admin, LEDGER, replication_factor=1, timeout=TIMEOUT)
+    embedded.broker.on(ApiKey.DESCRIBE_CONFIGS, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    with pytest.raises(BrokerError, match=f"DescribeConfigs of topic '{embedded.ledger}'"):
+        embedded.create_ledger()
 
 
 def test_an_entry_is_read_by_the_next_writer(here):
@@ -65,7 +60,7 @@ def test_an_entry_is_read_by_the_next_writer(here):
     assert 0 == first.fence_and_read(here.budget()).generation
     first.append(_claim(1), here.budget())
     assert 1 == second.fence_and_read(here.budget()).generation
-    assert 1 == first.read(here.budget()).generation
+    assert 1 == here.ledger_state().generation
 
 
 def test_a_writer_that_was_fenced_cannot_append(here):
@@ -78,7 +73,7 @@ def test_a_writer_that_was_fenced_cannot_append(here):
     second.append(_claim(2), here.budget())
     with pytest.raises(LedgerFencedError):
         first.append(_claim(3), here.budget())
-    assert 2 == second.read(here.budget()).generation
+    assert 2 == here.ledger_state().generation
 
 
 def test_a_writer_may_append_more_than_once(here):
@@ -90,7 +85,7 @@ def test_a_writer_may_append_more_than_once(here):
     second.fence_and_read(here.budget())
     with pytest.raises(LedgerFencedError):
         first.append(_claim(4), here.budget())
-    assert 3 == second.read(here.budget()).generation
+    assert 3 == here.ledger_state().generation
 
 
 def test_appending_needs_the_fence_first(here):
@@ -105,61 +100,63 @@ def test_a_writer_that_only_looks_fences_nobody(here):
     first.fence_and_read(here.budget())
     _ledger(here).read(here.budget())
     first.append(_claim(1), here.budget())
-    assert 1 == first.read(here.budget()).generation
+    assert 1 == here.ledger_state().generation
 
 
 @pytest.mark.parametrize("handled", [True, False], ids=["done", "not done"])
-def test_an_end_that_was_not_answered_is_unknown(here, handled):
+def test_an_end_that_was_not_answered_is_unknown(embedded, handled):
     """It is for the reader to find out."""
-    ledger = _ledger(here)
-    ledger.fence_and_read(here.budget())
-    here.broker.on(
+    ledger = _ledger(embedded)
+    ledger.fence_and_read(embedded.budget())
+    embedded.broker.on(
         ApiKey.END_TXN, AnswerError(ErrorCode.UNKNOWN_SERVER_ERROR, handled=handled), times=1
     )
     with pytest.raises(LedgerOutcomeUnknownError):
-        ledger.append(_claim(1), here.budget())
-    assert int(handled) == ledger.fence_and_read(here.budget()).generation
+        ledger.append(_claim(1), embedded.budget())
+    assert int(handled) == ledger.fence_and_read(embedded.budget()).generation
 
 
-def test_an_end_that_was_refused_is_unknown(here):
+def test_an_end_that_was_refused_is_unknown(embedded):
     """It may be the answer to a repetition, after a first one that was done and not heard."""
-    ledger, rival = _ledger(here), _ledger(here)
-    ledger.fence_and_read(here.budget())
-    here.broker.on(ApiKey.END_TXN, lambda *_: AnswerError(ErrorCode.PRODUCER_FENCED), times=1)
+    ledger, rival = _ledger(embedded), _ledger(embedded)
+    ledger.fence_and_read(embedded.budget())
+    embedded.broker.on(ApiKey.END_TXN, lambda *_: AnswerError(ErrorCode.PRODUCER_FENCED), times=1)
     with pytest.raises(LedgerOutcomeUnknownError, match="PRODUCER_FENCED"):
-        ledger.append(_claim(1), here.budget())
-    assert 0 == rival.fence_and_read(here.budget()).generation
+        ledger.append(_claim(1), embedded.budget())
+    assert 0 == rival.fence_and_read(embedded.budget()).generation
 
 
 @pytest.mark.parametrize(
     "code", [ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE], ids=str
 )
-def test_a_transaction_that_others_ended_is_begun_again(here, code):
+def test_a_transaction_that_others_ended_is_begun_again(embedded, code):
     """Nothing was appended, so it is as if the writer had been fenced."""
-    ledger = _ledger(here)
-    ledger.fence_and_read(here.budget())
-    here.broker.on(ApiKey.PRODUCE, AnswerError(code), times=1)
+    ledger = _ledger(embedded)
+    ledger.fence_and_read(embedded.budget())
+    embedded.broker.on(ApiKey.PRODUCE, AnswerError(code), times=1)
     with pytest.raises(LedgerFencedError):
-        ledger.append(_claim(1), here.budget())
+        ledger.append(_claim(1), embedded.budget())
 
 
-def test_a_missing_right_to_write_is_named(here):
+def test_a_missing_right_to_write_is_named(embedded):
     """It is no fence, and trying again does not help."""
-    ledger = _ledger(here)
-    ledger.fence_and_read(here.budget())
-    here.broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    with pytest.raises(BrokerError, match=r"Produce of 'p\.ledger' to ledger-0"):
-        ledger.append(_claim(1), here.budget())
+    ledger = _ledger(embedded)
+    ledger.fence_and_read(embedded.budget())
+    embedded.broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    with pytest.raises(
+        BrokerError, match=rf"Produce of '{embedded.prefix}\.ledger' to {embedded.ledger}-0"
+    ):
+        ledger.append(_claim(1), embedded.budget())
 
 
-def test_a_ledger_that_was_emptied_is_read_from_its_start(here):
+def test_a_ledger_that_was_emptied_is_read_from_its_start(embedded):
     """What was known of it is forgotten."""
-    ledger = _ledger(here)
-    ledger.fence_and_read(here.budget())
-    ledger.append(_claim(1), here.budget())
-    place = TopicPartition(LEDGER, 0)
-    here.broker.call(lambda broker: broker.cluster.partition(place).log.delete_records(2))
-    assert 0 == ledger.fence_and_read(here.budget()).generation
+    ledger = _ledger(embedded)
+    ledger.fence_and_read(embedded.budget())
+    ledger.append(_claim(1), embedded.budget())
+    place = TopicPartition(embedded.ledger, 0)
+    embedded.broker.call(lambda broker: broker.cluster.partition(place).log.delete_records(2))
+    assert 0 == ledger.fence_and_read(embedded.budget()).generation
 
 
 def test_a_ledger_that_was_made_anew_is_read_from_its_start(here):
@@ -169,26 +166,23 @@ def test_a_ledger_that_was_made_anew_is_read_from_its_start(here):
     ledger.append(_claim(1), here.budget())
     ledger.read(here.budget())
 
-    def recreate(broker):
-        broker.cluster.delete_topic(broker.cluster.topic(LEDGER))
-
-    here.broker.call(recreate)
-    here.broker.create_topic(LEDGER, configs={"cleanup.policy": "compact"})
+    here.recreate_ledger()
     assert 0 == ledger.fence_and_read(here.budget()).generation
 
 
 def test_a_topic_with_other_records_is_refused(here):
     """Somebody's data is no ledger."""
-    producer = here.admin.init_producer_id("x", transaction_timeout_ms=1000, timeout=TIMEOUT)
+    name = f"{here.prefix}-stranger"
+    producer = here.admin.init_producer_id(name, transaction_timeout_ms=60_000, timeout=TIMEOUT)
     rules = here.admin.write_to_transaction(
-        "x",
+        name,
         producer,
-        TopicPartition(LEDGER, 0),
+        TopicPartition(here.ledger, 0),
         [KeyValue(b"user-7", b"data")],
-        now_ms=0,
+        now_ms=int(here.clock() * 1000),
         timeout=TIMEOUT,
     )
-    here.admin.end_transaction(TransactionEnd("x", producer, True, rules), timeout=TIMEOUT)
+    here.admin.end_transaction(TransactionEnd(name, producer, True, rules), timeout=TIMEOUT)
     with pytest.raises(LedgerFormatError, match="no ledger entry"):
         _ledger(here).read(here.budget())
 

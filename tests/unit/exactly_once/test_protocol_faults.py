@@ -1,0 +1,192 @@
+"""The protocol while brokers answer with errors, late, or not at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.devbroker.faults import AnswerError, CloseConnection
+from spark_kafka_sink.errors import KafkaTimeoutError
+from spark_kafka_sink.exactly_once.errors import (
+    CommitPendingError,
+    MixedError,
+)
+from spark_kafka_sink.exactly_once.points import Point
+from spark_kafka_sink.exactly_once.transitions import WriteState
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.exactly_once_world import (
+    QUERY,
+    each_once,
+)
+
+# --- without faults
+
+
+def test_making_a_driver_asks_nobody(embedded):
+    """Spark makes a writer before every commit and abort: that must not fence the one at work."""
+    driver = embedded.driver()
+    plan = driver.plan()
+    prepared = embedded.worker.run(plan)
+    hooks = [embedded.broker.on(key, lambda *_: None) for key in ApiKey]
+    embedded.driver("made right before the commit")
+    assert 0 == sum(hook.seen for hook in hooks)
+    driver.commit(plan, prepared)
+    assert each_once(0) == embedded.visible()
+
+
+def test_requests_do_not_grow_with_the_ledger(tv2):
+    """A driver that lives on reads only what is new."""
+    driver = tv2.driver()
+    hooks = [tv2.broker.on(key, lambda *_: None) for key in ApiKey]
+    seen = []
+    for batch_id in range(12):
+        before = sum(hook.seen for hook in hooks)
+        driver.plan()
+        tv2.finish(batch_id, driver=driver)
+        seen.append(sum(hook.seen for hook in hooks) - before)
+    assert seen[-1] <= seen[1]
+
+
+# --- crashes
+
+
+def _end_only(embedded, code, commits):
+    """Have the broker refuse to end transactions of tasks after some commits."""
+    ended = []
+
+    def decide(request, _):
+        if request.transactional_id.endswith(".ledger") or not request.committed:
+            return None
+        if len(ended) >= commits:
+            return AnswerError(code)
+        ended.append(request.transactional_id)
+        return None
+
+    return embedded.broker.on(ApiKey.END_TXN, decide)
+
+
+def test_a_commit_that_stops_half_way_is_rolled_forward(embedded):
+    """One winner is committed, the other one's coordinator fails: the decision stands."""
+    driver = embedded.driver()
+    plan = driver.plan()
+    prepared = embedded.worker.run(plan)
+    hook = _end_only(embedded, ErrorCode.UNKNOWN_SERVER_ERROR, 1)
+    with pytest.raises(CommitPendingError, match="1 of its 2 transactions"):
+        driver.commit(plan, prepared)
+    assert 3 == len(embedded.visible())
+    # Spark now calls abort() with all messages.
+    assert not driver.abort(plan, prepared)
+    with pytest.raises(CommitPendingError):
+        embedded.driver().plan()
+    hook.remove()
+    assert not embedded.driver().plan().must_write(QUERY, 0)
+    assert (each_once(0), WriteState.DONE) == (embedded.visible(), embedded.state())
+
+
+def test_what_is_lost_on_the_way_to_the_ledger_is_looked_up(embedded):
+    """The decision's EndTxn is done and answered by an error: it is read, not assumed."""
+    driver = embedded.driver()
+    plan = driver.plan()
+    prepared = embedded.worker.run(plan)
+    embedded.broker.on(
+        ApiKey.END_TXN, AnswerError(ErrorCode.UNKNOWN_SERVER_ERROR, handled=True), times=1
+    )
+    driver.commit(plan, prepared)
+    assert 2 == driver.reached.count(Point.COMMIT_FENCED)
+    assert (each_once(0), WriteState.DONE) == (embedded.visible(), embedded.state())
+
+
+def test_a_decision_that_did_not_get_through_is_made_again(embedded):
+    """The same error, and nothing was done: the driver finds its batch undecided."""
+    driver = embedded.driver()
+    plan = driver.plan()
+    prepared = embedded.worker.run(plan)
+    embedded.broker.on(ApiKey.END_TXN, AnswerError(ErrorCode.UNKNOWN_SERVER_ERROR), times=1)
+    driver.commit(plan, prepared)
+    assert 2 == driver.reached.count(Point.CHECKED)
+    assert (each_once(0), []) == (embedded.visible(), embedded.left_open())
+
+
+@pytest.mark.parametrize("handled", [True, False], ids=["done", "not done"])
+def test_a_claim_of_unknown_outcome_is_made_again(embedded, handled):
+    """The plan begins anew, with a generation of its own."""
+    embedded.broker.on(
+        ApiKey.END_TXN, AnswerError(ErrorCode.UNKNOWN_SERVER_ERROR, handled=handled), times=1
+    )
+    driver = embedded.driver()
+    plan = driver.plan()
+    assert 2 == driver.reached.count(Point.PLAN_FENCED)
+    driver.commit(plan, embedded.worker.run(plan))
+    assert each_once(0) == embedded.visible()
+
+
+def test_a_lost_connection_changes_nothing(embedded):
+    """Every request of the ledger and of the commit is sent again."""
+    driver = embedded.driver()
+    plan = driver.plan()
+    prepared = embedded.worker.run(plan)
+    for key in (ApiKey.PRODUCE, ApiKey.END_TXN, ApiKey.INIT_PRODUCER_ID, ApiKey.FETCH):
+        embedded.broker.on(key, CloseConnection(handled=True), times=1)
+    driver.commit(plan, prepared)
+    assert each_once(0) == embedded.visible()
+
+
+# --- decisions that cannot be carried out
+
+
+def test_a_resolution_of_unknown_outcome_is_looked_up(embedded):
+    """The entry was appended, and its answer lost."""
+    embedded.mix()
+    with pytest.raises(MixedError):
+        embedded.driver().plan()
+    embedded.broker.on(
+        ApiKey.END_TXN, AnswerError(ErrorCode.UNKNOWN_SERVER_ERROR, handled=True), times=1
+    )
+    assert WriteState.DONE is embedded.resolve(skip=True).write.state
+
+
+def test_a_marker_that_cannot_be_read_leaves_the_batch_mixed(embedded):
+    """Without READ on the data topic nobody can tell, and nothing is written twice for that."""
+    for winner in embedded.decide_and_die():
+        embedded.abort_by_hand(winner)
+    hook = embedded.broker.on(
+        ApiKey.FETCH,
+        lambda request, _: (
+            AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            if request.topics[0].topic == embedded.data
+            else None
+        ),
+    )
+    with pytest.raises(
+        MixedError, match=f"not known: {embedded.data}-0 offsets 0 to 2, {embedded.data}-1"
+    ):
+        embedded.driver().plan()
+    hook.remove()
+
+
+# --- jobs, and what the ledger keeps
+
+
+def test_a_plan_ends_in_the_time_it_was_given(embedded):
+    """A coordinator that never answers for good is named."""
+    embedded.broker.on(ApiKey.INIT_PRODUCER_ID, AnswerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    with pytest.raises(KafkaTimeoutError, match=rf"InitProducerId of '{embedded.prefix}\.ledger'"):
+        embedded.driver().plan(timeout=0.2)
+
+
+def test_an_orphan_that_cannot_be_aborted_is_a_warning(embedded, caplog):
+    """The write goes on: its time-out ends the orphan."""
+    embedded.worker.begin(embedded.driver().plan(), 0).write("an orphan's row")
+    hook = embedded.broker.on(
+        ApiKey.END_TXN,
+        lambda request, _: (
+            None
+            if request.committed
+            else AnswerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        ),
+    )
+    embedded.finish(0)
+    assert "until it times out" in caplog.text
+    hook.remove()
+    embedded.finish(1)
+    assert (each_once(0, 1), []) == (embedded.visible(), embedded.left_open())

@@ -1,0 +1,295 @@
+"""Decisions that cannot be carried out, upgrades, jobs, and what the ledger keeps."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from spark_kafka_sink.errors import IllegalStateError
+from spark_kafka_sink.exactly_once import recovery
+from spark_kafka_sink.exactly_once.errors import (
+    ExactlyOnceError,
+    MixedError,
+    OvertakenError,
+    VoidError,
+    WinnerLostError,
+)
+from spark_kafka_sink.exactly_once.points import Point
+from spark_kafka_sink.exactly_once.transitions import WriteState
+from spark_kafka_sink.exactly_once.two_phase_commit import Job
+from tests.support.exactly_once_sites import embedded_world
+from tests.support.exactly_once_world import (
+    QUERY,
+    TIMEOUT,
+    TRANSACTION_TIMEOUT_MS,
+    CrashError,
+    each_once,
+    rows,
+)
+
+# --- decisions that cannot be carried out
+
+
+def test_a_winner_that_timed_out_fails_the_batch_before_the_decision(here):
+    """Nothing is visible, and the error says what to set."""
+    here.transaction_timeout_ms = 1_000
+    driver = here.driver()
+    plan = driver.plan()
+    prepared = here.worker.run(plan)
+    here.time_out_everything()
+    with pytest.raises(WinnerLostError, match=re.escape("transaction.timeout.ms")):
+        driver.commit(plan, prepared)
+    here.transaction_timeout_ms = TRANSACTION_TIMEOUT_MS
+    here.finish(0)
+    assert each_once(0) == here.visible()
+
+
+def test_a_winner_without_time_to_spare_fails_the_batch(here):
+    """What might time out between the decision and its commit is not decided."""
+    driver = here.driver()
+    plan = driver.plan()
+    prepared = here.worker.run(plan)
+    here.clock.ahead = 570
+    with pytest.raises(WinnerLostError, match="times out in"):
+        driver.commit(plan, prepared)
+
+
+def test_a_brokers_clock_that_is_ahead_fails_nobody(here):
+    """Its start time is not believed, and the plan's stands in for it."""
+    here.clock.ahead = -3600
+    driver = here.driver()
+    plan = driver.plan()
+    driver.commit(plan, here.worker.run(plan))
+    assert each_once(0) == here.visible()
+
+
+def test_a_winner_aborted_by_an_operator_fails_the_batch(here):
+    """Before the decision that is only a failed batch."""
+    driver = here.driver()
+    plan = driver.plan()
+    prepared = here.worker.run(plan)
+    here.abort_by_hand(prepared[1].transaction)
+    with pytest.raises(WinnerLostError, match="is not open any more"):
+        driver.commit(plan, prepared)
+    assert [] == here.visible()
+
+
+def test_a_decision_of_which_all_is_aborted_is_void(here):
+    """The next plan notes it, and the batch is written again."""
+    for winner in here.decide_and_die():
+        here.abort_by_hand(winner)
+    plan = here.driver().plan()
+    assert (True, WriteState.VOID) == (plan.must_write(QUERY, 0), here.state())
+    here.finish(0)
+    assert each_once(0) == here.visible()
+
+
+def test_a_decision_that_timed_out_is_void(here):
+    """The driver was away for longer than transaction.timeout.ms."""
+    here.finish(0)
+    # Long enough to decide in, also on a busy machine.
+    here.transaction_timeout_ms = 8_000
+    here.decide_and_die(1)
+    here.time_out_everything()
+    here.transaction_timeout_ms = TRANSACTION_TIMEOUT_MS
+    here.finish(1)
+    assert each_once(0, 1) == here.visible()
+
+
+def test_a_commit_that_finds_all_aborted_says_so(here):
+    """It is void at once, and a replay writes it again."""
+
+    def abort(point):
+        if point is Point.DECIDED:
+            for one in prepared:
+                here.abort_by_hand(one.transaction)
+
+    driver = here.driver(observe=abort)
+    plan = driver.plan()
+    prepared = here.worker.run(plan)
+    with pytest.raises(VoidError, match="to be written again"):
+        driver.commit(plan, prepared)
+    assert WriteState.VOID is here.state()
+    here.finish(0)
+    assert each_once(0) == here.visible()
+
+
+def test_a_mixed_batch_stops_the_query(here):
+    """The error names what is in and what is not; a restart meets it again."""
+    here.mix()
+    sentence = rf"in: {here.data}-0 offsets 0 to 2; not in: {here.data}-1 offsets 0 to 2"
+    for _ in range(2):
+        with pytest.raises(MixedError, match=sentence):
+            here.driver().plan()
+    assert (rows(0)[0], WriteState.MIXED) == (here.visible(), here.state())
+    plan = here.driver().plan(None)
+    with pytest.raises(MixedError, match="resolve it"):
+        plan.must_write(QUERY, 0)
+
+
+def test_a_commit_that_finds_half_of_it_aborted_says_so(here):
+    """It is noted as mixed at once."""
+    driver = here.driver(
+        observe=lambda point: point is Point.DECIDED and here.abort_by_hand(prepared[0].transaction)
+    )
+    plan = driver.plan()
+    prepared = here.worker.run(plan)
+    with pytest.raises(MixedError, match=f"not in: {here.data}-0"):
+        driver.commit(plan, prepared)
+    with pytest.raises(MixedError):
+        driver.commit(plan, prepared)
+    assert not driver.abort(plan, prepared)
+    assert rows(0)[1] == here.visible()
+
+
+def test_another_query_under_the_prefix_goes_on_beside_a_mixed_one(here, caplog):
+    """It notes and logs what it found, and the mixed query is stopped at its own start."""
+    here.mix()
+    other = here.driver()
+    plan = other.plan("query-2")
+    assert "visible in part" in caplog.text
+    other.commit(plan, here.worker.run(plan, 0, "x"), 0, "query-2")
+    with pytest.raises(MixedError):
+        here.driver().plan()
+    assert sorted(rows(0)[0] + each_once(0, name="x")) == here.visible()
+
+
+def test_an_operator_may_take_a_mixed_batch_as_it_is(here):
+    """Then it counts as in, and the query goes on behind it."""
+    here.mix()
+    with pytest.raises(MixedError):
+        here.driver().plan()
+    here.resolve(skip=True)
+    here.finish(0)
+    here.finish(1)
+    assert sorted(rows(0)[0] + each_once(1)) == here.visible()
+
+
+def test_an_operator_may_have_a_mixed_batch_written_again(here):
+    """What was in is there twice then, as the operator was told."""
+    here.mix()
+    with pytest.raises(MixedError):
+        here.driver().plan()
+    here.resolve(skip=False)
+    here.finish(0)
+    assert sorted(rows(0)[0] + each_once(0)) == here.visible()
+
+
+def test_only_what_is_mixed_can_be_resolved(here):
+    """A batch that is done stays done, and an unknown write is named."""
+    here.finish(0)
+    with pytest.raises(IllegalStateError, match="nothing to resolve"):
+        here.resolve(skip=False)
+    with pytest.raises(ExactlyOnceError, match="has no write 'nobody'"):
+        here.resolve(skip=False, write_id="nobody")
+
+
+def test_a_marker_that_was_deleted_leaves_the_batch_mixed(here):
+    """Retention has taken the records and their marker before anybody looked."""
+    for winner in here.decide_and_die():
+        here.abort_by_hand(winner)
+    for place in here.places:
+        here.site.delete_records(place, 4)
+    with pytest.raises(MixedError, match="not known"), _short_markers():
+        here.driver().plan()
+
+
+def test_a_later_transactions_marker_is_not_taken_for_the_winners(here, monkeypatch):
+    """Compaction may have removed ours; the epoch tells."""
+    [winner, _] = here.decide_and_die()
+    here.abort_by_hand(winner)
+    stale = winner._replace(producer=winner.producer._replace(epoch=winner.producer.epoch - 2))
+    assert recovery.Fate.UNKNOWN is recovery.fate_by_marker(here.admin, stale, here.budget())
+    assert recovery.Fate.ABORTED is recovery.fate_by_marker(here.admin, winner, here.budget())
+
+
+def test_offsets_that_nobody_told_lead_to_no_marker(here):
+    """A broker that has forgotten a duplicate's offset does not give one."""
+    [winner, _] = here.decide_and_die()
+    nowhere = winner._replace(ranges=(winner.ranges[0]._replace(last_offset=-1),))
+    assert recovery.Fate.UNKNOWN is recovery.fate_by_marker(here.admin, nowhere, here.budget())
+
+
+class _short_markers:  # noqa: N801  a context manager
+    def __enter__(self):
+        self._before = recovery.MARKER_TIMEOUT
+        recovery.MARKER_TIMEOUT = 0.3
+
+    def __exit__(self, *_):
+        recovery.MARKER_TIMEOUT = self._before
+
+
+def test_a_marker_that_is_late_is_waited_for():
+    """The coordinator has answered, and writes the abort's markers a moment later."""
+    with embedded_world(transaction_marker_delay_ms=150) as here:
+        for winner in here.decide_and_die():
+            here.abort_by_hand(winner)
+        assert here.driver().plan().must_write(QUERY, 0)
+        ledger = here.driver().ledger.fence_and_read(here.budget())
+        assert WriteState.VOID is ledger.writes[QUERY].write.state
+
+
+def test_brokers_may_be_upgraded_between_decision_and_roll_forward(to_be_upgraded):
+    """What TV1 has committed is found committed when the cluster has TV2, and nothing is mixed."""
+    here = to_be_upgraded
+    with pytest.raises(CrashError):
+        here.finish(0, driver=here.dying(Point.COMMITTED))
+    begun_before, left_open = here.dying(Point.DECIDED), here.dying(Point.COMMITTED)
+    here.site.set_transaction_version(2)
+    assert not here.driver().plan().must_write(QUERY, 0)
+    with pytest.raises(CrashError):
+        here.finish(1, driver=begun_before)
+    with pytest.raises(CrashError):
+        here.finish(2, driver=left_open)
+    here.finish(3)
+    assert (each_once(0, 1, 2, 3), WriteState.DONE) == (here.visible(), here.state())
+
+
+def test_the_rules_are_those_of_the_cluster(to_be_upgraded):
+    """Its level decides, and it is told to whoever connects."""
+    assert 1 == to_be_upgraded.admin.transaction_version(timeout=TIMEOUT)
+    to_be_upgraded.site.set_transaction_version(2)
+    later = to_be_upgraded.new_admin()
+    assert 2 == later.transaction_version(timeout=TIMEOUT)
+
+
+# --- jobs, and what the ledger keeps
+
+
+def test_a_job_with_a_write_id_runs_once(here):
+    """Run again, it finds itself in; so does one without rows."""
+    for write_id, prepare in (("full", True), ("empty", False)):
+        for run in range(2):
+            driver = here.driver()
+            plan = driver.plan(write_id)
+            assert (run == 0) == plan.must_write(write_id, 0)
+            if run == 0:
+                prepared = here.worker.run(plan) if prepare else []
+                driver.commit(plan, prepared, 0, write_id, job=Job(expires_at_ms=2**62))
+    assert each_once(0) == here.visible()
+
+
+def test_an_expired_job_is_forgotten_by_the_next_plan(here):
+    """Its entry is deleted; a stream's is kept."""
+    here.finish(0)
+    driver = here.driver()
+    plan = driver.plan("job-1")
+    driver.commit(plan, here.worker.run(plan, 5), 0, "job-1", job=Job(expires_at_ms=1))
+    assert {"job-1", QUERY} == set(here.ledger_state().writes)
+    here.driver().plan("job-2")
+    assert {QUERY} == set(here.ledger_state().writes)
+
+
+def test_a_deleted_ledger_does_not_let_an_older_driver_decide(here):
+    """Generations are numbered by the clock, so that none comes twice."""
+    driver = here.driver()
+    plan = driver.plan()
+    prepared = here.worker.run(plan)
+    here.recreate_ledger()
+    with pytest.raises(OvertakenError, match="were deleted"):
+        driver.commit(plan, prepared)
+    here.finish(0, driver=here.driver("after"))
+    with pytest.raises(OvertakenError, match="after claimed"):
+        driver.commit(plan, prepared, 1)
+    assert each_once(0) == here.visible()
