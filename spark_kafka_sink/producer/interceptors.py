@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.producer.plugins import load_plugin
+from spark_kafka_sink.producer.produce_result import is_interrupt
 from spark_kafka_sink.producer.producer_record import ProducerRecord
 
 if TYPE_CHECKING:
@@ -97,8 +98,10 @@ class ProducerInterceptors:
         for on_acknowledgement in self._on_acknowledgement:
             try:
                 on_acknowledgement(metadata, error)
-            except Exception:  # noqa: BLE001  likewise
+            except BaseException as raised:
                 _LOG.warning("on_acknowledgement of an interceptor failed", exc_info=True)
+                if is_interrupt(raised):
+                    raise
 
     def close(self) -> None:
         """Close all of them."""

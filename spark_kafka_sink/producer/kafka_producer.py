@@ -170,9 +170,13 @@ class KafkaProducer(TransactionalCalls):
             check_place(record.topic, record.partition)
             self._core.await_partition(record.topic, record.partition)
             prepared = self._preparation.prepare(record)
-        except (ProducerClosedError, SerializationError):
-            raise
-        except KafkaError as error:
+        except Exception as error:
+            if not isinstance(error, KafkaError) or isinstance(
+                error, ProducerClosedError | SerializationError
+            ):
+                # They have seen it go, so they hear of its end (Java's onSendError).
+                self._interceptors.on_acknowledgement(None, error)
+                raise
             self._core.note_failed_send(error)
             future.fail(error)
             if future.callback is not None:
@@ -312,7 +316,8 @@ class KafkaProducer(TransactionalCalls):
         """Flush, stop the network thread, close all connections. May be called twice.
 
         After `timeout` seconds what is not acknowledged is given up, and its futures fail; with 0
-        at once. An open transaction is aborted.
+        at once. A transaction that is open is aborted while there is time; with 0, or without an
+        answer, it is left to its coordinator, which ends it after transaction.timeout.ms.
 
         When everything has been closed it raises what nobody else was told of: KafkaTimeoutError
         for records given up because `timeout` was over, or the first error by which rows of

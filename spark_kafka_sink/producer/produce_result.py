@@ -204,20 +204,38 @@ class ProduceResult:
         with _moment:
             self.has_ended = True
             callbacks, self._callbacks = self._callbacks, []
-        try:
-            for _, callback in callbacks:
+        interrupt: BaseException | None = None
+        for _, callback in callbacks:
+            try:
                 call_back(callback)
-        finally:
-            with _moment:
-                self.is_settled = True
-                waiter = self._waiter
-            if waiter is not None:
-                waiter.set()
+            except BaseException as error:  # noqa: BLE001 - raised when all have been called
+                interrupt = error
+        with _moment:
+            self.is_settled = True
+            waiter = self._waiter
+        if waiter is not None:
+            waiter.set()
+        if interrupt is not None:
+            raise interrupt
 
 
 def call_back(callback: Callable[..., object], *arguments: object) -> None:
-    """Call a user's function; what it raises is logged, and ends nothing."""
+    """Call a user's function; what it raises is logged, and ends nothing.
+
+    But an interrupt is raised, see `is_interrupt`.
+    """
     try:
         callback(*arguments)
-    except Exception:
+    except BaseException as error:
         logger.exception("a delivery callback raised")
+        if is_interrupt(error):
+            raise
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether what a user's function raised has to go on: Ctrl-C strikes the main thread anywhere.
+
+    On other threads SystemExit and KeyboardInterrupt are the function's own, and would end ours.
+    """
+    on_main_thread = threading.current_thread() is threading.main_thread()
+    return on_main_thread and not isinstance(error, Exception)

@@ -112,7 +112,9 @@ class FutureRecordMetadata:
     def add_done_callback(self, callback: Callable[[FutureRecordMetadata], object]) -> None:
         """Have `callback(future)` called at the end: on the network thread, or here if it is over.
 
-        What it raises is logged. It must not block: nothing is sent meanwhile.
+        The future is done by then. Callbacks of a batch are called in the order in which they were
+        given, those of `send` in the order of the records. What one raises is logged, SystemExit
+        too. It must not block: nothing is sent meanwhile.
         """
         chunk = self._written()
         if chunk is None:

@@ -184,6 +184,21 @@ def test_callbacks_find_the_batch_done(result):
     assert [(True, 40)] == told
 
 
+def test_an_interrupt_of_the_main_thread_goes_on_when_all_have_been_told(result):
+    """A signal may strike while a callback runs there: nobody is left waiting, and it is raised."""
+    told = []
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    result.call_when_done(0, interrupted)
+    result.call_when_done(1, lambda: told.append(1))
+    with pytest.raises(KeyboardInterrupt):
+        result.complete(0)
+    assert [1] == told
+    assert result.is_settled
+
+
 def test_a_callback_that_raises_is_logged_and_keeps_nobody_from_being_told(result, caplog):
     """One user's mistake is not another record's."""
     told = []

@@ -296,6 +296,52 @@ def test_a_callback_that_raises_is_logged_and_harms_nobody(broker, caplog):
     assert "a delivery callback raised" in caplog.text
 
 
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit])
+@pytest.mark.parametrize("way", ["on_delivery", "add_done_callback", "interceptor"])
+def test_a_callback_cannot_end_the_producer(broker, caplog, error, way):
+    """What would end a program is logged; the next callback is called, the next record sent."""
+    told = []
+
+    def end(*_: object) -> None:
+        raise error
+
+    class Ending:
+        on_acknowledgement = staticmethod(end)
+
+    settings = {"interceptor.classes": (Ending(),)} if way == "interceptor" else {}
+    with _producer(broker, **LONG_LINGER, **settings) as producer:
+        first = producer.send("one", b"a", on_delivery=end if way == "on_delivery" else None)
+        if way == "add_done_callback":
+            first.add_done_callback(end)
+        producer.send("one", b"b", on_delivery=lambda *_: told.append("b"))
+        producer.flush()
+        assert (0, ["b"]) == (first.result(0).offset, told)
+        later = producer.send("one", b"c")
+        producer.flush()
+        assert 2 == later.result(0).offset
+    told = (
+        "on_acknowledgement of an interceptor failed" if settings else "a delivery callback raised"
+    )
+    assert told in caplog.text
+
+
+def test_callbacks_are_called_on_the_network_thread_with_a_future_that_is_done(broker):
+    """In the order of the records; of a future that is done already at once, by who asks."""
+    told = []
+    with _producer(broker, **LONG_LINGER) as producer:
+        futures = [producer.send("one", b"%d" % number) for number in range(3)]
+        for future in futures:
+            future.add_done_callback(
+                lambda f: told.append((f.done(), f.result(0).offset, threading.current_thread()))
+            )
+        producer.flush()
+        [network_thread] = {thread for _, _, thread in told}
+        assert [(True, 0), (True, 1), (True, 2)] == [(done, offset) for done, offset, _ in told]
+        assert "kafka-producer-network-thread" in network_thread.name
+        futures[1].add_done_callback(lambda f: told.append(threading.current_thread()))
+        assert threading.current_thread() is told[-1]
+
+
 def test_a_callback_may_send(broker):
     """A chain of records, each sent when the one before it is acknowledged."""
     done = threading.Event()
@@ -801,6 +847,35 @@ def test_interceptors_hear_of_records_that_got_nowhere(broker):
     with _producer(broker, **settings) as producer:
         future = producer.send("one", bytes(2_000))
         assert [(b"1", None, future.exception(0))] == seen
+
+
+@pytest.mark.parametrize(
+    ("record", "settings", "error"),
+    [
+        ({"topic": ""}, {}, ValueError),
+        ({"topic": "one", "headers": [("name", 1)]}, {}, TypeError),
+        ({"topic": "one", "value": b"v"}, {"value.serializer": "string"}, SerializationError),
+    ],
+)
+def test_interceptors_hear_of_what_is_no_record(broker, record, settings, error):
+    """They saw it go, so they hear why it did not; the caller is raised the same error."""
+    seen = []
+    settings |= {"interceptor.classes": (_Listener(seen),)}
+    with _producer(broker, **settings) as producer:
+        with pytest.raises(error) as caught:
+            producer.send(**record)
+        assert [(None, caught.value)] == seen
+
+
+class _Listener:
+    """An interceptor that only listens."""
+
+    def __init__(self, seen: list[object]) -> None:
+        self._seen = seen
+
+    def on_acknowledgement(self, metadata, error) -> None:
+        """Take down both."""
+        self._seen.append((metadata, error))
 
 
 def test_a_function_places_each_record(broker):
