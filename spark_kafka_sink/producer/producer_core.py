@@ -333,6 +333,11 @@ class ProducerCore:
         self._thread.call_soon(self._wakeup)
         result.wait(self._max_block, lambda: self._client.last_error)
 
+    @property
+    def _has_open_transaction(self) -> bool:
+        manager = self.transaction_manager
+        return manager is not None and manager.has_ongoing_transaction
+
     def acks(self) -> dict[TopicPartition, PartitionAcks]:
         """Tell what has been acknowledged so far, by partition."""
         return dict(self._sender.acks)
@@ -358,7 +363,7 @@ class ProducerCore:
         finally:
             if self._thread.is_alive:
                 left = self._max_block if timeout is None else started + timeout - time.monotonic()
-                if self.has_ended:
+                if self.has_ended and not self._has_open_transaction:
                     left = 0
                 # An open transaction is aborted while there is time.
                 self._thread.call_soon(partial(self._sender.initiate_close, max(left, 0)))

@@ -332,8 +332,8 @@ class RecordAccumulator:
         with self._lock:
             self._end_failed(batch)
             self._note_loss(error)
-        if not self._remembers_losses:
-            logger.warning("%s", error)
+        # Who sent it is told, by a future or by the next call.
+        logger.debug("%s", error)
         batch.result.fail(error, record_errors)
 
     def _end_failed(self, batch: ProducerBatch) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spark_kafka_sink.errors import (
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
         ProduceResponse,
     )
     from spark_kafka_sink.record.compression import Compressor
+
+logger = logging.getLogger(__name__)
 
 #: The last Produce that adds no partition to a transaction by itself (KIP-890): all that TV1 knows.
 LAST_PRODUCE_WITHOUT_ADD = 11
@@ -179,10 +182,21 @@ class Sender:
                         timer.cancel()
         finally:
             if self._transaction_manager is not None:
+                self._warn_of_open_transaction(self._transaction_manager)
                 self._transaction_manager.close()
             for task in list(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _warn_of_open_transaction(self, manager: TransactionManager) -> None:
+        if manager.has_ongoing_transaction:
+            logger.warning(
+                "the producer was closed before the transaction of %r had ended: its coordinator "
+                "ends it after transaction.timeout.ms (%d ms), or the next init_transactions() of "
+                "this id does; until then consumers with read_committed wait behind its records",
+                manager.transactional_id,
+                self._config.transaction_timeout_ms,
+            )
 
     def _is_closed(self, now: float) -> bool:
         if self._close_at is None:

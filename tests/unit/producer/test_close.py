@@ -76,6 +76,43 @@ def test_records_whose_futures_tell_of_it_are_no_concern_of_closing(broker):
         gathered.result(0)
 
 
+@pytest.mark.parametrize("version", [0, 2], ids=["TV1", "TV2"])
+def test_closing_after_a_loss_aborts_the_open_transaction(version):
+    """The loss is told, and no reader has to wait for transaction.timeout.ms."""
+    with DevBroker(topics={"t": 2}, transaction_version=version) as broker:
+        ends = _seen(broker, ApiKey.END_TXN)
+        producer = _producer(broker, **{"transactional.id": "x"})
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.append(columns([b"in"], partitions=[1]))
+        producer.flush()
+        broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        producer.append(columns([b"refused"], partitions=[0]))
+        with pytest.raises(DeliveryError):
+            producer.flush()
+        with pytest.raises(DeliveryError):
+            producer.close()
+        assert [False] == [request.committed for request in ends]
+
+
+def test_closing_at_once_says_that_a_transaction_stays_open(broker, caplog):
+    """It is the coordinator's to end; the log says until when readers wait."""
+    ends = _seen(broker, ApiKey.END_TXN)
+    producer = _producer(broker, **{"transactional.id": "x", "transaction.timeout.ms": 12_345})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"v").result(TIMEOUT)
+    producer.close(0)
+    assert [] == ends
+    assert "12345 ms" in caplog.text
+
+
+def _seen(broker: DevBroker, api_key: ApiKey) -> list[object]:
+    seen: list[object] = []
+    broker.on(api_key, lambda request, _: seen.append(request))
+    return seen
+
+
 def test_appended_rows_that_were_refused_are_told_by_closing(broker):
     """Nobody has a future of them."""
     broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
