@@ -9,7 +9,8 @@
 - A client that has closed its side still gets the answers that are ready; what waits is given up.
 - Until a client of a listener with SASL has authenticated, its requests are its authenticator's,
   and may not be large. One that fails is told so after a while, and then the connection is closed.
-- Faults are decided in one place, `Connection._decide`, before the broker sees the request.
+- Faults are decided in one place, `Connection._decide`, before the broker sees the request. What
+  they do in its place is in `_act`, what they do to its answer in `_answer`.
 
 `server` makes it a protocol of the event loop; here nothing is imported from there.
 """
@@ -18,14 +19,16 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 from spark_kafka_sink.devbroker.faults import (
-    Action,
     AnswerError,
     CloseConnection,
+    Corrupt,
     Delay,
     NeverAnswer,
+    Throttle,
 )
 from spark_kafka_sink.devbroker.frame_receiver import FrameReceiver
 from spark_kafka_sink.devbroker.handlers.handler import Delayed
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Hashable
 
+    from spark_kafka_sink.devbroker.faults import Action
     from spark_kafka_sink.devbroker.listener import Listener
     from spark_kafka_sink.devbroker.sasl.sasl_authenticator import SaslAuthenticator
     from spark_kafka_sink.devbroker.server import Server
@@ -54,12 +58,16 @@ _MAX_PENDING_WRITE_BYTES = 4 * 1024 * 1024
 class _Waiting:
     """A request that has not been answered yet."""
 
-    __slots__ = ("arrived", "header", "kept", "request", "timer", "watched")
+    __slots__ = ("action", "arrived", "header", "kept", "request", "response", "timer", "watched")
 
     def __init__(self, header: RequestHeader, request: ApiMessage, arrived: float) -> None:
         self.header = header
         self.request = request
         self.arrived = arrived
+        #: What a fault will do to the answer.
+        self.action: Action | None = None
+        #: The answer, where only the time to send it has not come.
+        self.response: ApiMessage | None = None
         self.watched: frozenset[Hashable] = frozenset()
         self.kept: object = None
         self.timer: asyncio.TimerHandle | None = None
@@ -88,7 +96,8 @@ class Connection:
         self._muted = False
         self._eof = False
         self._closing = False
-        self._refusal: asyncio.TimerHandle | None = None
+        #: Ends the time in which nothing is heard.
+        self._unmute: asyncio.TimerHandle | None = None
         self._client_host = ""
 
     @property
@@ -115,8 +124,8 @@ class Connection:
         if exc is not None:
             logger.debug("connection %d: %s", self._id, exc)
         self._stop_waiting()
-        if self._refusal is not None:
-            self._refusal.cancel()
+        if self._unmute is not None:
+            self._unmute.cancel()
         self._outgoing.clear()
         self._transport = None
         self._server.disconnected(self)
@@ -159,7 +168,10 @@ class Connection:
         if waiting is None:
             return
         self._stop_waiting()
-        self._guarded(lambda: self._handle(waiting))
+        if waiting.response is None:
+            self._guarded(lambda: self._handle(waiting))
+        else:
+            self._send(waiting.header, waiting.response)
         self._advance()
 
     # The way of a request.
@@ -200,11 +212,8 @@ class Connection:
                 continue
             header, request = self._server.broker.decode_request(frame)
             waiting = _Waiting(header, request, now)
-            action = self._decide(waiting)
-            if action is None:
-                self._handle(waiting)
-            else:
-                self._act(waiting, action)
+            waiting.action = self._decide(waiting)
+            self._act(waiting)
 
     def _authenticate(
         self, authenticator: SaslAuthenticator, frame: memoryview, now: float
@@ -231,7 +240,7 @@ class Connection:
             self._flush()
             self._close()
 
-        self._refusal = self._server.dispatcher.loop.call_later(delay, answer_and_close)
+        self._unmute = self._server.dispatcher.loop.call_later(delay, answer_and_close)
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Do a step of the connection's work; what cannot be answered closes it."""
@@ -263,35 +272,77 @@ class Connection:
         if isinstance(outcome, Delayed):
             waiting.kept = outcome.kept
             self._wait(waiting, outcome.until - now, outcome.watched)
-        elif outcome is not None:
-            self._send(waiting.header, outcome)
+        else:
+            self._answer(waiting, outcome)
 
     def _decide(self, waiting: _Waiting) -> Action | None:
         """Ask the fault hooks."""
         return self._server.faults.decide(
-            waiting.request, waiting.header, waiting.arrived, self._id
+            waiting.request,
+            waiting.header,
+            waiting.arrived,
+            self._server.broker.node_id,
+            self._id,
         )
 
-    def _act(self, waiting: _Waiting, action: Action) -> None:
-        """Do what a fault says, in the place of the broker."""
-        if isinstance(action, Delay):
-            self._wait(waiting, action.seconds, frozenset())
-            return
-        if action.handled:
-            broker = self._server.broker
-            broker.handle(waiting.header, waiting.request, self._server.dispatcher.clock())
-            self._server.dispatcher.handled()
-        if isinstance(action, AnswerError):
-            self._send(
-                waiting.header,
-                self._server.broker.error_response(
-                    waiting.header, waiting.request, action.error_code, waiting.arrived
-                ),
-            )
-        elif isinstance(action, CloseConnection):
-            raise CloseConnectionError("a fault was asked for")
-        elif isinstance(action, NeverAnswer):
-            self._muted = True
+    def _act(self, waiting: _Waiting) -> None:
+        """Let the broker handle the request, unless a fault says otherwise."""
+        match waiting.action:
+            case Delay(seconds=seconds, handled=False):
+                waiting.action = None
+                self._wait(waiting, seconds, frozenset())
+            case AnswerError(handled=False) | CloseConnection(False) | NeverAnswer(False):
+                self._answer(waiting, None)
+            case _:
+                self._handle(waiting)
+
+    def _answer(self, waiting: _Waiting, response: ApiMessage | None) -> None:
+        """Answer a request, unless a fault says otherwise; None where there is no answer."""
+        match waiting.action:
+            case None:
+                if response is not None:
+                    self._send(waiting.header, response)
+            case AnswerError(error_code=error_code):
+                self._send(
+                    waiting.header,
+                    self._server.broker.error_response(
+                        waiting.header, waiting.request, error_code, waiting.arrived
+                    ),
+                )
+            case CloseConnection():
+                raise CloseConnectionError("a fault was asked for")
+            case NeverAnswer():
+                self._muted = True
+            case Delay() | Throttle() | Corrupt() as action if response is not None:
+                self._answer_faultily(action, waiting, response)
+
+    def _answer_faultily(
+        self, action: Delay | Throttle | Corrupt, waiting: _Waiting, response: ApiMessage
+    ) -> None:
+        match action:
+            case Delay(seconds=seconds):
+                waiting.response = response
+                self._wait(waiting, seconds, frozenset())
+            case Throttle(seconds=seconds):
+                self._mute_for(seconds)
+                if hasattr(response, "throttle_time_ms"):
+                    throttle_time_ms = round(seconds * 1000)
+                    response = replace(cast("Any", response), throttle_time_ms=throttle_time_ms)
+                self._send(waiting.header, response)
+            case Corrupt(alter=alter, close=close):
+                frame = b"".join(self._server.broker.encode_response(waiting.header, response))
+                self._outgoing.append(alter(frame))
+                self._flush()
+                if close:
+                    raise CloseConnectionError("a fault was asked for")
+
+    def _mute_for(self, seconds: float) -> None:
+        def listen_again() -> None:
+            self._muted = False
+            self._advance()
+
+        self._muted = True
+        self._unmute = self._server.dispatcher.loop.call_later(seconds, listen_again)
 
     def _wait(self, waiting: _Waiting, seconds: float, watched: frozenset[Hashable]) -> None:
         waiting.watched = watched

@@ -9,6 +9,7 @@ counts what it has seen and done, and can be limited to a number of actions.
     ...
     assert 1 == hook.fired
 
+`handled` means that the broker does what was asked, and only the answer is not what it should be.
 Hooks run on the server's thread, one request at a time, and must not block.
 """
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from spark_kafka_sink.protocol.api_keys import ApiKey
     from spark_kafka_sink.protocol.error_codes import ErrorCode
     from spark_kafka_sink.protocol.headers import RequestHeader
+
+
+#: Bytes of size and correlation id.
+_AFTER_CORRELATION_ID = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +51,13 @@ class CloseConnection:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Handle the request after a pause; later requests of the connection wait behind it."""
+    """Handle the request after a pause; later requests of the connection wait behind it.
+
+    With `handled` it is done at once, and answered after the pause.
+    """
 
     seconds: float
+    handled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +67,31 @@ class NeverAnswer:
     handled: bool = False
 
 
-Action: TypeAlias = AnswerError | CloseConnection | Delay | NeverAnswer
+@dataclass(frozen=True, slots=True)
+class Throttle:
+    """Do what was asked and answer that it was too much, as a quota does (KIP-219).
+
+    The answer's throttle_time_ms is `seconds`, for which the connection is not listened to.
+    """
+
+    seconds: float
+
+
+def garbled(frame: bytes) -> bytes:
+    """Return an answer of which size and correlation id are right, and nothing else is."""
+    return frame[:_AFTER_CORRELATION_ID] + bytes(b ^ 0xA5 for b in frame[_AFTER_CORRELATION_ID:])
+
+
+@dataclass(frozen=True, slots=True)
+class Corrupt:
+    """Do what was asked and answer with other bytes; with `close`, close behind them."""
+
+    #: Is given the answer's frame, its size in front, and returns what is sent in its place.
+    alter: Callable[[bytes], bytes] = garbled
+    close: bool = False
+
+
+Action: TypeAlias = AnswerError | CloseConnection | Delay | NeverAnswer | Throttle | Corrupt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +101,9 @@ class FaultContext:
     header: RequestHeader
     #: Seconds since 1970.
     now: float
-    #: Counts the server's connections from 1.
+    #: The broker that was asked.
+    node_id: int
+    #: Counts the broker's connections from 1.
     connection_id: int
     #: Counts the requests that this hook has seen, from 1.
     number: int
@@ -92,7 +127,7 @@ class FaultHook:
         self.fired = 0
 
     def ask(
-        self, request: object, header: RequestHeader, now: float, connection_id: int
+        self, request: object, header: RequestHeader, now: float, node_id: int, connection_id: int
     ) -> Action | None:
         """Decide about one request."""
         if self._times is not None and self.fired >= self._times:
@@ -100,7 +135,13 @@ class FaultHook:
         self.seen += 1
         action = self._decide(
             request,
-            FaultContext(header=header, now=now, connection_id=connection_id, number=self.seen),
+            FaultContext(
+                header=header,
+                now=now,
+                node_id=node_id,
+                connection_id=connection_id,
+                number=self.seen,
+            ),
         )
         if action is not None:
             self.fired += 1
@@ -112,7 +153,7 @@ class FaultHook:
 
 
 class Faults:
-    """The hooks of one server."""
+    """The hooks of a cluster's brokers."""
 
     def __init__(self) -> None:
         """Begin with none."""
@@ -136,12 +177,12 @@ class Faults:
         self._hooks = tuple(known for known in self._hooks if known is not hook)
 
     def decide(
-        self, request: object, header: RequestHeader, now: float, connection_id: int
+        self, request: object, header: RequestHeader, now: float, node_id: int, connection_id: int
     ) -> Action | None:
         """Ask the hooks about one request."""
         for hook in self._hooks:
             if hook.api_key == header.request_api_key:
-                action = hook.ask(request, header, now, connection_id)
+                action = hook.ask(request, header, now, node_id, connection_id)
                 if action is not None:
                     return action
         return None

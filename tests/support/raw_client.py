@@ -61,11 +61,22 @@ class RawClient:
 
     def receive(self) -> tuple[int, Any]:
         """Read one answer; give its correlation id too. ConnectionError when there is none."""
-        (size,) = struct.unpack(">i", self._receive_exactly(4))
-        body = self._receive_exactly(size)
+        body = self.receive_frame()
         (correlation_id,) = struct.unpack_from(">i", body)
         api_key, version = self._sent.pop(correlation_id)
         return decode_response(api_key, version, body)
+
+    def receive_frame(self) -> bytes:
+        """Read one answer's bytes, without its size. ConnectionError when there is none."""
+        (size,) = struct.unpack(">i", self._receive_exactly(4))
+        return self._receive_exactly(size)
+
+    def rest(self) -> bytes:
+        """Read all that comes until the broker closes the connection."""
+        received = bytearray()
+        while piece := self._socket.recv(1 << 20):
+            received += piece
+        return bytes(received)
 
     def ask(self, request: ApiMessage, version: int) -> Any:
         """Send a request and read its answer."""

@@ -18,7 +18,7 @@ def header(api_key=ApiKey.PRODUCE):
 
 
 def decide(faults, api_key=ApiKey.PRODUCE, request=None):
-    return faults.decide(request, header(api_key), 0.0, 1)
+    return faults.decide(request, header(api_key), 0.0, 1, 1)
 
 
 def test_without_hooks_nothing_happens():
