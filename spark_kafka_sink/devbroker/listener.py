@@ -37,6 +37,8 @@ class Listener:
     #: Where clients are told to come to; by default `host`, or this machine's name where `host`
     #: stands for every address.
     advertised_host: str | None = None
+    #: And to which port; by default `port`. For a proxy in front of a single broker.
+    advertised_port: int | None = None
     #: Key store and trust store.
     tls: TlsSettings | None = None
     client_auth: ClientAuth = ClientAuth.NONE

@@ -98,9 +98,10 @@ class Server:
             host = listener.advertised_host
             if host is None:
                 host = socket.gethostname() if listener.host in _WILDCARDS else listener.host
-            self.broker.advertise(host, port, listener=listener.name)
+            port_told = listener.advertised_port or port
+            self.broker.advertise(host, port_told, listener=listener.name)
             if listener is listeners[0]:
-                self.broker.advertise(host, port, now=self.dispatcher.clock())
+                self.broker.advertise(host, port_told, now=self.dispatcher.clock())
         for opened in self._open:
             self._listen(opened)
         self.dispatcher.handled()
@@ -253,7 +254,7 @@ class ClusterServer:
             if each.name == listener
         }
         if not addresses:
-            known = sorted({each.name for each in self.listeners.get(1, ())})
+            known = [each.name for each in next(iter(self.listeners.values()))]
             raise ConfigError(f"there is no listener {listener}, only {', '.join(known)}")
         return addresses
 

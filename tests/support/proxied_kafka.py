@@ -25,6 +25,8 @@ class ProxiedKafka:
     cluster: KafkaCluster
     #: One for each node, in the order of their ids.
     proxies: list[FaultProxy]
+    #: After so long without an answer a producer under test takes a broker for silent.
+    request_timeout_ms: int = 1_500
 
     @property
     def bootstrap_servers(self) -> str:

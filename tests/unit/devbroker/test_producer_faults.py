@@ -1,0 +1,39 @@
+"""Faults of the network between the producer and the embedded broker: see `fault_scenarios`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.dev_kafka import start_proxied_dev_kafka
+from tests.support.fault_scenarios import *  # noqa: F403  # the tests are collected here
+
+pytestmark = pytest.mark.slow
+
+
+def pytest_generate_tests(metafunc):
+    """Use Kafka 4's transactions, and for transactions the older ones too."""
+    if "kafka_behind_proxy" in metafunc.fixturenames:
+        both = "transactions" in metafunc.function.__name__
+        versions = ["proxied_tv2", "proxied_tv1"] if both else ["proxied_tv2"]
+        metafunc.parametrize("kafka_behind_proxy", versions, indirect=True)
+
+
+@pytest.fixture(scope="module")
+def proxied_tv2():
+    with start_proxied_dev_kafka() as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="module")
+def proxied_tv1():
+    with start_proxied_dev_kafka(transaction_version=0) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def kafka_behind_proxy(request):
+    """Give a broker behind an honest proxy."""
+    kafka = request.getfixturevalue(request.param)
+    kafka.disarm()
+    yield kafka
+    kafka.disarm()
