@@ -7,7 +7,10 @@ batch of an epoch that is not known yet does, too, so that a log that is read ba
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class EpochEntry(NamedTuple):
@@ -27,9 +30,9 @@ class EpochEnd(NamedTuple):
 class LeaderEpochCache:
     """The leader epochs of one log."""
 
-    def __init__(self) -> None:
-        """Know none."""
-        self._entries: list[EpochEntry] = []
+    def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
+        """Know these, in order."""
+        self._entries = list(entries)
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
@@ -73,3 +76,8 @@ class LeaderEpochCache:
         found = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
         if found:
             self._entries[:found] = [EpochEntry(self._entries[found - 1].epoch, start_offset)]
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forget epochs that have begun only behind the log's end; one at the end may go on."""
+        while self._entries and self._entries[-1].start_offset > end_offset:
+            self._entries.pop()

@@ -1,32 +1,36 @@
-"""One partition's log, kept in memory as the record batches that clients sent.
+"""One partition's log: the record batches that clients sent, in segments.
 
-Rules:
+Kafka's UnifiedLog with its LocalLog, in memory by default, on disk with a directory. Rules:
 
 - The log takes whole batches that `log_validator` has passed, and owns their bytes from then on. It
   writes offset and leader epoch into the first 16 bytes of the batch where it lies: the checksum
   does not cover them. Records are neither copied nor decoded.
-- Offsets are dense: the next batch begins where the last one ended.
+- Offsets are dense: the next batch begins where the last one ended. (Compaction leaves gaps later.)
 - There is one replica: what is appended is committed, the high watermark is the log end. The last
   stable offset is where the oldest open transaction begins, or else the high watermark.
 - Markers end a producer's transaction; those that abort one are kept in the transaction index, from
   which readers learn what to leave out.
-- Reads give whole batches, uncopied. Only look-ups by time decode, and then one batch.
+- Batches go to the last segment. When that is rolled it is flushed, and what is known of the
+  producers is kept as a snapshot. Otherwise flushing is left to the operating system unless
+  `flush.messages` or `flush.ms` ask for it: what was written survives the end of the process.
+- Reads give whole batches of one segment. Only look-ups by time decode, and then one batch.
 """
 
 from __future__ import annotations
 
-import itertools
 import struct
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from spark_kafka_sink.devbroker.leader_epoch_cache import LeaderEpochCache
-from spark_kafka_sink.devbroker.producer_state import (
-    ProducerBatchInfo,
-    ProducerStateManager,
-    TransactionMarker,
-)
+from spark_kafka_sink.devbroker.producer_state import ProducerBatchInfo, TransactionMarker
 from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.devbroker.storage.leader_epoch_checkpoint import encode_leader_epochs
+from spark_kafka_sink.devbroker.storage.log_directory import LogDirectory, MemoryLogDirectory
+from spark_kafka_sink.devbroker.storage.log_loader import LoadedLog
+from spark_kafka_sink.devbroker.storage.log_segment import LogSegment
+from spark_kafka_sink.devbroker.storage.producer_snapshot import encode_snapshot
+from spark_kafka_sink.devbroker.storage.transaction_index import AbortedTxn
+from spark_kafka_sink.devbroker.topic_config import TopicConfig
 from spark_kafka_sink.model import NO_PRODUCER_ID
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.control_batch import transaction_marker
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spark_kafka_sink.devbroker.leader_epoch_cache import EpochEnd
+    from spark_kafka_sink.devbroker.storage.segment_records import BatchSpan
     from spark_kafka_sink.record.record_batch import RecordBatchHeader
 
 _BASE_OFFSET = struct.Struct(">q")
@@ -57,23 +62,13 @@ class AppendResult(NamedTuple):
 class FetchedRecords(NamedTuple):
     """Whole batches from the log."""
 
+    #: One or several batches in each piece.
     batches: list[memoryview]
     size_in_bytes: int
     #: What Kafka would have given, which cuts the last batch off where the limit lies.
     readable_bytes: int
     #: First offset behind the batches.
     end_offset: int
-
-
-class AbortedTxn(NamedTuple):
-    """A transaction that was aborted (an entry of the transaction index)."""
-
-    producer_id: int
-    first_offset: int
-    #: Offset of the marker.
-    last_offset: int
-    #: What was stable once this transaction had ended.
-    last_stable_offset: int
 
 
 class TimestampAndOffset(NamedTuple):
@@ -86,30 +81,49 @@ class TimestampAndOffset(NamedTuple):
 class PartitionLog:
     """The batches of one partition, the offsets around them, and the producers who wrote them."""
 
-    def __init__(self, *, leader_epoch: int = 0) -> None:
-        """Begin empty, at offset 0."""
-        self.log_start_offset = 0
-        self.log_end_offset = 0
+    def __init__(
+        self,
+        *,
+        leader_epoch: int = 0,
+        config: TopicConfig | None = None,
+        directory: LogDirectory | None = None,
+        loaded: LoadedLog | None = None,
+        now_ms: int = 0,
+    ) -> None:
+        """Go on with a log that was loaded from `directory`, or begin empty, at offset 0.
+
+        Without a directory the log is in memory. `config` has the topic's settings. A loaded log
+        goes on with its last leader epoch, unless `leader_epoch` is a later one.
+        """
+        #: Where the log lies.
+        self.directory: LogDirectory = directory or MemoryLogDirectory()
+        #: The topic's settings; whoever changes them changes them here.
+        self.config = config or TopicConfig()
+        if loaded is None:
+            parts = self.directory.new_segment(0)
+            loaded = LoadedLog(segments=[LogSegment(0, parts, now_ms=now_ms)])
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        #: Everything before it has been flushed.
+        self.recovery_point = loaded.recovery_point
+        self.producer_state = loaded.producer_state
+        self._segments = loaded.segments
+        self._base_offsets = [segment.base_offset for segment in self._segments]
+        self._active = self._segments[-1]
+        self.leader_epochs = loaded.leader_epochs
         #: What is appended is stamped with it.
         self.leader_epoch = leader_epoch
-        self.leader_epochs = LeaderEpochCache()
-        self.leader_epochs.assign(leader_epoch, 0)
-        self.producer_state = ProducerStateManager()
-        self._batches: list[memoryview] = []
-        self._base_offsets: list[int] = []
-        self._max_timestamps: list[int] = []
-        #: Largest timestamp up to and including each batch: what makes time searchable.
-        self._max_timestamps_so_far: list[int] = []
-        #: Bytes that were ever written before each batch, and in all.
-        self._positions: list[int] = []
-        self._size_in_bytes = 0
-        #: In the order of their markers.
-        self._aborted: list[AbortedTxn] = []
+        self.begin_leader_epoch(max(leader_epoch, loaded.leader_epochs.latest or 0))
+        self._last_flushed_ms = now_ms
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
         """Stamp what is appended from now on with another leader epoch."""
         self.leader_epoch = leader_epoch
         self.leader_epochs.assign(leader_epoch, self.log_end_offset)
+        self._write_leader_epochs()
+
+    def _write_leader_epochs(self) -> None:
+        self.directory.write_leader_epochs(encode_leader_epochs(self.leader_epochs))
 
     @property
     def high_watermark(self) -> int:
@@ -125,17 +139,27 @@ class PartitionLog:
     @property
     def size_in_bytes(self) -> int:
         """Bytes of all batches, headers included."""
-        return self._size_in_bytes - self._position(0)
+        return sum(segment.size_in_bytes for segment in self._segments)
+
+    @property
+    def segments(self) -> tuple[LogSegment, ...]:
+        """All segments, the one that grows last."""
+        return tuple(self._segments)
 
     def batches(self) -> Iterator[memoryview]:
         """Give the batches in order, each one whole."""
-        return iter(self._batches)
+        for segment in self._segments:
+            for span in segment.spans():
+                yield self._batch(segment, span)
 
-    def append(self, batch: memoryview, header: RecordBatchHeader) -> AppendResult:
+    def append(
+        self, batch: memoryview, header: RecordBatchHeader, *, now_ms: int = 0
+    ) -> AppendResult:
         """Append a validated batch and tell its offsets (UnifiedLog.append).
 
         `batch` is one whole record batch; its memory now belongs to the log. Raises RefusedError
-        for what its producer's sequence rules forbid; the log is then as it was before.
+        for what its producer's sequence rules forbid, and with KAFKA_STORAGE_ERROR when it cannot
+        be written; the log is then as it was before.
         """
         producer_batch: ProducerBatchInfo | None = None
         if header.producer_id != NO_PRODUCER_ID:
@@ -154,7 +178,7 @@ class PartitionLog:
             self.producer_state.validate(producer_batch)
         if batch.readonly:
             batch = memoryview(bytearray(batch))
-        result = self._append(batch, header.last_offset_delta, header.max_timestamp)
+        result = self._append(batch, header.last_offset_delta, header.max_timestamp, now_ms)
         if producer_batch is not None:
             self.producer_state.update(
                 producer_batch, first_offset=result.first_offset, timestamp=header.max_timestamp
@@ -175,31 +199,103 @@ class PartitionLog:
             coordinator_epoch=marker.coordinator_epoch,
             timestamp_ms=marker.timestamp,
         )
-        offset = self._append(memoryview(batch), 0, marker.timestamp).first_offset
+        offset = self._append(memoryview(batch), 0, marker.timestamp, marker.timestamp).first_offset
         began_at = self.producer_state.end_transaction(marker)
         if began_at is not None and not marker.committed:
-            self._aborted.append(
+            self._active.transaction_index.append(
                 AbortedTxn(marker.producer_id, began_at, offset, self.last_stable_offset)
             )
         return offset
 
+    def _append(
+        self, batch: memoryview, last_offset_delta: int, max_timestamp: int, now_ms: int
+    ) -> AppendResult:
+        size = len(batch)
+        config = self.config
+        if size > config.segment_bytes:
+            raise RefusedError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{size} bytes are more than a segment may have ({config.segment_bytes})",
+            )
+        first_offset = self.log_end_offset
+        last_offset = first_offset + last_offset_delta
+        _BASE_OFFSET.pack_into(batch, 0, first_offset)
+        _PARTITION_LEADER_EPOCH.pack_into(
+            batch, _PARTITION_LEADER_EPOCH_POSITION, self.leader_epoch
+        )
+        try:
+            if self._active.should_roll(config, size, last_offset, max_timestamp, now_ms):
+                self.roll(now_ms)
+            self._active.append(batch, last_offset, max_timestamp, config)
+        except OSError as error:
+            raise RefusedError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"the batch cannot be written: {error}"
+            ) from error
+        self.log_end_offset = last_offset + 1
+        if last_offset >= self.recovery_point + config.flush_messages:
+            self.flush(now_ms)
+        return AppendResult(first_offset, last_offset, False, max_timestamp)
+
+    def roll(self, now_ms: int) -> None:
+        """Begin a new segment with the next offset (LocalLog.roll).
+
+        A segment without batches is left as it is. Raises OSError.
+        """
+        if self._active.base_offset == self.log_end_offset:
+            return
+        self._active.become_inactive()
+        self.flush(now_ms)
+        base_offset = self.log_end_offset
+        self.take_snapshot()
+        segment = LogSegment(base_offset, self.directory.new_segment(base_offset), now_ms=now_ms)
+        self.directory.flush()
+        self._segments.append(segment)
+        self._base_offsets.append(base_offset)
+        self._active = segment
+
+    def take_snapshot(self) -> None:
+        """Keep what is known of the producers as of the log end. Raises OSError."""
+        self.directory.write_snapshot(
+            self.log_end_offset, encode_snapshot(self.producer_state.entries())
+        )
+
+    def flush(self, now_ms: int) -> None:
+        """Let everything up to the log end survive the end of the machine. Raises OSError."""
+        self._last_flushed_ms = now_ms
+        if self.recovery_point >= self.log_end_offset:
+            return
+        for segment in self._segments[self._segment_index(self.recovery_point) :]:
+            segment.flush()
+        self.recovery_point = self.log_end_offset
+
+    def maybe_flush(self, now_ms: int) -> None:
+        """Flush if `flush.ms` have gone by since the last time (LogManager.flushDirtyLogs)."""
+        if now_ms - self._last_flushed_ms >= self.config.flush_ms:
+            self.flush(now_ms)
+
+    def close(self, now_ms: int) -> None:
+        """Flush and close the files; the log must not be used any more. Raises OSError."""
+        self._active.become_inactive()
+        self.recovery_point = min(self.recovery_point, self._active.base_offset)
+        self.flush(now_ms)
+        self.take_snapshot()
+        self.directory.close()
+
     def aborted_transactions(self, fetch_offset: int, upper_bound: int) -> list[AbortedTxn]:
         """List the aborted transactions with records from `fetch_offset` to below `upper_bound`.
 
-        TransactionIndex.collectAbortedTxns.
+        LocalLog.collectAbortedTransactions.
         """
-        # Markers lie in the order of their offsets.
-        first = bisect_left(self._aborted, fetch_offset, key=lambda txn: txn.last_offset)
-        found = []
-        for txn in itertools.islice(self._aborted, first, None):
-            if txn.first_offset < upper_bound:
-                found.append(txn)
-            if txn.last_stable_offset >= upper_bound:
+        found: list[AbortedTxn] = []
+        for segment in self._segments[self._segment_index(fetch_offset) :]:
+            aborted, complete = segment.transaction_index.collect(fetch_offset, upper_bound)
+            found += aborted
+            if complete:
                 break
         return found
 
     def delete_records(self, offset: int) -> None:
-        """Start at `offset`, if that is later than now; batches that lie before it go.
+        """Start at `offset`, if that is later than now; segments that lie before it go.
 
         UnifiedLog.maybeIncrementLogStartOffset. The offset must not be above the high watermark.
         """
@@ -207,32 +303,15 @@ class PartitionLog:
             return
         self.log_start_offset = offset
         self.leader_epochs.truncate_from_start(offset)
-        first = self._index(offset)
-        del self._batches[:first]
-        del self._base_offsets[:first]
-        del self._positions[:first]
-        del self._max_timestamps[:first]
-        self._max_timestamps_so_far = list(itertools.accumulate(self._max_timestamps, max))
-        self._aborted = [txn for txn in self._aborted if txn.last_offset >= offset]
+        self._write_leader_epochs()
+        self.delete_segments(self._segment_index(offset))
 
-    def _append(
-        self, batch: memoryview, last_offset_delta: int, max_timestamp: int
-    ) -> AppendResult:
-        first_offset = self.log_end_offset
-        last_offset = first_offset + last_offset_delta
-        _BASE_OFFSET.pack_into(batch, 0, first_offset)
-        _PARTITION_LEADER_EPOCH.pack_into(
-            batch, _PARTITION_LEADER_EPOCH_POSITION, self.leader_epoch
-        )
-        so_far = self._max_timestamps_so_far
-        so_far.append(max(max_timestamp, so_far[-1]) if so_far else max_timestamp)
-        self._max_timestamps.append(max_timestamp)
-        self._batches.append(batch)
-        self._base_offsets.append(first_offset)
-        self._positions.append(self._size_in_bytes)
-        self._size_in_bytes += len(batch)
-        self.log_end_offset = last_offset + 1
-        return AppendResult(first_offset, last_offset, False, max_timestamp)
+    def delete_segments(self, count: int) -> None:
+        """Remove the first segments; the one that grows stays."""
+        for segment in self._segments[: min(count, len(self._segments) - 1)]:
+            self._segments.pop(0)
+            self._base_offsets.pop(0)
+            self.directory.delete_segment(segment)
 
     def read(
         self, offset: int, *, max_bytes: int, min_one_batch: bool, committed: bool = False
@@ -243,26 +322,34 @@ class PartitionLog:
         last stable offset on. Raises RefusedError with OFFSET_OUT_OF_RANGE outside of log start to
         log end.
         """
-        first = self._index(offset)
-        # Transactions begin and end with whole batches.
-        stop = self._index(self.last_stable_offset) if committed else len(self._batches)
-        start, limit = self._position(first), self._position(stop)
-        end = bisect_right(self._positions, start + max_bytes, lo=first)
-        # `end` is past the last batch that *begins* within max_bytes: drop it unless it ends there.
-        while end > first and self._position(end) - start > max_bytes:
-            end -= 1
-        end = min(end, stop)
-        if end <= first:
-            if not min_one_batch or first >= stop:
-                return FetchedRecords([], 0, 0, offset)
-            end = first + 1
-        size = self._position(end) - start
-        return FetchedRecords(
-            self._batches[first:end],
-            size,
-            max(size, min(max_bytes, limit - start)),
-            self._base_offsets[end] if end < len(self._batches) else self.log_end_offset,
-        )
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise RefusedError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not within {self.log_start_offset} to {self.log_end_offset}",
+            )
+        stop = self.last_stable_offset if committed else self.log_end_offset
+        if offset >= stop:
+            return FetchedRecords([], 0, 0, offset)
+        for index in range(self._segment_index(offset), len(self._segments)):
+            segment = self._segments[index]
+            if segment.base_offset >= stop:
+                break
+            next_offset = self._next_offset(index)
+            max_position = segment.size_in_bytes
+            if stop < next_offset:
+                # Transactions begin and end with whole batches.
+                span = segment.translate_offset(stop)
+                max_position = max_position if span is None else span.position
+            found = segment.read(
+                offset,
+                max_bytes=max_bytes,
+                max_position=max_position,
+                next_offset=next_offset,
+                min_one_batch=min_one_batch,
+            )
+            if found is not None:
+                return FetchedRecords(*found)
+        return FetchedRecords([], 0, 0, offset)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEnd | None:
         """Return where a leader epoch ended, if that is known; see `LeaderEpochCache.end_of`."""
@@ -270,40 +357,48 @@ class PartitionLog:
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
         """Return the first record in the log that is as late as `timestamp` (milliseconds)."""
-        first = bisect_left(self._max_timestamps_so_far, timestamp)
-        # A batch may have what is looked for before the log's start, or promise more than it holds.
-        for index in range(first, len(self._batches)):
-            if self._max_timestamps[index] >= timestamp:
-                found = self._first_record(index, timestamp)
-                if found is not None:
-                    return found
+        for segment in self._segments[self._segment_index(self.log_start_offset) :]:
+            if segment.max_timestamp_so_far.timestamp < timestamp:
+                continue
+            begin = segment.time_index.lookup(timestamp).offset
+            # A batch may have what is looked for before the log's start, or promise more than it
+            # holds.
+            for span in segment.spans(max(begin, self.log_start_offset)):
+                if span.max_timestamp >= timestamp:
+                    found = self._first_record(segment, span, timestamp)
+                    if found is not None:
+                        return found
         return None
 
     def offset_of_max_timestamp(self) -> TimestampAndOffset | None:
         """Return the first record that has the largest timestamp in the log (KIP-734)."""
-        if not self._batches:
+        filled = [segment for segment in self._segments if segment.size_in_bytes]
+        if not filled:
             return None
-        latest = self._max_timestamps_so_far[-1]
-        return self._first_record(self._max_timestamps.index(latest), latest)
+        segment = max(filled, key=lambda segment: segment.max_timestamp_so_far.timestamp)
+        latest = segment.max_timestamp_so_far
+        span = segment.translate_offset(latest.offset)
+        return None if span is None else self._first_record(segment, span, latest.timestamp)
 
-    def _first_record(self, index: int, timestamp: int) -> TimestampAndOffset | None:
-        for record in decode_record_batch(self._batches[index]).records:
+    def _first_record(
+        self, segment: LogSegment, span: BatchSpan, timestamp: int
+    ) -> TimestampAndOffset | None:
+        for record in decode_record_batch(self._batch(segment, span)).records:
             if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
                 return TimestampAndOffset(record.timestamp, record.offset)
         # The batch's header promised a later record than it holds.
         return None
 
-    def _index(self, offset: int) -> int:
-        """Return the place of the batch that holds `offset`; at the log end, the one to come."""
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise RefusedError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is not within {self.log_start_offset} to {self.log_end_offset}",
-            )
-        if offset == self.log_end_offset:
-            return len(self._batches)
-        return bisect_right(self._base_offsets, offset) - 1
+    def _batch(self, segment: LogSegment, span: BatchSpan) -> memoryview:
+        (batch,) = segment.records.read(span.position, span.position + span.size_in_bytes)
+        return batch
 
-    def _position(self, index: int) -> int:
-        """Return the bytes of the log before a batch, or of the whole log past the last one."""
-        return self._positions[index] if index < len(self._positions) else self._size_in_bytes
+    def _segment_index(self, offset: int) -> int:
+        """Return the place of the segment that holds an offset, or would hold it."""
+        return max(bisect_right(self._base_offsets, offset) - 1, 0)
+
+    def _next_offset(self, index: int) -> int:
+        """Return the offset behind a segment."""
+        if index + 1 < len(self._base_offsets):
+            return self._base_offsets[index + 1]
+        return self.log_end_offset

@@ -164,6 +164,17 @@ class ProducerStateManager:
         """Where the oldest open transaction began."""
         return next(iter(self._ongoing.values()), None)
 
+    def load(self, entries: list[ProducerStateEntry]) -> None:
+        """Know these producers, and no others."""
+        self._entries = {entry.producer_id: entry for entry in entries}
+        self._verifications.clear()
+        ongoing = [
+            (entry.current_txn_first_offset, entry.producer_id)
+            for entry in entries
+            if entry.current_txn_first_offset is not None
+        ]
+        self._ongoing = {producer_id: offset for offset, producer_id in sorted(ongoing)}
+
     def entries(self) -> list[ProducerStateEntry]:
         """Return what is known of every producer."""
         return list(self._entries.values())

@@ -37,6 +37,18 @@ class TopicConfig:
     #: Fewer replicas in sync take no records with acks=all; see `Partition.check_enough_replicas`.
     min_insync_replicas: int = 1
     cleanup_policy: str = "delete"
+    #: Bytes of batches after which a log begins a new segment.
+    segment_bytes: int = 1024**3
+    #: Age after which it does so, in milliseconds.
+    segment_ms: int = 7 * 24 * 3_600_000
+    #: Most bytes of an index of a segment.
+    segment_index_bytes: int = 10 * 1024**2
+    #: Bytes of batches that get an entry in the indexes.
+    index_interval_bytes: int = 4096
+    #: Records after which a log is flushed.
+    flush_messages: int = _MAX_INT64
+    #: Milliseconds after which a log is flushed.
+    flush_ms: int = _MAX_INT64
 
     @property
     def compact(self) -> bool:
@@ -154,6 +166,20 @@ _KEYS: dict[str, _Key] = {
         "min_insync_replicas", _integer(1, _MAX_INT32), lambda c: str(c.min_insync_replicas)
     ),
     "cleanup.policy": _Key("cleanup_policy", _cleanup_policy, lambda c: c.cleanup_policy),
+    "segment.bytes": _Key(
+        "segment_bytes", _integer(1024**2, _MAX_INT32), lambda c: str(c.segment_bytes)
+    ),
+    "segment.ms": _Key("segment_ms", _integer(1, _MAX_INT64), lambda c: str(c.segment_ms)),
+    "segment.index.bytes": _Key(
+        "segment_index_bytes", _integer(4, _MAX_INT32), lambda c: str(c.segment_index_bytes)
+    ),
+    "index.interval.bytes": _Key(
+        "index_interval_bytes", _integer(0, _MAX_INT32), lambda c: str(c.index_interval_bytes)
+    ),
+    "flush.messages": _Key(
+        "flush_messages", _integer(1, _MAX_INT64), lambda c: str(c.flush_messages)
+    ),
+    "flush.ms": _Key("flush_ms", _integer(0, _MAX_INT64), lambda c: str(c.flush_ms)),
     # Batches are kept as they came, for as long as the broker runs.
     "compression.type": _Key(None, _only("producer"), lambda _: "producer"),
     "retention.ms": _Key(None, _only("-1"), lambda _: "-1"),
@@ -168,10 +194,7 @@ _NOT_BUILT = frozenset(
         "compression.zstd.level",
         "delete.retention.ms",
         "file.delete.delay.ms",
-        "flush.messages",
-        "flush.ms",
         "follower.replication.throttled.replicas",
-        "index.interval.bytes",
         "leader.replication.throttled.replicas",
         "local.retention.bytes",
         "local.retention.ms",
@@ -183,10 +206,7 @@ _NOT_BUILT = frozenset(
         "remote.log.copy.disable",
         "remote.log.delete.on.disable",
         "remote.storage.enable",
-        "segment.bytes",
-        "segment.index.bytes",
         "segment.jitter.ms",
-        "segment.ms",
         "unclean.leader.election.enable",
     }
 )

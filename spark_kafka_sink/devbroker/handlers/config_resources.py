@@ -45,6 +45,12 @@ TOPIC_CONFIG_TYPES = {
     "compression.type": ConfigType.STRING,
     "retention.ms": ConfigType.LONG,
     "retention.bytes": ConfigType.LONG,
+    "segment.bytes": ConfigType.INT,
+    "segment.ms": ConfigType.LONG,
+    "segment.index.bytes": ConfigType.INT,
+    "index.interval.bytes": ConfigType.INT,
+    "flush.messages": ConfigType.LONG,
+    "flush.ms": ConfigType.LONG,
 }
 
 

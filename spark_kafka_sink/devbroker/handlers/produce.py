@@ -325,7 +325,7 @@ def _append_batch(
         now_ms=context.now_ms,
         validate_records=context.settings.validate_records,
     )
-    result = partition.log.append(batch, header)
+    result = partition.log.append(batch, header, now_ms=context.now_ms)
     if not result.duplicate:
         context.cluster.changed(TopicPartition(topic.name, partition.index))
     tells_time = result.duplicate or topic.config.log_append_time

@@ -14,6 +14,9 @@ def test_defaults_are_kafkas():
     assert {
         "cleanup.policy": "delete",
         "compression.type": "producer",
+        "flush.messages": "9223372036854775807",
+        "flush.ms": "9223372036854775807",
+        "index.interval.bytes": "4096",
         "max.message.bytes": "1048588",
         "message.timestamp.after.max.ms": "3600000",
         "message.timestamp.before.max.ms": "9223372036854775807",
@@ -21,6 +24,9 @@ def test_defaults_are_kafkas():
         "min.insync.replicas": "1",
         "retention.bytes": "-1",
         "retention.ms": "-1",
+        "segment.bytes": "1073741824",
+        "segment.index.bytes": "10485760",
+        "segment.ms": "604800000",
     } == TopicConfig().effective_values()
 
 
@@ -56,7 +62,8 @@ def test_settings_take_effect(name, value, attribute, expected):
         ("compression.type", "gzip", "only producer"),
         ("retention.ms", "1000", "only -1"),
         ("retention.bytes", "1", "only -1"),
-        ("segment.bytes", "1000", "does not have"),
+        ("segment.jitter.ms", "1000", "does not have"),
+        ("segment.bytes", "1048575", "between"),
         ("retention.hours", "1", "Unknown topic config name: retention.hours"),
     ],
 )

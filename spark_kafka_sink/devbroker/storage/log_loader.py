@@ -1,0 +1,274 @@
+"""Opening a log that lies on disk (Kafka's LogLoader and LogSegment.recover).
+
+- What the cleaner has left half done goes away, and what it has nearly done is finished.
+- After a clean end the files are taken at their word; only what the indexes say of themselves is
+  checked, and an index that cannot be right is built anew.
+- After any other end every segment from the recovery point on, up to which all was flushed, is read
+  batch by batch: checksum and offsets must be right. At the first batch that is not, the log ends:
+  the rest of the segment is cut off, later segments are removed. Their indexes are built anew.
+- The producers are those of the latest snapshot that the log still reaches, and what the batches
+  behind it add. Snapshots beyond the log, and broken ones, are removed.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.leader_epoch_cache import LeaderEpochCache
+from spark_kafka_sink.devbroker.producer_state import (
+    ProducerBatchInfo,
+    ProducerStateManager,
+    TransactionMarker,
+)
+from spark_kafka_sink.devbroker.storage.leader_epoch_checkpoint import decode_leader_epochs
+from spark_kafka_sink.devbroker.storage.log_directory import (
+    CLEANED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    FileLogDirectory,
+)
+from spark_kafka_sink.devbroker.storage.log_segment import LogSegment
+from spark_kafka_sink.devbroker.storage.producer_snapshot import decode_snapshot
+from spark_kafka_sink.devbroker.storage.transaction_index import AbortedTxn
+from spark_kafka_sink.errors import CorruptRecordError
+from spark_kafka_sink.model import NO_PRODUCER_ID
+from spark_kafka_sink.record.decode import (
+    ControlRecordType,
+    decode_control_record,
+    decode_record_batch,
+)
+from spark_kafka_sink.record.record_batch import decode_header, validate_record_batch
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.devbroker.topic_config import TopicConfig
+    from spark_kafka_sink.record.record_batch import RecordBatchHeader
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class LoadedLog:
+    """A log as it was found, or one that begins."""
+
+    segments: list[LogSegment]
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    #: Everything before it has been flushed.
+    recovery_point: int = 0
+    producer_state: ProducerStateManager = field(default_factory=ProducerStateManager)
+    leader_epochs: LeaderEpochCache = field(default_factory=LeaderEpochCache)
+    #: Bytes that were cut off because they were no whole, valid batches.
+    truncated_bytes: int = 0
+
+
+def replay_batch(
+    batch: memoryview, header: RecordBatchHeader, state: ProducerStateManager
+) -> AbortedTxn | None:
+    """Let the producers' state take in a batch that is in the log (UnifiedLog.updateProducers).
+
+    Tells of the transaction that the batch has aborted. Raises CorruptRecordError.
+    """
+    if header.producer_id == NO_PRODUCER_ID:
+        return None
+    if not header.is_control:
+        state.update(
+            ProducerBatchInfo(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                # Compaction may have removed records; sequence numbers were given out all the same.
+                header.last_offset_delta + 1,
+                header.is_transactional,
+            ),
+            first_offset=header.base_offset,
+            timestamp=header.max_timestamp,
+        )
+        return None
+    records = decode_record_batch(batch).records
+    if not records:
+        return None  # The marker was removed, its batch is kept for the epoch's sake.
+    control = decode_control_record(records[0])
+    committed = control.type == ControlRecordType.COMMIT
+    first_offset = state.end_transaction(
+        TransactionMarker(
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            committed=committed,
+            coordinator_epoch=control.coordinator_epoch,
+            transaction_version=0,
+            timestamp=header.max_timestamp,
+        )
+    )
+    if first_offset is None or committed:
+        return None
+    undecided = state.first_undecided_offset
+    stable = header.base_offset + 1 if undecided is None else undecided
+    return AbortedTxn(header.producer_id, first_offset, header.base_offset, stable)
+
+
+def load_log(
+    directory: FileLogDirectory,
+    config: TopicConfig,
+    *,
+    log_start_offset: int,
+    recovery_point: int,
+    clean: bool,
+    now_ms: int,
+) -> LoadedLog:
+    """Open the log of a directory; one that has no segment begins at the log start offset.
+
+    `clean` tells that the broker has closed it, `recovery_point` up to where it was flushed. Raises
+    OSError, and CorruptRecordError when a log that was closed has been changed since.
+    """
+    _finish_cleaning(directory)
+    segments, first_broken = _open_segments(directory, now_ms)
+    if not segments:
+        parts = directory.new_segment(log_start_offset)
+        segments = [LogSegment(log_start_offset, parts, now_ms=now_ms)]
+    first = len(segments) if first_broken is None else first_broken
+    if not clean:
+        ends = [segment.base_offset for segment in segments[1:]]
+        first = min(first, sum(end <= recovery_point for end in ends))
+    kept, to_recover = segments[:first], segments[first:]
+    loaded = LoadedLog(
+        segments=kept,
+        log_start_offset=max(log_start_offset, segments[0].base_offset),
+        log_end_offset=kept[-1].read_next_offset() if kept else segments[0].base_offset,
+        leader_epochs=_read_leader_epochs(directory),
+    )
+    replay_from = _load_producers(
+        directory,
+        loaded,
+        limit=to_recover[0].base_offset if to_recover else loaded.log_end_offset,
+    )
+    for segment in kept:
+        _replay(loaded.producer_state, segment, replay_from)
+    for segment in to_recover:
+        if loaded.truncated_bytes:
+            logger.warning("the log ends before %s: the segment is removed", segment.base_offset)
+            directory.delete_segment(segment)
+        else:
+            loaded.segments.append(segment)
+            _recover(loaded, segment, config)
+    if loaded.log_end_offset < loaded.log_start_offset:
+        _begin_anew(directory, loaded, now_ms)
+    loaded.recovery_point = (
+        loaded.log_end_offset if clean else min(recovery_point, loaded.log_end_offset)
+    )
+    loaded.leader_epochs.truncate_from_end(loaded.log_end_offset)
+    loaded.leader_epochs.truncate_from_start(loaded.log_start_offset)
+    return loaded
+
+
+def _begin_anew(directory: FileLogDirectory, loaded: LoadedLog, now_ms: int) -> None:
+    """Begin where a log has to start that has lost everything from there on."""
+    for segment in loaded.segments:
+        directory.delete_segment(segment)
+    start = loaded.log_start_offset
+    loaded.segments = [LogSegment(start, directory.new_segment(start), now_ms=now_ms)]
+    loaded.log_end_offset = start
+
+
+def _finish_cleaning(directory: FileLogDirectory) -> None:
+    """Finish what the cleaner was about to do, or take it back (LogLoader.load)."""
+    for path in list(directory.path.glob(f"*{CLEANED_SUFFIX}")):
+        path.unlink()
+    swaps = directory.offsets(LOG_SUFFIX, SWAP_SUFFIX)
+    for base_offset in swaps:
+        swapped = LogSegment(base_offset, directory.new_segment(base_offset, SWAP_SUFFIX), now_ms=0)
+        next_offset = swapped.read_next_offset()
+        for replaced in directory.offsets(LOG_SUFFIX):
+            if base_offset < replaced < next_offset:
+                segment = LogSegment(replaced, directory.new_segment(replaced), now_ms=0)
+                directory.delete_segment(segment)
+        directory.finish_swap(base_offset)
+    # Files without their batches are what is left of a segment that was not to count yet.
+    for path in list(directory.path.glob(f"*{SWAP_SUFFIX}")):
+        path.unlink()
+
+
+def _open_segments(directory: FileLogDirectory, now_ms: int) -> tuple[list[LogSegment], int | None]:
+    """Open all segments; tell which is the first whose indexes have to be built anew."""
+    segments: list[LogSegment] = []
+    first_broken: int | None = None
+    for base_offset in directory.offsets(LOG_SUFFIX):
+        missing = not directory.file_path(base_offset, INDEX_SUFFIX).exists()
+        try:
+            segment = LogSegment(base_offset, directory.new_segment(base_offset), now_ms=now_ms)
+            segment.offset_index.check(segment.size_in_bytes)
+            segment.time_index.check()
+            segment.transaction_index.check(base_offset)
+        except CorruptRecordError as error:
+            logger.warning("%s; the indexes are built anew", error)
+            directory.delete_indexes(base_offset)
+            segment = LogSegment(base_offset, directory.new_segment(base_offset), now_ms=now_ms)
+            missing = True
+        if missing and first_broken is None:
+            first_broken = len(segments)
+        segments.append(segment)
+    return segments, first_broken
+
+
+def _read_leader_epochs(directory: FileLogDirectory) -> LeaderEpochCache:
+    content = directory.read_leader_epochs()
+    if content is None:
+        return LeaderEpochCache()
+    try:
+        return decode_leader_epochs(content)
+    except CorruptRecordError as error:
+        # The batches say what is needed of it.
+        logger.warning("%s: %s", directory.path, error)
+        return LeaderEpochCache()
+
+
+def _load_producers(directory: FileLogDirectory, loaded: LoadedLog, *, limit: int) -> int:
+    """Take the producers from the latest good snapshot up to `limit`; tell its offset."""
+    for offset in reversed(directory.offsets(SNAPSHOT_SUFFIX)):
+        if offset <= limit:
+            try:
+                loaded.producer_state.load(decode_snapshot(directory.read_snapshot(offset)))
+            except CorruptRecordError as error:
+                logger.warning("%s, offset %d: %s", directory.path, offset, error)
+            else:
+                return offset
+        directory.file_path(offset, SNAPSHOT_SUFFIX).unlink()
+    return loaded.log_start_offset
+
+
+def _replay(state: ProducerStateManager, segment: LogSegment, from_offset: int) -> None:
+    """Let the producers' state take in the batches of a segment from an offset on."""
+    for span in segment.spans(from_offset):
+        (batch,) = segment.records.read(span.position, span.position + span.size_in_bytes)
+        replay_batch(batch, decode_header(batch), state)
+
+
+def _recover(loaded: LoadedLog, segment: LogSegment, config: TopicConfig) -> None:
+    """Read a segment batch by batch, index it anew, and cut it off at the first bad batch."""
+    segment.reset_indexes()
+    valid_bytes = 0
+    next_offset = segment.base_offset
+    try:
+        for span in segment.spans():
+            (batch,) = segment.records.read(span.position, span.position + span.size_in_bytes)
+            header = validate_record_batch(batch)
+            if header.base_offset < next_offset:
+                logger.warning("offset %d behind %d", header.base_offset, next_offset - 1)
+                break
+            if header.partition_leader_epoch >= 0:
+                loaded.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
+            aborted = replay_batch(batch, header, loaded.producer_state)
+            if aborted is not None:
+                segment.transaction_index.append(aborted)
+            segment.recover_batch(span, config)
+            valid_bytes = span.position + span.size_in_bytes
+            next_offset = header.last_offset + 1
+    except CorruptRecordError as error:
+        logger.warning("segment %d at byte %d: %s", segment.base_offset, valid_bytes, error)
+    loaded.truncated_bytes = segment.size_in_bytes - valid_bytes
+    segment.records.truncate(valid_bytes)
+    segment.become_inactive()
+    loaded.log_end_offset = next_offset

@@ -1,0 +1,194 @@
+"""The record batches of one segment, in memory or in a file (Kafka's FileRecords).
+
+Both are a run of whole batches, each at its position in bytes. In memory the batches are kept as
+they came, uncopied; on disk they are the bytes of a `.log` file. Nothing here looks behind a
+batch's header.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spark_kafka_sink.devbroker.storage.files import AppendFile
+
+#: Base offset, length, last offset delta and largest timestamp, where they lie in a header.
+_SPAN = struct.Struct(">qi11xi8xq")
+_LOG_OVERHEAD = 12
+#: Read at once when a file's headers are looked through.
+_SCAN_BYTES = 64 * 1024
+
+
+class BatchSpan(NamedTuple):
+    """Where a batch lies."""
+
+    #: Of its first byte in the segment.
+    position: int
+    size_in_bytes: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+
+
+class SegmentRecords(Protocol):
+    """What a segment needs of its batches."""
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Bytes of all batches."""
+
+    def append(self, batch: memoryview) -> None:
+        """Add a batch."""
+
+    def read(self, start: int, end: int) -> list[memoryview]:
+        """Return what lies between two positions, each the beginning of a batch or the end."""
+
+    def spans(self, position: int) -> Iterator[BatchSpan]:
+        """Give the batches from the one at a position on, as far as they are whole."""
+
+    def find_offset(self, offset: int, position: int) -> BatchSpan | None:
+        """Return the first batch from a position on whose last offset is at least `offset`."""
+
+    def find_position(self, limit: int, position: int) -> BatchSpan | None:
+        """Return the first batch from a position on that ends behind `limit`."""
+
+    def truncate(self, size: int) -> None:
+        """Cut off what lies behind the first `size` bytes."""
+
+    def flush(self) -> None:
+        """Let everything survive the end of the machine."""
+
+
+def _last_offset(batch: memoryview) -> int:
+    base_offset, _, last_offset_delta, _ = _SPAN.unpack_from(batch)
+    last_offset: int = base_offset + last_offset_delta
+    return last_offset
+
+
+def _span(position: int, header: bytes | memoryview, at: int = 0) -> BatchSpan:
+    base_offset, length, last_offset_delta, max_timestamp = _SPAN.unpack_from(header, at)
+    return BatchSpan(
+        position,
+        length + _LOG_OVERHEAD,
+        base_offset,
+        base_offset + last_offset_delta,
+        max_timestamp,
+    )
+
+
+class MemoryRecords:
+    """Batches in memory."""
+
+    __slots__ = ("_batches", "_positions", "size_in_bytes")
+
+    def __init__(self) -> None:
+        """Have none."""
+        self.size_in_bytes = 0
+        self._batches: list[memoryview] = []
+        self._positions: list[int] = []
+
+    def append(self, batch: memoryview) -> None:
+        """Add a batch; its memory is kept."""
+        self._positions.append(self.size_in_bytes)
+        self._batches.append(batch)
+        self.size_in_bytes += len(batch)
+
+    def read(self, start: int, end: int) -> list[memoryview]:
+        """Return the batches between two positions, one by one."""
+        positions = self._positions
+        return self._batches[bisect_left(positions, start) : bisect_left(positions, end)]
+
+    def spans(self, position: int) -> Iterator[BatchSpan]:
+        """Give the batches from the one at a position on."""
+        for index in range(bisect_left(self._positions, position), len(self._batches)):
+            yield _span(self._positions[index], self._batches[index])
+
+    def find_offset(self, offset: int, position: int) -> BatchSpan | None:
+        """Return the first batch from a position on whose last offset is at least `offset`."""
+        first = bisect_left(self._positions, position)
+        return self._at(bisect_left(self._batches, offset, lo=first, key=_last_offset))
+
+    def find_position(self, limit: int, position: int) -> BatchSpan | None:
+        """Return the first batch from a position on that ends behind `limit`."""
+        first = bisect_left(self._positions, position)
+        index = bisect_right(self._positions, limit, lo=first) - 1
+        return self._at(max(index, first))
+
+    def _at(self, index: int) -> BatchSpan | None:
+        if index == len(self._batches):
+            return None
+        return _span(self._positions[index], self._batches[index])
+
+    def truncate(self, size: int) -> None:
+        """Cut off what lies behind the first `size` bytes."""
+        first = bisect_left(self._positions, size)
+        del self._batches[first:]
+        del self._positions[first:]
+        self.size_in_bytes = min(size, self.size_in_bytes)
+
+    def flush(self) -> None:
+        """Do nothing: memory does not survive."""
+
+
+class FileRecords:
+    """Batches in a file."""
+
+    __slots__ = ("file",)
+
+    def __init__(self, file: AppendFile) -> None:
+        """Have those that the file holds."""
+        self.file = file
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Bytes of all batches."""
+        return self.file.size
+
+    def append(self, batch: memoryview) -> None:
+        """Write a batch. Raises OSError; the file is then as it was."""
+        self.file.append(batch)
+
+    def read(self, start: int, end: int) -> list[memoryview]:
+        """Read what lies between two positions, in one piece."""
+        return [memoryview(self.file.read(start, end - start))] if end > start else []
+
+    def spans(self, position: int) -> Iterator[BatchSpan]:
+        """Give the batches from the one at a position on, until one is not whole."""
+        chunk_start = position
+        chunk = b""
+        while position + RECORD_BATCH_OVERHEAD <= self.file.size:
+            at = position - chunk_start
+            if at + RECORD_BATCH_OVERHEAD > len(chunk):
+                chunk_start, at = position, 0
+                chunk = self.file.read(position, _SCAN_BYTES)
+            span = _span(position, chunk, at)
+            end = position + span.size_in_bytes
+            if span.size_in_bytes < RECORD_BATCH_OVERHEAD or end > self.file.size:
+                return
+            yield span
+            position = end
+
+    def find_offset(self, offset: int, position: int) -> BatchSpan | None:
+        """Return the first batch from a position on whose last offset is at least `offset`."""
+        return next((span for span in self.spans(position) if span.last_offset >= offset), None)
+
+    def find_position(self, limit: int, position: int) -> BatchSpan | None:
+        """Return the first batch from a position on that ends behind `limit`."""
+        return next(
+            (span for span in self.spans(position) if span.position + span.size_in_bytes > limit),
+            None,
+        )
+
+    def truncate(self, size: int) -> None:
+        """Cut off what lies behind the first `size` bytes."""
+        self.file.truncate(size)
+
+    def flush(self) -> None:
+        """Let everything survive the end of the machine."""
+        self.file.flush()

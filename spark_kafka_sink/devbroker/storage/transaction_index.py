@@ -1,0 +1,92 @@
+"""A segment's aborted transactions, from which readers learn what to leave out.
+
+Kafka's TransactionIndex. An entry belongs to the segment that has the transaction's marker. On disk
+(`.txnindex`, only there if a transaction was aborted) it is:
+
+    version int16 (0), producerId, firstOffset, lastOffset, lastStableOffset, all int64
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from bisect import bisect_left
+from typing import TYPE_CHECKING, NamedTuple
+
+from spark_kafka_sink.errors import CorruptRecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spark_kafka_sink.devbroker.storage.files import AppendFile
+
+_ENTRY = struct.Struct(">hqqqq")
+_VERSION = 0
+
+
+class AbortedTxn(NamedTuple):
+    """A transaction that was aborted."""
+
+    producer_id: int
+    first_offset: int
+    #: Offset of the marker.
+    last_offset: int
+    #: What was stable once this transaction had ended.
+    last_stable_offset: int
+
+
+class TransactionIndex:
+    """Aborted transactions in the order of their markers."""
+
+    def __init__(
+        self, *, file: AppendFile | None = None, new_file: Callable[[], AppendFile] | None = None
+    ) -> None:
+        """Have the entries of the file; `new_file` makes one for the first entry."""
+        self.file = file
+        self._new_file = new_file
+        self._entries: list[AbortedTxn] = []
+        if file is not None:
+            file.truncate(file.size - file.size % _ENTRY.size)
+            for version, *values in _ENTRY.iter_unpack(file.read(0, file.size)):
+                if version != _VERSION:
+                    raise CorruptRecordError(f"{file.path} has an entry of version {version}")
+                self._entries.append(AbortedTxn(*values))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def append(self, aborted: AbortedTxn) -> None:
+        """Add a transaction whose marker has just been appended."""
+        if self.file is None and self._new_file is not None:
+            self.file = self._new_file()
+        if self.file is not None:
+            self.file.append(_ENTRY.pack(_VERSION, *aborted))
+        self._entries.append(aborted)
+
+    def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTxn], bool]:
+        """List those with records from `fetch_offset` to below `upper_bound`.
+
+        Also tells whether later segments cannot have any (collectAbortedTxns).
+        """
+        first = bisect_left(self._entries, fetch_offset, key=lambda aborted: aborted.last_offset)
+        found = []
+        for aborted in itertools.islice(self._entries, first, None):
+            if aborted.first_offset < upper_bound:
+                found.append(aborted)
+            if aborted.last_stable_offset >= upper_bound:
+                return found, True
+        return found, False
+
+    def check(self, base_offset: int) -> None:
+        """Raise CorruptRecordError unless the markers lie in the segment, in their order."""
+        last_offset = base_offset - 1
+        for aborted in self._entries:
+            if aborted.last_offset <= last_offset:
+                raise CorruptRecordError(f"the transaction index of {base_offset} is not sorted")
+            last_offset = aborted.last_offset
+
+    def reset(self) -> None:
+        """Forget every transaction."""
+        self._entries.clear()
+        if self.file is not None:
+            self.file.truncate(0)

@@ -1,0 +1,104 @@
+"""Kafka's own DumpLogSegments reads what the embedded broker writes to disk."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.support.java_tools import run_java_tool
+from tests.support.log_script import SMALL, LogWriter, Step, open_log
+
+pytestmark = pytest.mark.kafka
+
+STORY = [
+    Step(0, 2, 1, committed=True),
+    Step(1, 1, 2, committed=True),
+    Step(2, 3, 9, committed=True),
+    Step(1, 0, 14, committed=False),
+    Step(3, 2, 15, committed=True),
+    Step(2, 1, 20, committed=True),
+]
+
+
+def dump(*arguments):
+    """Run the tool; what it finds wrong it says behind "Mismatches", "Found" or "Non-"."""
+    output = run_java_tool("org.apache.kafka.tools.DumpLogSegments", *arguments)
+    assert "Mismatch" not in output
+    return output
+
+
+@pytest.fixture
+def directory(tmp_path):
+    path = tmp_path / "orders-0"
+    writer = LogWriter(open_log(path))
+    writer.do(STORY * 4)
+    writer.log.close(0)
+    return path
+
+
+def files(directory, suffix):
+    paths = sorted(directory.glob(f"*{suffix}"))
+    assert paths
+    return ",".join(map(str, paths))
+
+
+def test_segments_hold_the_records_that_were_written(directory):
+    """Every batch is valid, every record there, offsets without a gap."""
+    output = dump("--deep-iteration", "--print-data-log", "--files", files(directory, ".log"))
+
+    log = open_log(directory, config=SMALL)
+    offsets = [int(found) for found in re.findall(r"^\| offset: (\d+)", output, re.MULTILINE)]
+    assert list(range(log.log_end_offset)) == offsets
+    assert "isvalid: false" not in output
+    assert output.count("isvalid: true") == len(list(log.batches()))
+    assert 4 == output.count("endTxnMarker: ABORT coordinatorEpoch: 0")
+    log.directory.close()
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_indexes_pass_kafkas_sanity_check_and_fit_their_segments(directory, suffix):
+    """Each entry points to the batch that it names."""
+    paths = files(directory, suffix)
+
+    sane = dump("--index-sanity-check", "--files", paths)
+    dumped = dump("--files", paths)
+
+    for path in paths.split(","):
+        assert re.search(rf"{re.escape(path)} (passed sanity check|is empty)", sane)
+    assert "position: " in dumped or "timestamp: " in dumped
+    for complaint in ("Mismatches", "Found timestamp mismatch", "Found out of order", "not found"):
+        assert complaint not in dumped
+
+
+def test_the_transaction_index_lists_the_aborted_transactions(directory):
+    """Version 0, and the offsets of the transaction and its marker."""
+    output = dump("--files", files(directory, ".txnindex"))
+
+    log = open_log(directory, config=SMALL)
+    expected = [
+        f"version: 0 producerId: {txn.producer_id} firstOffset: {txn.first_offset} "
+        f"lastOffset: {txn.last_offset} lastStableOffset: {txn.last_stable_offset}"
+        for txn in log.aborted_transactions(0, log.log_end_offset)
+    ]
+    assert 4 == len(expected)
+    assert expected == [line for line in output.splitlines() if line.startswith("version:")]
+    log.directory.close()
+
+
+def test_a_snapshot_names_the_producers(directory):
+    """The last one has every producer with its last batch."""
+    output = dump("--files", files(directory, ".snapshot").split(",")[-1])
+
+    log = open_log(directory, config=SMALL)
+    for entry in log.producer_state.entries():
+        open_since = entry.current_txn_first_offset
+        assert (
+            f"producerId: {entry.producer_id} producerEpoch: 0 "
+            f"coordinatorEpoch: {entry.coordinator_epoch} "
+            f"currentTxnFirstOffset: {'None' if open_since is None else open_since}"
+        ) in output.replace("OptionalLong.empty", "None").replace("OptionalLong[", "").replace(
+            "]", ""
+        )
+        assert f"lastSequence: {entry.last_sequence} lastOffset: {entry.last_offset}" in output
+    log.directory.close()
