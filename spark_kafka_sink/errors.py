@@ -12,6 +12,8 @@ Messages say what happened, where, and what to do; they never hold a secret.
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class KafkaError(Exception):
     """Root of every error that this package raises on purpose."""
@@ -43,31 +45,34 @@ class SerializationError(KafkaError, ValueError):
 class RecordError(KafkaError):
     """One record cannot be sent, whatever is tried.
 
-    `row` counts the records given to the producer from 0; under Spark that is the row's index
-    within its task. `topic` and `partition` are None where they are not known.
+    `row` counts the rows given to the producer from 0: of a table, or under Spark of the task; it
+    is None for a record by itself. `topic` and `partition` are None where they are not known.
     """
 
     def __init__(
         self,
         cause: str,
         *,
-        row: int,
+        row: int | None,
         topic: str | None = None,
         partition: int | None = None,
         advice: str,
     ) -> None:
         """Compose the message from the row's place, the cause, and what to do about it."""
-        place = f"row {row}"
-        if topic is not None:
-            place += f", topic {topic!r}"
-        if partition is not None:
-            place += f", partition {partition}"
-        super().__init__(f"{place}: {cause}. {advice}")
+        known = {"row": row, "topic": topic, "partition": partition}
+        place = ", ".join(f"{name} {it!r}" for name, it in known.items() if it is not None)
+        super().__init__(f"{place}: {cause}. {advice}" if place else f"{cause}. {advice}")
         self.cause = cause
         self.row = row
         self.topic = topic
         self.partition = partition
         self.advice = advice
+
+    def about_row(self, row: int | None) -> Self:
+        """Make the same error about another row, or none."""
+        return type(self)(
+            self.cause, row=row, topic=self.topic, partition=self.partition, advice=self.advice
+        )
 
 
 class RecordTooLargeError(RecordError):

@@ -23,7 +23,7 @@ from spark_kafka_sink.producer.delivery_errors import broken_off
 from spark_kafka_sink.producer.open_batches import NO_SLOT, OpenBatches
 from spark_kafka_sink.producer.producer_batch import ProducerBatch
 from spark_kafka_sink.producer.record_accumulator import NEVER
-from spark_kafka_sink.producer.row_history import BatchRows, RowHistory
+from spark_kafka_sink.producer.row_history import BatchRows, RowHistory, RowOrigin
 from spark_kafka_sink.record.compression import CompressionType, Compressor
 from spark_kafka_sink.record.compression_ratio import CompressionRatioEstimator
 from spark_kafka_sink.record.kernel import NO_INDEXES, AppendStatus, append_rows
@@ -115,6 +115,11 @@ class BatchBuilder:
         self._compressor = compressor
         self._ratios = CompressionRatioEstimator()
         self._history = RowHistory()
+        #: The numbers of the first row of this call, and of the last numbered row that is in.
+        self._first_row: int | None = None
+        self._last_row: int | None = None
+        #: How often callers have begun to count rows anew.
+        self._numbering = 0
         self._moves = 0
         self._open_bytes = 0
         self._listener = listener
@@ -138,7 +143,7 @@ class BatchBuilder:
         columns: RecordColumns,
         *,
         partition_counts: Sequence[int],
-        first_row: int,
+        first_row: int | None,
         now_ms: int,
         watcher: RowWatcher | None = None,
         may_wait: bool = True,
@@ -148,15 +153,16 @@ class BatchBuilder:
         """Append all rows.
 
         `partition_counts` has an entry for each of `columns.topics`; `first_row` is the number of
-        the first row, for errors; `now_ms` is the timestamp of rows that have none; without
-        `may_wait` memory must be there at once, with `give_up_at` by then, and not max.block.ms.
+        the first row, for errors, None where rows have no numbers; `now_ms` is the timestamp of
+        rows that have none; without `may_wait` memory must be there at once, with `give_up_at` by
+        then, and not max.block.ms.
         `began_at`, in seconds, is when the first row came: a batch opened now has waited since.
 
         Raises InvalidTopicError, InvalidPartitionError or RecordTooLargeError for a bad row,
         BufferExhaustedError when memory does not come free within max.block.ms; about a record too
         large and about memory, a watcher is asked first.
         """
-        placed = self._placement.place(columns, partition_counts, first_row)
+        placed = self._place(columns, partition_counts, first_row)
         if self._open.moves != self._moves:
             # What is remembered of rows names slots by their old numbers.
             self._moves = self._open.moves
@@ -165,6 +171,7 @@ class BatchBuilder:
         self._give_up_at = give_up_at
         self._began_at = began_at
         self._deadline = None
+        self._begin_rows(first_row)
         sticky = self._open.sticky[placed.sticky_rows]
         row = 0
         try:
@@ -182,26 +189,47 @@ class BatchBuilder:
                 if watcher is not None and result.next_row > row:
                     watcher.written(row, result.next_row, placed.row_slots)
                 row = result.next_row
+                if first_row is not None and row:
+                    self._last_row = first_row + row - 1
                 try:
-                    self._go_on(result, placed, sticky, first_row)
+                    self._go_on(result, placed, sticky)
                 except (RecordError, BufferExhaustedError) as error:
                     if watcher is None or not watcher.refused(row, error):
                         raise
+                    placed.row_slots[row] = NO_SLOT
                     row += 1
         finally:
             self._open.sticky[placed.sticky_rows] = sticky
-            if watcher is None and row:
+            if row:
                 self._history.add(first_row, placed.row_slots[:row])
 
-    def _go_on(
-        self, result: AppendResult, placed: PlacedRows, sticky: NDArray[np.void], first_row: int
-    ) -> None:
+    def _place(
+        self, columns: RecordColumns, partition_counts: Sequence[int], first_row: int | None
+    ) -> PlacedRows:
+        try:
+            return self._placement.place(columns, partition_counts, first_row or 0)
+        except RecordError as error:
+            if first_row is None:
+                raise error.about_row(None) from error.__cause__
+            raise
+
+    def _begin_rows(self, first_row: int | None) -> None:
+        self._first_row = first_row
+        if first_row is not None and self._last_row is not None and first_row <= self._last_row:
+            # Somebody counts from the beginning: a range of rows would mean nothing.
+            self._numbering += 1
+            self._last_row = None
+
+    def _input_row(self, row: int) -> int | None:
+        return None if self._first_row is None else self._first_row + row
+
+    def _go_on(self, result: AppendResult, placed: PlacedRows, sticky: NDArray[np.void]) -> None:
         """Do what the kernel came back for."""
         match result.status:
             case AppendStatus.ALL_APPENDED:
                 return
             case AppendStatus.BATCH_FULL:
-                self._make_room(result.slot, result.record_bytes, first_row + result.next_row)
+                self._make_room(result.slot, result.record_bytes, result.next_row)
             case AppendStatus.STICKY_FULL:
                 index = int(placed.columns.topic_index[result.next_row])
                 name = placed.columns.topics[index]
@@ -209,18 +237,16 @@ class BatchBuilder:
                     sticky[index], name, placed.topics[index], batch_size=self._batch_size_of(name)
                 )
             case AppendStatus.RECORD_TOO_LARGE:
-                raise self._too_large(result, placed.columns, first_row)
+                raise self._too_large(result, placed.columns)
 
-    def _too_large(
-        self, result: AppendResult, columns: RecordColumns, first_row: int
-    ) -> RecordTooLargeError:
+    def _too_large(self, result: AppendResult, columns: RecordColumns) -> RecordTooLargeError:
         row = result.next_row
         # A row without a key that finds no sticky partition yet has no place either.
         place = None if result.slot == NO_SLOT else self._open.topic_partition(result.slot)
         return RecordTooLargeError(
             f"the record takes {result.record_bytes} bytes, and at most {self.max_record_bytes} "
             "fit into max.request.size and buffer.memory",
-            row=first_row + row,
+            row=self._input_row(row),
             topic=columns.topics[int(columns.topic_index[row])],
             partition=None if place is None else place.partition,
             advice="Raise max.request.size (and max.message.bytes of the topic), or write less",
@@ -236,7 +262,7 @@ class BatchBuilder:
                 slot, used + record_bytes
             ):
                 return
-            self.close(slot, row - 1)
+            self.close(slot)
         target = self._target_bytes(slot)
         start = int(self._open.last_bytes[slot]) or FIRST_BLOCK_BYTES
         needed = RECORD_BATCH_OVERHEAD + record_bytes
@@ -247,7 +273,8 @@ class BatchBuilder:
         now = self._clock() if self._began_at is None else self._began_at
         self.first_opened_at = min(self.first_opened_at, now)
         # `record_bytes` was measured behind other records, where it takes some bytes more.
-        self._open.open(slot, block, min(max(target, needed), size), first_row=row, now=now)
+        origin = RowOrigin(self._history.position + row, self._input_row(row), self._numbering)
+        self._open.open(slot, block, min(max(target, needed), size), origin=origin, now=now)
 
     def _grow(self, slot: int, needed: int) -> bool:
         target = self._target_bytes(slot)
@@ -278,12 +305,14 @@ class BatchBuilder:
         while (block := self._pool.try_allocate(size)) is None:
             if size > self._pool.total_bytes - self._open_bytes:
                 # Waiting could not help: the memory is in batches that nobody has closed yet.
-                self.close(self._open.fullest(), row - 1)
+                self.close(self._open.fullest())
                 continue
             if not self._wait_for(size):
+                number = self._input_row(row)
+                place = "" if number is None else f"row {number}, "
                 raise BufferExhaustedError(
-                    f"no memory came free within {self._max_block:g} s (max.block.ms) for row "
-                    f"{row}, {self._open.topic_partition(slot)}: {self._pool.total_bytes} bytes "
+                    f"no memory came free within {self._max_block:g} s (max.block.ms) for {place}"
+                    f"{self._open.topic_partition(slot)}: {self._pool.total_bytes} bytes "
                     "(buffer.memory) hold records that no broker has acknowledged. Check that the "
                     "brokers keep up, or raise max.block.ms or buffer.memory"
                 )
@@ -308,19 +337,16 @@ class BatchBuilder:
 
     # --- closing
 
-    def close_all(self, last_row: int) -> None:
-        """Close every open batch; `last_row` is the number of the last row appended."""
+    def close_all(self) -> None:
+        """Close every open batch."""
         for slot in self._open.open_slots():
-            self.close(slot, last_row)
+            self.close(slot)
 
-    def close_due(
-        self, now: float, is_drainable: Callable[[TopicPartition], bool], *, last_row: int = 0
-    ) -> float:
+    def close_due(self, now: float, is_drainable: Callable[[TopicPartition], bool]) -> float:
         """Close the batches that have waited for linger.ms and can be sent at once.
 
         Those that cannot be sent go on filling, until they have waited for delivery.timeout.ms.
         Gives the time when the next batch will have waited long enough; `NEVER` without one.
-        `last_row` as in `close_all`.
         """
         self.first_opened_at = NEVER
         for slot in self._open.open_slots():
@@ -329,7 +355,7 @@ class BatchBuilder:
                 return opened_at + self._linger
             topic_partition = self._open.topic_partition(slot)
             if is_drainable(topic_partition) or opened_at + self._delivery_timeout <= now:
-                self.close(slot, last_row)
+                self.close(slot)
         return NEVER
 
     def abort_open(self, error: Exception) -> bool:
@@ -346,7 +372,7 @@ class BatchBuilder:
             filled.result.fail(error)
         return had_records
 
-    def close(self, slot: int, last_row: int) -> None:
+    def close(self, slot: int) -> None:
         """Close one open batch and hand it over, in parts if compression did less than hoped."""
         result = self._open.result(slot)
         try:
@@ -355,7 +381,7 @@ class BatchBuilder:
             if filled.record_count == 0:
                 self._pool.deallocate(filled.block)
                 return
-            self._hand_over(filled, last_row)
+            self._hand_over(filled)
         except BaseException as error:
             # Nobody may wait for ever, whatever it was, nor rows without a future be passed over.
             broken = broken_off(error)
@@ -363,7 +389,8 @@ class BatchBuilder:
             self._on_lost(broken)
             raise
 
-    def _hand_over(self, filled: FilledBlock, last_row: int) -> None:
+    def _hand_over(self, filled: FilledBlock) -> None:
+        origin = filled.origin
         records = filled.block.data[RECORD_BATCH_OVERHEAD : filled.used_bytes]
         batch = ProducerBatch(
             topic_partition=filled.topic_partition,
@@ -375,10 +402,10 @@ class BatchBuilder:
             uncompressed_bytes=len(records),
             max_record_bytes=filled.max_record_bytes,
             compression=self._compression,
-            first_row=filled.first_row,
-            last_row=last_row,
+            first_row=origin.row,
+            last_row=self._last_row if origin.numbering == self._numbering else None,
             created_at=filled.opened_at if self._lingers else self._clock(),
-            rows=BatchRows(self._history, filled.slot, filled.first_row),
+            rows=BatchRows(self._history, filled.slot, origin.position),
         )
         if self._compression is CompressionType.NONE:
             batch.block = filled.block

@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.errors import BrokerError, DeliveryError, DeliveryTimeoutError, KafkaError
+from spark_kafka_sink.producer.produce_result import RefusedRecord
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from spark_kafka_sink.producer.produce_result import RefusedRecords
     from spark_kafka_sink.producer.producer_batch import ProducerBatch
 
+_TAKEN_OVER = (
+    "Another producer with this transactional.id took over, as a restarted application does: close "
+    "this one. If both are to write, give each an id of its own"
+)
 DEFAULT_ADVICE = "Look at the broker's log for the reason"
 ADVICE: dict[int, str] = {
     ErrorCode.MESSAGE_TOO_LARGE: (
@@ -41,7 +47,24 @@ ADVICE: dict[int, str] = {
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "The broker is too old for this compression.type",
     ErrorCode.POLICY_VIOLATION: "A policy of the cluster forbids it: ask who runs it",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "Check the topic's name",
+    ErrorCode.PRODUCER_FENCED: _TAKEN_OVER,
+    ErrorCode.INVALID_PRODUCER_EPOCH: (
+        "The transaction outlived transaction.timeout.ms, or another producer with this "
+        "transactional.id took over: abort the transaction. If that works, write it again, quicker "
+        "or with a longer time-out; if it raises ProducerFencedError, close this producer"
+    ),
+    ErrorCode.INVALID_TXN_STATE: (
+        "The coordinator has ended the transaction, probably after transaction.timeout.ms: nothing "
+        "of it was committed. Abort it, and write it again, quicker or with a longer time-out"
+    ),
+    ErrorCode.TRANSACTION_ABORTABLE: "Abort the transaction, and write it again",
 }
+
+
+def advice_of(code: int) -> str | None:
+    """Say what to do about a broker's answer; None where that is not known."""
+    return ADVICE.get(code)
+
 
 #: What a broker answers that does not know a producer's last batches.
 FORGOTTEN = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
@@ -51,13 +74,23 @@ FORGOTTEN = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN
 MAX_REFUSED_RECORDS = 5
 
 
+def refused_records(batch: ProducerBatch, messages: Mapping[int, str]) -> RefusedRecords:
+    """Find the input rows of what a broker blamed, of the first ones: to look for one takes time.
+
+    `messages`: what it said of single records, by their place in the batch (KIP-467).
+    """
+    indexes = sorted(messages)
+    known = batch.rows
+    rows = {} if known is None else {i: known.row_of(i) for i in indexes[:MAX_REFUSED_RECORDS]}
+    return {index: RefusedRecord(messages[index], rows.get(index)) for index in indexes}
+
+
 def delivery_error(
-    batch: ProducerBatch, cause: Exception, refused_records: Mapping[int, str] | None = None
+    batch: ProducerBatch, cause: Exception, refused: RefusedRecords | None = None
 ) -> DeliveryError:
     """Say which records were not delivered, why, and what to do.
 
-    `refused_records`: what the broker said of single ones, by their place in the batch (KIP-467);
-    they are named by their input row where that is remembered.
+    Of those that the broker refused, by `refused`, the first are named.
     """
     advice = DEFAULT_ADVICE
     if isinstance(cause, BrokerError) and batch.may_be_in and cause.code in FORGOTTEN:
@@ -66,22 +99,22 @@ def delivery_error(
             "that: look at the end of the partition before you write these records again"
         )
     elif isinstance(cause, BrokerError):
-        advice = ADVICE.get(cause.code, DEFAULT_ADVICE)
+        advice = advice_of(cause.code) or DEFAULT_ADVICE
     elif isinstance(cause, DeliveryTimeoutError):
         advice = "Check that the brokers are up and keep up, or raise delivery.timeout.ms"
-    refused = _refused(batch, refused_records or {})
-    error = DeliveryError(f"{batch} were not delivered: {cause}.{refused} {advice}")
+    verb = "was" if batch.record_count == 1 else "were"
+    error = DeliveryError(f"{batch} {verb} not delivered: {cause}.{_told(refused or {})} {advice}")
     error.__cause__ = cause
     return error
 
 
-def _refused(batch: ProducerBatch, refused_records: Mapping[int, str]) -> str:
+def _told(refused: RefusedRecords) -> str:
     told = []
-    for index, message in sorted(refused_records.items())[:MAX_REFUSED_RECORDS]:
-        row = None if batch.rows is None else batch.rows.row_of(index)
+    for index, record in list(refused.items())[:MAX_REFUSED_RECORDS]:
+        row = record.row
         place = f"record {index} of the batch" if row is None else f"input row {row}"
-        told.append(f" Refused: {place} ({message or 'no reason given'}).")
-    more = len(refused_records) - len(told)
+        told.append(f" Refused: {place} ({record.message or 'no reason given'}).")
+    more = len(refused) - len(told)
     return "".join(told) + (f" And {more} more." if more > 0 else "")
 
 

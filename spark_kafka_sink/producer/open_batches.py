@@ -20,6 +20,8 @@ from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from spark_kafka_sink.producer.row_history import RowOrigin
+
 NO_SLOT = -1
 
 
@@ -48,7 +50,7 @@ class FilledBlock:
     base_timestamp: int
     max_timestamp: int
     max_record_bytes: int
-    first_row: int
+    origin: RowOrigin
 
 
 @dataclass(slots=True)
@@ -56,7 +58,7 @@ class _OpenBatch:
     """What the kernel need not know of an open batch."""
 
     block: NDArray[np.uint8]
-    first_row: int
+    origin: RowOrigin
     opened_at: float
     result: ProduceResult
 
@@ -123,12 +125,10 @@ class OpenBatches:
         return self._partitions[slot]
 
     def open(
-        self, slot: int, block: NDArray[np.uint8], limit: int, *, first_row: int, now: float
+        self, slot: int, block: NDArray[np.uint8], limit: int, *, origin: RowOrigin, now: float
     ) -> None:
         """Begin a batch in an empty block, of which `limit` bytes may be used."""
-        self._batches[slot] = _OpenBatch(
-            block, first_row, now, ProduceResult(self._partitions[slot])
-        )
+        self._batches[slot] = _OpenBatch(block, origin, now, ProduceResult(self._partitions[slot]))
         entry = self.slots[slot]
         entry["address"] = block.ctypes.data
         entry["position"] = RECORD_BATCH_OVERHEAD
@@ -178,7 +178,7 @@ class OpenBatches:
             base_timestamp=int(entry["base_timestamp"]),
             max_timestamp=int(entry["max_timestamp"]),
             max_record_bytes=int(entry["max_record_bytes"]),
-            first_row=batch.first_row,
+            origin=batch.origin,
         )
         self.last_bytes[slot] = filled.used_bytes
         entry["address"] = 0

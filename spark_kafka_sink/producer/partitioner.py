@@ -251,8 +251,24 @@ class FunctionPartitioner:
         return getattr(self._function, "__qualname__", type(self._function).__qualname__)
 
     def partition(self, topic: TopicPartitions, key: bytes | None, value: bytes | None) -> int:
-        """Place one record, unchecked."""
-        return self._function(topic.topic, key, value, topic.partition_count, topic.available)
+        """Place one record; whether there is such a partition is not checked.
+
+        Raises InvalidPartitionError for a function that raises, or returns no number.
+        """
+        try:
+            chosen = self._function(topic.topic, key, value, topic.partition_count, topic.available)
+            # numpy would take "3" and 3.7 for a number as well.
+            number = index(chosen)
+            # An OverflowError for more than 32 bits, which numpy 1 would cut off.
+            number.to_bytes(4, "big", signed=True)
+        except Exception as error:
+            raise InvalidPartitionError(
+                f"the partitioner {self} failed with {type(error).__name__}: {error}",
+                row=None,
+                topic=topic.topic,
+                advice="Have it return a partition's number for every record",
+            ) from error
+        return number
 
     def partition_rows(
         self, topic: TopicPartitions, columns: RecordColumns, rows: Int64Array
@@ -263,17 +279,11 @@ class FunctionPartitioner:
         """
         chosen = np.empty(rows.size, np.int32)
         for place, row in enumerate(rows.tolist()):
+            key, value = _bytes_at(columns.key, row), _bytes_at(columns.value, row)
             try:
-                key, value = _bytes_at(columns.key, row), _bytes_at(columns.value, row)
-                # numpy would take "3" and 3.7 for a number as well.
-                chosen[place] = index(self.partition(topic, key, value))
-            except Exception as error:
-                raise InvalidPartitionError(
-                    f"the partitioner {self} failed with {type(error).__name__}: {error}",
-                    row=row,
-                    topic=topic.topic,
-                    advice="Have it return a partition's number for every record",
-                ) from error
+                chosen[place] = self.partition(topic, key, value)
+            except InvalidPartitionError as error:
+                raise error.about_row(row) from error.__cause__
         return chosen
 
 
@@ -326,9 +336,7 @@ def _chosen(
         chosen = np.asarray(partitioner.partition_rows(topic, columns, rows))
     except InvalidPartitionError as error:
         # A partitioner counts the rows of the columns that it was given.
-        raise InvalidPartitionError(
-            error.cause, row=first_row + error.row, topic=error.topic, advice=error.advice
-        ) from error.__cause__
+        raise error.about_row(first_row + (error.row or 0)) from error.__cause__
     except Exception as error:
         raise _refused(
             partitioner, topic, first_row + int(rows[0]), f"{type(error).__name__}: {error}"

@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from spark_kafka_sink.errors import DeliveryError
 from spark_kafka_sink.model import UNKNOWN_OFFSET
@@ -22,6 +22,18 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import TopicPartition
 
 logger = logging.getLogger(__name__)
+
+
+class RefusedRecord(NamedTuple):
+    """What a broker said of one record of a batch (KIP-467)."""
+
+    message: str
+    #: The number of its input row, where it has one that is remembered.
+    row: int | None = None
+
+
+#: By their place in the batch.
+RefusedRecords: TypeAlias = "Mapping[int, RefusedRecord]"
 
 NO_LOG_APPEND_TIME = -1
 
@@ -51,7 +63,7 @@ class ProduceResult:
         "is_settled",
         "log_append_time_ms",
         "parts",
-        "record_errors",
+        "refused",
         "topic_partition",
     )
 
@@ -61,7 +73,7 @@ class ProduceResult:
         self.base_offset = UNKNOWN_OFFSET
         self.log_append_time_ms = NO_LOG_APPEND_TIME
         self.error: Exception | None = None
-        self.record_errors: Mapping[int, str] = {}
+        self.refused: RefusedRecords = {}
         #: Whether the batch was acknowledged or has failed; never so for one that was divided.
         self.has_ended = False
         #: Whether its callbacks have been called, too.
@@ -81,15 +93,15 @@ class ProduceResult:
         part = bisect_right(self._first_indexes, index) - 1
         return self.parts[part].final(index - self._first_indexes[part])
 
-    def batches(self, first_index: int, record_count: int) -> list[tuple[ProduceResult, int]]:
-        """Name every batch that holds some of these records: this result, and one index in each.
+    def batches(self, first_index: int, record_count: int) -> list[tuple[ProduceResult, range]]:
+        """Name every batch that holds some of these records, and their indexes in it.
 
         More than one only where the batch had to be divided.
         """
         if not self.parts:
-            return [(self, first_index)]
+            return [(self, range(first_index, first_index + record_count))]
         last_index = first_index + record_count - 1
-        found: list[tuple[ProduceResult, int]] = []
+        found: list[tuple[ProduceResult, range]] = []
         for number, start in enumerate(self._first_indexes):
             following = self._first_indexes[number + 1 :]
             end = following[0] - 1 if following else last_index
@@ -154,12 +166,31 @@ class ProduceResult:
         Where the broker blamed single records (KIP-467), theirs is its word on them, and the others
         are told that they were in bad company.
         """
-        if self.error is None or not self.record_errors:
+        return self._error(range(index, index + 1), all_of_them="this record was")
+
+    def error_of_rows(self, indexes: range) -> Exception | None:
+        """Tell why rows of a table were not delivered: the first that is blamed, or all."""
+        return self._error(indexes, all_of_them="rows were")
+
+    def _error(self, indexes: range, *, all_of_them: str) -> Exception | None:
+        if self.error is None or not self.refused:
             return self.error
-        cause = self.record_errors.get(
-            index, "the batch was refused because of other records in it, and may be sent again"
-        )
-        error = DeliveryError(f"{self.topic_partition}, record {index} of its batch: {cause}")
+        blamed = next((self.refused[index] for index in self.refused if index in indexes), None)
+        if blamed is None:
+            sentence = (
+                f"{self.topic_partition}: {all_of_them} not written, because the broker refused "
+                "other records of the batch. What it did not refuse may be sent again"
+            )
+        else:
+            record = "this record" if len(indexes) == 1 else "a row"
+            if blamed.row is not None:
+                record = f"row {blamed.row}"
+            reason = blamed.message or "no reason given"
+            sentence = (
+                f"{self.topic_partition}: the broker refused {record}: {reason}. "
+                "Correct it before it is sent again"
+            )
+        error = DeliveryError(sentence)
         error.__cause__ = self.error
         return error
 
@@ -171,8 +202,8 @@ class ProduceResult:
         self.log_append_time_ms = log_append_time_ms
         self._finish()
 
-    def fail(self, error: Exception, record_errors: Mapping[int, str] | None = None) -> None:
-        """Resolve as failed; `record_errors` as in `RecordAccumulator.fail_batch`.
+    def fail(self, error: Exception, refused: RefusedRecords | None = None) -> None:
+        """Resolve as failed; `refused` are the records that the broker blamed.
 
         Of a batch that was divided, those parts fail that have not ended.
         """
@@ -182,7 +213,7 @@ class ProduceResult:
                     part.fail(error)
             return
         self.error = error
-        self.record_errors = record_errors or {}
+        self.refused = refused or {}
         self._finish()
 
     def divide(self, record_counts: Sequence[int]) -> list[ProduceResult]:

@@ -56,8 +56,9 @@ class ProducerBatch:
     max_record_bytes: int
     compression: CompressionType
     #: The first and the last input row that may be in this batch; rows between may be elsewhere.
-    first_row: int
-    last_row: int
+    #: None where that is not known, or has no number.
+    first_row: int | None
+    last_row: int | None
     #: What delivery.timeout.ms counts from: the closing, or with linger.ms the opening.
     created_at: float
     #: What those wait for who have records in it.
@@ -135,7 +136,10 @@ class ProducerBatch:
 
     def __str__(self) -> str:
         """Say what an operator needs to find the rows."""
-        return (
-            f"{self.record_count} records for {self.topic_partition}, "
-            f"among input rows {self.first_row} to {self.last_row}"
-        )
+        records = "1 record" if self.record_count == 1 else f"{self.record_count} records"
+        place = f"{records} for {self.topic_partition}"
+        if self.first_row is None:
+            return place
+        if self.last_row is None:
+            return f"{place}, from input row {self.first_row} on"
+        return f"{place}, among input rows {self.first_row} to {self.last_row}"

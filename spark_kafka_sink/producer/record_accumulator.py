@@ -21,12 +21,12 @@ from spark_kafka_sink.producer.produce_result import NO_LOG_APPEND_TIME
 from spark_kafka_sink.producer.producer_batch import FinalState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from spark_kafka_sink.model import Node, TopicPartition
     from spark_kafka_sink.network.metadata import MetadataSnapshot
     from spark_kafka_sink.producer.buffer_pool import BufferPool
-    from spark_kafka_sink.producer.produce_result import ProduceResult
+    from spark_kafka_sink.producer.produce_result import ProduceResult, RefusedRecords
     from spark_kafka_sink.producer.producer_batch import ProducerBatch
     from spark_kafka_sink.producer.transaction_manager import TransactionManager
 
@@ -323,18 +323,15 @@ class RecordAccumulator:
         batch: ProducerBatch,
         error: Exception,
         *,
-        record_errors: Mapping[int, str] | None = None,
+        refused: RefusedRecords | None = None,
     ) -> None:
-        """End a batch that cannot be delivered; all others go on.
-
-        `record_errors`: why the broker refused single records, by their index (KIP-467).
-        """
+        """End a batch that cannot be delivered, for records that were `refused` if any were."""
         with self._lock:
             self._end_failed(batch)
             self._note_loss(error)
         # Who sent it is told, by a future or by the next call.
         logger.debug("%s", error)
-        batch.result.fail(error, record_errors)
+        batch.result.fail(error, refused)
 
     def _end_failed(self, batch: ProducerBatch) -> None:
         batch.finish(FinalState.FAILED)

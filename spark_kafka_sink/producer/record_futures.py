@@ -182,13 +182,14 @@ class FutureTableMetadata:
 
     def done(self) -> bool:
         """Whether every batch with rows of the table has ended."""
-        return all(result.is_done(index) for result, index in self._batches())
+        return all(result.is_done(indexes[0]) for result, indexes in self._batches())
 
     def result(self, timeout: float | None = None) -> dict[TopicPartition, PartitionAcks]:
         """Wait up to `timeout` seconds; tell per partition where the rows are.
 
         Bytes are not told: a batch may hold the rows of several calls. Raises the error of the
-        first batch that failed, and TimeoutError when the time was too short.
+        first row that a broker blamed, or else of the first batch that failed, and TimeoutError
+        when the time was too short.
         """
         error = self.exception(timeout)
         if error is not None:
@@ -220,20 +221,20 @@ class FutureTableMetadata:
         """Wait up to `timeout` seconds; tell why a row was not delivered, None if all were."""
         self.producer.check_may_wait()
         deadline = None if timeout is None else self.producer.monotonic() + timeout
-        for result, index in self._batches():
-            while not result.is_done(index):
+        for result, indexes in self._batches():
+            while not result.is_done(indexes[0]):
                 left = None if deadline is None else deadline - self.producer.monotonic()
                 if left is not None and left <= 0:
                     raise TimeoutError(f"not every row was acknowledged within {timeout} s")
-                result.wait(index, left)
-        errors = (
-            result.final(index)[0].error_of(result.final(index)[1])
-            for result, index in self._batches()
-        )
-        return next((error for error in errors if error is not None), None)
+                result.wait(indexes[0], left)
+        # By now a batch may have been divided: what its parts became is looked up once more.
+        failed = [(result, rows) for result, rows in self._batches() if result.error is not None]
+        blamed = (each for each in failed if any(row in each[0].refused for row in each[1]))
+        told = next(blamed, failed[0] if failed else None)
+        return None if told is None else told[0].error_of_rows(told[1])
 
-    def _batches(self) -> list[tuple[ProduceResult, int]]:
-        """Give an index in every batch, and in every part of one that was divided."""
+    def _batches(self) -> list[tuple[ProduceResult, range]]:
+        """Give the indexes in every batch, and in every part of one that was divided."""
         return [
             batch
             for part in self._parts

@@ -132,7 +132,6 @@ class RecordGatherer:
         self._looks_at = NEVER
         #: Whether it came while somebody else had the lock.
         self._was_locked_out = False
-        self._last_row = 0
         self._failed_by: Exception | None = None
         self.staged = StagedRecords()
         #: When the oldest staged record came, in seconds; None while nobody has noted one.
@@ -173,7 +172,6 @@ class RecordGatherer:
         """Write rows that nobody holds a future of; errors as of `BatchBuilder.append`."""
         with self._filling_batches(self._fail_if_not_ready):
             self._write_staged(may_wait=True)
-            self._last_row = max(self._last_row, first_row + columns.num_rows - 1)
             self._builder.append(
                 columns,
                 partition_counts=partition_counts,
@@ -229,7 +227,7 @@ class RecordGatherer:
         """
         with self._filling_batches(give_up_at=give_up_at):
             is_written = self._write_staged(may_wait=True, give_up_at=give_up_at)
-            self._builder.close_all(self._last_row)
+            self._builder.close_all()
             if not is_written:
                 raise KafkaTimeoutError(
                     "no memory came free in time for what was sent last: check that the brokers "
@@ -247,7 +245,7 @@ class RecordGatherer:
         with self._lock:
             with self._telling_what_breaks_off():
                 self._write_staged(may_wait=True)
-                self._builder.close_all(self._last_row)
+                self._builder.close_all()
             return begin()
 
     def begin_transaction(self, begin: Callable[[], None], error: Exception) -> None:
@@ -332,7 +330,7 @@ class RecordGatherer:
             self._builder.append(
                 chunk.columns,
                 partition_counts=[self._count_partitions(t) for t in chunk.columns.topics],
-                first_row=0,
+                first_row=None,
                 now_ms=chunk.now_ms,
                 watcher=watcher,
                 may_wait=may_wait,
@@ -397,9 +395,7 @@ class RecordGatherer:
                         next_at = now + max(self._linger, EXHAUSTED_PAUSE)
                 else:
                     next_at = self.staged_since + self._linger
-            next_at = min(
-                next_at, self._builder.close_due(now, is_drainable, last_row=self._last_row)
-            )
+            next_at = min(next_at, self._builder.close_due(now, is_drainable))
             self._looks_at = next_at
             return next_at
         finally:

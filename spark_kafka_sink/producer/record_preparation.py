@@ -111,7 +111,7 @@ class RecordPreparation:
         if not 0 <= partition < topic.partition_count:
             raise InvalidPartitionError(
                 f"the topic has no such partition: it has {topic.partition_count}, numbered from 0",
-                row=0,
+                row=None,
                 topic=record.topic,
                 partition=partition,
                 advice="Correct the partition, or leave it out to let the producer choose",
@@ -124,7 +124,7 @@ class RecordPreparation:
             raise RecordTooLargeError(
                 f"the record takes {size} bytes, and at most {self._max_record_bytes} fit into "
                 "max.request.size and buffer.memory",
-                row=0,
+                row=None,
                 topic=record.topic,
                 partition=record.partition,
                 advice="Raise max.request.size (and max.message.bytes of the topic), or write less",

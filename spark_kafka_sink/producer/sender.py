@@ -25,7 +25,7 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.model import UNKNOWN_OFFSET, Node, PartitionAcks, TopicPartition
 from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.producer.batch_split import split_refused_batch
-from spark_kafka_sink.producer.delivery_errors import delivery_error
+from spark_kafka_sink.producer.delivery_errors import delivery_error, refused_records
 from spark_kafka_sink.producer.error_rules import MAY_BE_APPENDED, ProduceAction, produce_action
 from spark_kafka_sink.producer.produce_requests import (
     hinted_nodes,
@@ -42,13 +42,14 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error, is_re
 from spark_kafka_sink.protocol.messages.produce import partition_responses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.network.broker_connection import BrokerConnection
     from spark_kafka_sink.network.metadata import MetadataSnapshot
     from spark_kafka_sink.network.network_client import NetworkClient
     from spark_kafka_sink.producer.partitioner import NodeLatencies
+    from spark_kafka_sink.producer.produce_result import RefusedRecords
     from spark_kafka_sink.producer.producer_batch import ProducerBatch
     from spark_kafka_sink.producer.record_accumulator import RecordAccumulator
     from spark_kafka_sink.producer.transaction_manager import TransactionManager
@@ -442,7 +443,7 @@ class Sender:
             now=now,
             at_once=has_new_leader,
             outcome_known=not is_retriable(code),
-            refused_records=record_errors(answer),
+            refused=refused_records(batch, record_errors(answer)),
         )
 
     def _can_retry(
@@ -485,13 +486,11 @@ class Sender:
         now: float,
         at_once: bool = False,
         outcome_known: bool = False,
-        refused_records: Mapping[int, str] | None = None,
+        refused: RefusedRecords | None = None,
     ) -> None:
         """Put a batch back, or fail it. One that has expired meanwhile fails by the next look."""
         if not can_retry or batch.attempts >= self._config.retries:
-            self._fail_batch(
-                batch, error, now=now, outcome_known=outcome_known, refused_records=refused_records
-            )
+            self._fail_batch(batch, error, now=now, outcome_known=outcome_known, refused=refused)
             return
         batch.last_error = error
         if not isinstance(error, BrokerError) or error.code in MAY_BE_APPENDED:
@@ -515,10 +514,10 @@ class Sender:
         *,
         now: float,
         outcome_known: bool,
-        refused_records: Mapping[int, str] | None = None,
+        refused: RefusedRecords | None = None,
     ) -> None:
         """Fail one batch, and what cannot go on without it."""
-        error = delivery_error(batch, cause, refused_records)
+        error = delivery_error(batch, cause, refused)
         manager = self._transaction_manager
         if manager is not None:
             try:
@@ -528,7 +527,7 @@ class Sender:
                 error = delivery_error(batch, illegal)
         if self._listener is not None:
             self._listener.on_batch_failed(batch, now)
-        self._accumulator.fail_batch(batch, error, record_errors=refused_records)
+        self._accumulator.fail_batch(batch, error, refused=refused)
         if manager is not None and manager.has_fatal_error:
             self._accumulator.fail(error)
 

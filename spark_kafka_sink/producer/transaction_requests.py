@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.errors import KafkaError, ProducerFencedError, TransactionAbortedError
 from spark_kafka_sink.model import Node, ProducerIdAndEpoch
+from spark_kafka_sink.producer.delivery_errors import advice_of
 from spark_kafka_sink.producer.error_rules import TxnAction
 from spark_kafka_sink.producer.transaction_core import TransactionCore
 from spark_kafka_sink.producer.transaction_state import TransactionState
@@ -165,12 +166,12 @@ class TransactionRequests(TransactionCore):
             # No longer on their way: what was added before must still be able to end.
             self._pending_partitions -= handler.partitions
         action = verdict.action
+        if action is TxnAction.ABORTABLE_WITH_BUMP and not self._can_renew_epoch:
+            action = TxnAction.FATAL
         if action is TxnAction.FENCED:
             error: Exception = self._fenced(verdict.context)
         else:
-            error = broker_error(verdict.code, verdict.context)
-        if action is TxnAction.ABORTABLE_WITH_BUMP and not self._can_renew_epoch:
-            action = TxnAction.FATAL
+            error = broker_error(verdict.code, verdict.context, _advice(action, verdict.code))
         if action in {TxnAction.FENCED, TxnAction.FATAL}:
             handler.result.fail(error)
             self._fatal(error)
@@ -258,6 +259,12 @@ class TransactionRequests(TransactionCore):
             return
         self._is_transaction_v2 = self._next_is_transaction_v2
         handler.result.done()
+
+
+def _advice(action: TxnAction, code: int) -> str | None:
+    if action is TxnAction.FATAL:
+        return "Close this producer, and make another"
+    return advice_of(code)
 
 
 def _looks_for_group(handler: TxnRequestHandler) -> bool:

@@ -202,12 +202,16 @@ def is_invalid_metadata(code: int) -> bool:
     return known is not None and known.invalid_metadata
 
 
-def broker_error(code: int, context: str) -> BrokerError:
-    """Make the error that tells of a code; `context` says what was tried, and where."""
+def broker_error(code: int, context: str, advice: str | None = None) -> BrokerError:
+    """Make the error that tells of a code.
+
+    `context` says what was tried, and where; `advice`, a sentence without its end, what to do.
+    """
     known = _BY_NUMBER.get(code)
     meaning = "this client does not know the code" if known is None else known.meaning
+    end = "" if advice is None else f". {advice}"
     return BrokerError(
-        f"{context}: {meaning} ({error_name(code)}, code {code})",
+        f"{context}: {meaning} ({error_name(code)}, code {code}){end}",
         code=code,
         name=error_name(code),
         retriable=is_retriable(code),

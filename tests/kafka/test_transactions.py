@@ -341,3 +341,23 @@ def test_a_commit_after_the_timeout_says_that_nothing_was_committed(
     _write_in_a_transaction(producer, topic, b"kept")
     producer.close()
     assert [b"kept"] == _values(impatient_kafka, topic)
+
+
+@pytest.mark.slow
+def test_an_abort_after_the_timeout_is_no_loss_where_kafka_tells_it_from_fencing(
+    impatient_kafka, transactional_id
+):
+    """As Java's client: on 4.x it succeeds, while 3.9 answers as if another producer had the id."""
+    topic = impatient_kafka.create_topic(1)
+    producer = _producer_that_outlived_its_transaction(impatient_kafka, transactional_id, topic)
+    if impatient_kafka.version == KAFKA_3:
+        with pytest.raises(ProducerFencedError, match=r"transaction\.timeout\.ms \(1000 ms\)"):
+            producer.abort_transaction()
+        producer.close(0)
+        producer = _producer(impatient_kafka, transactional_id)
+        producer.init_transactions()
+    else:
+        producer.abort_transaction()
+    _write_in_a_transaction(producer, topic, b"kept")
+    producer.close()
+    assert [b"kept"] == _values(impatient_kafka, topic)

@@ -73,7 +73,7 @@ class _Built:
 
     def sizes(self) -> dict[str, int]:
         """Close all, and count the records of each partition."""
-        self.builder.close_all(0)
+        self.builder.close_all()
         counts: dict[str, int] = {}
         for batch in self.batches:
             place = str(batch.topic_partition)
@@ -108,7 +108,7 @@ def test_a_small_batch_size_is_kept(size, records):
     """Below the smallest block of memory, too, no batch of several records exceeds it."""
     built = _Built(**{"batch.size": size, "compression.type": "none"})
     built.append([bytes(40)] * 60)
-    built.builder.close_all(59)
+    built.builder.close_all()
     assert records == max(batch.record_count for batch in built.batches)
     assert 60 == sum(batch.record_count for batch in built.batches)
     assert all(b.size_bytes <= size for b in built.batches if b.record_count > 1)
@@ -119,5 +119,5 @@ def test_with_a_batch_size_of_zero_each_record_is_a_batch(codec):
     """batch.size=0 switches batching off, as in Java."""
     built = _Built(**{"batch.size": 0, "compression.type": codec})
     built.append([os.urandom(1_000)] * 6)
-    built.builder.close_all(5)
+    built.builder.close_all()
     assert [1] * 6 == [batch.record_count for batch in built.batches]

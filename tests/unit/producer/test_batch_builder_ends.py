@@ -80,7 +80,7 @@ def test_lingering_batches_are_as_old_as_their_opening():
         harness.now = 1.0
         _append(harness, [b"a"])
         harness.now = 3.0
-        harness.builder.close_all(0)
+        harness.builder.close_all()
         assert [created_at] == [batch.created_at for batch in harness.batches]
 
 
@@ -99,7 +99,7 @@ def test_open_batches_can_be_given_up():
     assert harness.config.buffer_memory == harness.pool.available_bytes
     assert [] == open_batches.open_slots()
     _append(harness, [b"c"])
-    harness.builder.close_all(0)
+    harness.builder.close_all()
     assert [b"c"] == harness.values()
 
 
@@ -115,7 +115,7 @@ def test_a_batch_that_breaks_off_while_it_is_closed_is_told(monkeypatch):
 
     monkeypatch.setattr(harness.compressor, "compress", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        harness.builder.close(slot, 0)
+        harness.builder.close(slot)
     assert "KeyboardInterrupt" in str(result.error)
 
 
@@ -127,7 +127,7 @@ def test_a_watcher_may_have_the_other_rows_written():
     harness = GathererHarness(**TINY_MEMORY)
     watcher = _Watcher(4, goes_on=True)
     _append(harness, [b"a", bytes(1_500), b"b", bytes(1_500)], watcher=watcher)
-    harness.builder.close_all(0)
+    harness.builder.close_all()
     assert [b"a", b"b"] == harness.values()
     assert [0, 2] == watcher.written_rows
     assert [0, 1] == watcher.row_indexes[[0, 2]].tolist()
@@ -142,7 +142,7 @@ def test_a_watcher_may_stop_the_writing():
     watcher = _Watcher(3, goes_on=False)
     with pytest.raises(RecordTooLargeError, match="row 101"):
         _append(harness, [b"a", bytes(1_500), b"b"], watcher=watcher, first_row=100)
-    harness.builder.close_all(0)
+    harness.builder.close_all()
     assert [b"a"] == harness.values()
     assert [1] == list(watcher.refused_rows)
 
@@ -194,7 +194,7 @@ def test_without_waiting_memory_has_to_be_there():
         _append(harness, [b"a"], may_wait=False)
     harness.pool.release(held)
     _append(harness, [b"a"], may_wait=False)
-    harness.builder.close_all(0)
+    harness.builder.close_all()
     assert [b"a"] == harness.values()
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import DeliveryError, ProducerClosedError
 from spark_kafka_sink.producer.buffer_pool import BufferPool
+from spark_kafka_sink.producer.produce_result import RefusedRecord
 from spark_kafka_sink.producer.producer_batch import FinalState
 from spark_kafka_sink.producer.record_accumulator import NEVER, RecordAccumulator
 from tests.support.producer_batches import NODES, batch, snapshot
@@ -82,7 +83,7 @@ def test_the_records_at_fault_are_told_apart(accumulator):
     """KIP-467: the broker's word on single records goes to the result."""
     [wrong] = _enqueue(accumulator, batch(records=2))
     _drain(accumulator)
-    accumulator.fail_batch(wrong, REFUSED, record_errors={1: "has no key"})
+    accumulator.fail_batch(wrong, REFUSED, refused={1: RefusedRecord("has no key")})
     assert "has no key" in str(wrong.result.error_of(1))
     assert "has no key" not in str(wrong.result.error_of(0))
 

@@ -8,7 +8,7 @@ import pytest
 
 from spark_kafka_sink.errors import DeliveryError, ProducerClosedError
 from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, RecordMetadata, TopicPartition
-from spark_kafka_sink.producer.produce_result import ProduceResult
+from spark_kafka_sink.producer.produce_result import ProduceResult, RefusedRecord
 from spark_kafka_sink.producer.record_futures import FutureTableMetadata, TablePart
 from tests.support.gatherer_harness import NOW_MS, GathererHarness, acknowledge
 from tests.support.record_columns import columns
@@ -127,7 +127,7 @@ def test_the_record_at_fault_and_its_neighbours_hear_different_things(harness):
     """KIP-467: only the record that the broker blamed is to blame."""
     futures = [harness.stage(b"a"), harness.stage(b"b")]
     harness.gatherer.close_batches()
-    harness.batches[0].result.fail(REFUSED, {1: "too old"})
+    harness.batches[0].result.fail(REFUSED, {1: RefusedRecord("too old")})
     told = [str(future.exception(0)) for future in futures]
     assert "other records" in told[0]
     assert "too old" in told[1]
@@ -264,8 +264,29 @@ def test_a_table_hears_of_a_blamed_row(harness):
     """KIP-467: the rows of the table are asked, not those of others in the batch."""
     result = ProduceResult(TopicPartition("t", 0))
     future = _table(harness, TablePart(result, 3, 1))
-    result.fail(REFUSED, {3: "too old"})
-    assert "record 3 of its batch: too old" in str(future.exception(0))
+    result.fail(REFUSED, {3: RefusedRecord("too old", row=70)})
+    assert str(future.exception(0)).startswith("t-0: the broker refused row 70: too old.")
+
+
+def test_a_table_names_the_row_that_is_to_blame_whichever_batch_it_is_in(harness):
+    """Not the first batch that failed, nor the row of somebody else."""
+    results = [ProduceResult(TopicPartition("t", partition)) for partition in range(3)]
+    future = _table(harness, *(TablePart(result, 2, 4) for result in results))
+    results[0].fail(REFUSED)
+    results[1].fail(REFUSED, {1: RefusedRecord("not ours", row=7), 9: RefusedRecord("nor this")})
+    results[2].fail(
+        REFUSED, {4: RefusedRecord("too old", row=12), 5: RefusedRecord("later", row=13)}
+    )
+    assert str(future.exception(0)).startswith("t-2: the broker refused row 12: too old.")
+
+
+def test_a_table_in_bad_company_is_told_so(harness):
+    """None of its rows is to blame."""
+    result = ProduceResult(TopicPartition("t", 0))
+    future = _table(harness, TablePart(result, 2, 4))
+    result.fail(REFUSED, {1: RefusedRecord("not ours", row=7)})
+    assert str(future.exception(0)).startswith("t-0: rows were not written, because the broker")
+    assert REFUSED is future.exception(0).__cause__
 
 
 def test_a_table_without_rows_is_done(harness):

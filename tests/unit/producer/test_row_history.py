@@ -31,7 +31,7 @@ def test_every_record_of_every_batch_is_found(pieces, data):
     begin = data.draw(st.integers(0, len(slots) - 1))
     for slot in range(4):
         rows = [first_row + n for n in range(begin, len(slots)) if slots[n] == slot]
-        found = [history.row_of(slot, first_row + begin, index) for index in range(len(rows) + 1)]
+        found = [history.row_of(slot, begin, index) for index in range(len(rows) + 1)]
         assert [*rows, None] == found
 
 
@@ -39,7 +39,7 @@ def test_the_rows_before_a_part_are_passed_over():
     """A batch that was divided is asked about by its parts."""
     history = RowHistory()
     history.add(10, _slots(0, 1, 0, 0, 1, 0))
-    whole = BatchRows(history, slot=0, first_row=10)
+    whole = BatchRows(history, slot=0, position=0)
     assert [10, 12, 13, 15] == [whole.row_of(index) for index in range(4)]
     part = whole.behind(1).behind(2)
     assert 15 == part.row_of(0)
@@ -63,13 +63,22 @@ def test_a_single_piece_that_is_too_large_is_forgotten():
     assert history.row_of(0, 0, 0) is None
 
 
-def test_rows_that_are_numbered_anew_begin_a_new_history():
-    """A caller that counts from 0 again never gets a row of what it wrote before."""
+def test_rows_that_are_numbered_anew_keep_apart():
+    """A batch may hold rows of two tables: each has the number that its caller gave it."""
     history = RowHistory()
     history.add(0, _slots(0, 0, 0))
     history.add(0, _slots(1, 0))
-    assert [0, None] == [history.row_of(1, 0, index) for index in range(2)]
-    assert [1, None] == [history.row_of(0, 0, index) for index in range(2)]
+    assert [0, 1, 2, 1] == [history.row_of(0, 0, index) for index in range(4)]
+    assert [1, None] == [history.row_of(0, 3, index) for index in range(2)]
+
+
+def test_records_without_a_number_are_counted_and_not_named():
+    """Those that were sent one by one; those that got nowhere are not even counted."""
+    history = RowHistory()
+    history.add(70, _slots(0, 0))
+    history.add(None, _slots(0, -1, 1, 0))
+    history.add(72, _slots(0))
+    assert [70, 71, None, None, 72] == [history.row_of(0, 0, index) for index in range(5)]
 
 
 def test_rows_that_were_left_out_are_no_hindrance():
@@ -86,8 +95,9 @@ def test_what_is_cleared_is_forgotten():
     history.add(0, _slots(0, 0, 0, 0))
     history.clear()
     assert history.row_of(0, 0, 0) is None
-    history.add(0, _slots(0, 0, 0, 0))
-    assert 3 == history.row_of(0, 0, 3)
+    history.add(4, _slots(0, 0, 0, 0))
+    assert 7 == history.row_of(0, 4, 3)
+    assert history.row_of(0, 3, 0) is None
 
 
 def test_nothing_wrong_is_said_of_a_batch_whose_topic_has_grown():
@@ -101,3 +111,52 @@ def test_nothing_wrong_is_said_of_a_batch_whose_topic_has_grown():
         for batch in harness.batches
     }
     assert {0: [None, None, None], 1: [3]} == found
+
+
+def _rows_of(harness: GathererHarness) -> list[int | None]:
+    harness.gatherer.close_batches()
+    [batch] = harness.batches
+    return [batch.rows.row_of(index) for index in range(batch.record_count)]
+
+
+def test_rows_and_single_records_of_one_batch_are_told_apart():
+    """Records that were sent have no row; those of a table and of a task have their own."""
+    harness = GathererHarness(lingers=False)
+    harness.gatherer.write_columns(columns([b"70", b"71"]), [1], 70)
+    harness.stage(b"a")
+    harness.gatherer.write_table(columns([b"0", b"1"]), [1], 0)
+    harness.stage(b"b")
+    assert [70, 71, None, 0, 1, None] == _rows_of(harness)
+    assert "6 records for t-0, from input row 70 on" == str(harness.batches[0])
+
+
+def test_a_batch_of_single_records_names_no_rows():
+    """Whoever sent them has given no numbers; nor has a batch that they began."""
+    harness = GathererHarness(lingers=False)
+    harness.stage(b"a")
+    assert [None] == _rows_of(harness)
+    assert "1 record for t-0" == str(harness.batches.pop())
+    harness.stage(b"a")
+    harness.gatherer.write_columns(columns([b"70", b"71"]), [1], 70)
+    assert [None, 70, 71] == _rows_of(harness)
+    assert "3 records for t-0" == str(harness.batches[0])
+
+
+def test_single_records_do_not_change_the_range_of_rows():
+    """A batch that rows began and a single record filled is about those rows."""
+    harness = GathererHarness(lingers=False, **{"batch.size": 200})
+    harness.gatherer.write_columns(columns([b"70", b"71"]), [1], 70)
+    for _ in range(10):
+        harness.stage(bytes(40))
+    harness.gatherer.close_batches()
+    assert str(harness.batches[0]).endswith("among input rows 70 to 71")
+    assert {None} == {batch.first_row for batch in harness.batches[1:]}
+
+
+def test_a_record_that_was_refused_does_not_shift_the_others():
+    """One that is too large gets into no batch; those behind it are found all the same."""
+    harness = GathererHarness(lingers=False, **{"max.request.size": 1_000})
+    for value in (b"a", bytes(2_000), b"b"):
+        harness.stage(value)
+    harness.gatherer.write_columns(columns([b"70"]), [1], 70)
+    assert [None, None, 70] == _rows_of(harness)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -891,6 +893,58 @@ def test_a_function_places_each_record(broker):
     assert [[b"0", b"3", b"6"], [b"1", b"4", b"7", b"9"], [b"2", b"5", b"8"]] == [
         _values(broker, "t", p) for p in range(PARTITIONS)
     ]
+
+
+@pytest.mark.parametrize("answer", [lambda: 1 / 0, lambda: "1", lambda: None, lambda: 2**31])
+def test_a_function_that_places_no_record_is_named(broker, answer):
+    """Its record fails with the function's name and the topic, and no row, for it has none."""
+
+    def lost(topic, key, value, partition_count, available) -> int:
+        return 0 if value == b"right" else answer()
+
+    with _producer(broker, **{"partitioner.class": lost}) as producer:
+        error = producer.send("t", b"wrong").exception(0)
+        assert isinstance(error, InvalidPartitionError)
+        assert re.match(r"topic 't': the partitioner .*\blost failed with \w+Error: ", str(error))
+        assert error.row is None
+        producer.send("t", b"right").result(TIMEOUT)
+
+
+def test_a_plug_in_that_raises_fails_the_records_it_was_asked_for_and_is_named(broker):
+    """All records that were staged together; those after them go on."""
+
+    class Moody:
+        is_angry = True
+
+        def partition_rows(self, topic, columns, rows) -> np.ndarray:
+            if self.is_angry:
+                raise LookupError("not today")
+            return np.zeros(rows.size, np.int32)
+
+    moody = Moody()
+    with _producer(broker, **LONG_LINGER, **{"partitioner.class": moody}) as producer:
+        refused = [producer.send("t", b"%d" % number) for number in range(5)]
+        errors = [future.exception(TIMEOUT) for future in refused]
+        told = "topic 't': the partitioner .*Moody failed: LookupError: not today. Have it return"
+        assert all(re.match(told, str(error)) for error in errors)
+        moody.is_angry = False
+        later = producer.send("t", b"later")
+        producer.flush()
+        assert 0 == later.result(0).offset
+
+
+def test_errors_of_single_records_name_their_place_and_no_row(broker):
+    """Nobody has counted them: neither what is refused here, nor what a broker refuses."""
+    with _producer(broker, **{"max.request.size": 1_000}) as producer:
+        large = producer.send("one", bytes(2_000))
+        assert str(large.exception(0)).startswith("topic 'one': the record takes ")
+        wrong = producer.send("t", b"v", partition=PARTITIONS + 1_000)
+        assert "row" not in str(wrong.exception(TIMEOUT))
+    broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    with _producer(broker) as producer:
+        error = producer.send("one", b"v").exception(TIMEOUT)
+    assert str(error).startswith("1 record for one-0 was not delivered: ")
+    assert str(error).endswith("Grant this user WRITE on the topic")
 
 
 def test_a_partitioner_that_names_no_partition_fails_its_record(broker):

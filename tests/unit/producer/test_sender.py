@@ -192,7 +192,7 @@ def test_refused_records_are_told_one_by_one(plain):
             BatchIndexAndErrorMessage(batch_index=2),
         ),
     )
-    assert {1: "no key", 2: "one is bad"} == added.result.record_errors
+    assert {1: ("no key", None), 2: ("one is bad", None)} == added.result.refused
     assert "other records" in str(added.result.error_of(0))
 
 

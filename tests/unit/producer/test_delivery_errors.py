@@ -1,0 +1,83 @@
+"""What the error of a batch says: which records, whose word, and what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.errors import DeliveryTimeoutError
+from spark_kafka_sink.producer.delivery_errors import (
+    ADVICE,
+    MAX_REFUSED_RECORDS,
+    advice_of,
+    delivery_error,
+    refused_records,
+)
+from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
+from tests.support.producer_batches import batch
+
+
+class _Rows:
+    """Rows numbered from 70 on; notes which records were looked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def row_of(self, index: int) -> int:
+        self.asked.append(index)
+        return 70 + index
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, 12_345])
+def test_a_code_without_advice_refers_to_the_broker(code):
+    """Whatever it is, there is something to do."""
+    error = delivery_error(batch(), broker_error(code, "the broker refused the batch"))
+    assert str(error).endswith(". Look at the broker's log for the reason")
+
+
+@pytest.mark.parametrize("code", ADVICE)
+def test_the_advice_for_a_code_ends_the_error(code):
+    """The cause comes first, and is kept."""
+    cause = broker_error(code, "the broker refused the batch")
+    error = delivery_error(batch(), cause)
+    assert str(error).endswith(f"{cause}. {advice_of(code)}")
+    assert cause is error.__cause__
+
+
+@pytest.mark.parametrize(
+    ("code", "what_to_do"),
+    [
+        (ErrorCode.PRODUCER_FENCED, "Another producer with this transactional.id took over"),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, "abort the transaction. If that works, write it again"),
+        (ErrorCode.INVALID_TXN_STATE, "nothing of it was committed. Abort it, and write it again"),
+        (ErrorCode.TRANSACTION_ABORTABLE, "Abort the transaction, and write it again"),
+    ],
+)
+def test_errors_of_transactions_say_how_to_go_on(code, what_to_do):
+    """Whether to abort, to close, or to write again."""
+    assert what_to_do in str(delivery_error(batch(), broker_error(code, "refused")))
+
+
+def test_a_batch_that_ran_out_of_time_has_advice_of_its_own():
+    """No broker has said anything of it."""
+    error = delivery_error(batch(), DeliveryTimeoutError("not acknowledged within 5 ms"))
+    assert str(error).endswith("or raise delivery.timeout.ms")
+
+
+def test_refused_records_are_named_by_their_rows_and_the_rest_is_counted():
+    """The first five; looking for a row takes time, so no others are looked for."""
+    refused_batch = batch(records=9)
+    refused_batch.rows = rows = _Rows()
+    refused = refused_records(refused_batch, {index: f"bad {index}" for index in range(8, 0, -1)})
+    assert list(range(1, 1 + MAX_REFUSED_RECORDS)) == rows.asked
+    error = str(delivery_error(refused_batch, broker_error(87, "refused"), refused))
+    assert "Refused: input row 71 (bad 1). Refused: input row 72 (bad 2)." in error
+    assert "input row 75 (bad 5). And 3 more." in error
+
+
+def test_refused_records_without_rows_are_named_by_their_place_in_the_batch():
+    """Those that were sent one by one have no number."""
+    refused_batch = batch(records=3)
+    refused = refused_records(refused_batch, {1: "", 2: "too old"})
+    error = str(delivery_error(refused_batch, broker_error(87, "refused"), refused))
+    assert "Refused: record 1 of the batch (no reason given)." in error
+    assert "Refused: record 2 of the batch (too old)." in error
