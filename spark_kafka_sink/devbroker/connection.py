@@ -53,6 +53,8 @@ logger = logging.getLogger(__name__)
 #: Buffers of an answer smaller than this are joined before they are sent.
 _JOIN_BELOW_BYTES = 256 * 1024
 _MAX_PENDING_WRITE_BYTES = 4 * 1024 * 1024
+#: How long a client that is sent away has for reading why.
+_LINGER_SECONDS = 0.1
 
 
 class _Waiting:
@@ -230,17 +232,22 @@ class Connection:
             self._flush()
 
     def _refuse(self, answer: list[Buffer]) -> None:
-        """Answer after a while, and close; nothing more is heard until then."""
+        """Answer after a while, and close a moment later; nothing more is heard until then.
+
+        Clients may not look at an answer that comes together with the end of the connection.
+        """
         self._muted = True
         sasl = self._listener.sasl
         delay = 0.0 if sasl is None else sasl.failed_authentication_delay_ms / 1000
 
-        def answer_and_close() -> None:
+        loop = self._server.dispatcher.loop
+
+        def tell() -> None:
             self._outgoing.extend(answer)
             self._flush()
-            self._close()
+            self._unmute = loop.call_later(_LINGER_SECONDS, self._close)
 
-        self._unmute = self._server.dispatcher.loop.call_later(delay, answer_and_close)
+        self._unmute = loop.call_later(delay, tell if answer else self._close)
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Do a step of the connection's work; what cannot be answered closes it."""

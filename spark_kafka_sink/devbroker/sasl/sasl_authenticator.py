@@ -224,8 +224,13 @@ class SaslAuthenticator:
                 f"Cannot change principals during re-authentication from User.{self.user}: "
                 f"User.{server.user}"
             )
-        if self.user is None:
-            logger.info("connection %s is user %r by %s", self._name, server.user, self._mechanism)
+        logger.info(
+            "connection %s is user %r by %s%s",
+            self._name,
+            server.user,
+            self._mechanism,
+            "" if self.user is None else ", once more",
+        )
         self.user = server.user
         ends = [] if server.expires_at is None else [server.expires_at]
         if self._settings.max_reauth_ms > 0:
