@@ -41,6 +41,7 @@ from spark_kafka_sink.producer.record_futures import (
 from spark_kafka_sink.producer.record_gatherer import CHUNK_RECORDS
 from spark_kafka_sink.producer.record_preparation import RecordPreparation, check_place
 from spark_kafka_sink.producer.sender_metrics import TimedCall
+from spark_kafka_sink.producer.staged_records import FIELDS
 from spark_kafka_sink.producer.transactional_calls import TransactionalCalls
 from spark_kafka_sink.record.arrow import record_batches, record_columns
 
@@ -54,9 +55,11 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import PartitionAcks
     from spark_kafka_sink.record.columns import RecordColumns
 
-#: Larger keys, values and records are written into a batch at once: what is staged lies outside of
-#: buffer.memory, and must be little.
+#: Larger keys and values are written into a batch at once: what is staged lies outside of
+#: buffer.memory, and must be little (a chunk of the largest values has 8 MB).
 MAX_STAGED_BYTES = 4_096
+#: When what is staged makes a full chunk.
+CHUNK_ITEMS = CHUNK_RECORDS * FIELDS
 
 
 class KafkaProducer(TransactionalCalls):
@@ -96,16 +99,17 @@ class KafkaProducer(TransactionalCalls):
         self._plain_topics: set[str] = set()
         self._gatherer = core.gatherer
         self._staged = core.gatherer.staged
+        self._staged_items = core.gatherer.staged.items
+        self._spare = core.gatherer.staged.spare
         core.start(on_end=self._plain_topics.clear)
         _producers.add(self)
 
     # --- sending
 
-    def send(
+    def send(  # noqa: PLR0917  by keyword only they would be looked up for every call
         self,
         topic: str,
         value: Any = None,
-        *,
         key: Any = None,
         headers: Sequence[tuple[str, bytes | None]] | None = None,
         partition: int | None = None,
@@ -136,16 +140,17 @@ class KafkaProducer(TransactionalCalls):
             return self._send(
                 ProducerRecord(topic, value, key, headers or (), partition, timestamp), on_delivery
             )
-        future = FutureRecordMetadata()
-        future.producer = self
-        future.topic = topic
-        future.value = value
-        future.key = key
-        future.chunk = None
-        future.error = None
-        staged = self._staged
-        staged.append(future)
-        if len(staged.records) >= CHUNK_RECORDS:
+        try:
+            future = self._spare.pop()
+        except IndexError:
+            future = FutureRecordMetadata()
+            future.producer = self
+            future.chunk = None
+            future.error = None
+        # `StagedRecords.append`, without the call.
+        items = self._staged_items
+        items += (future, topic, key, value)
+        if len(items) >= CHUNK_ITEMS:
             self._write_full_chunk()
         elif self._gatherer.staged_since is None:
             self._gatherer.note_staged()
@@ -186,12 +191,11 @@ class KafkaProducer(TransactionalCalls):
             self._plain_topics.add(record.topic)
             if self._core.has_ended:
                 self._plain_topics.clear()
-        future.topic, future.key, future.value = record.topic, prepared.key, prepared.value
         future.headers = prepared.headers
         future.partition = prepared.partition
         future.timestamp = prepared.timestamp
-        self._staged.append(future)
-        if len(self._staged.records) >= CHUNK_RECORDS or prepared.max_bytes > MAX_STAGED_BYTES:
+        self._staged.append(future, record.topic, prepared.key, prepared.value)
+        if len(self._staged) >= CHUNK_RECORDS or prepared.max_bytes > MAX_STAGED_BYTES:
             self._write_full_chunk()
         else:
             self._gatherer.note_staged()

@@ -41,17 +41,14 @@ class Gathering(Protocol):
 class FutureRecordMetadata:
     """The end of one send; as a `concurrent.futures.Future`, but that it cannot be cancelled.
 
-    Until it is in a batch it also carries the record: one object for each is all that a send makes,
-    for the garbage collector's sake. Whoever makes one fills in the fields up to `error`: a
-    constructor of our own would cost more than all that.
+    It is all that a send makes, and does not hold what was sent: the caller may keep it for long.
+    Whoever makes one fills in the fields up to `error`: a constructor of our own would cost more
+    than all that.
     """
 
-    __slots__ = ("chunk", "error", "key", "producer", "row", "topic", "value")
+    __slots__ = ("chunk", "error", "producer", "row")
 
     producer: Gathering
-    topic: str
-    value: bytes | None
-    key: bytes | None
     #: Where the record is, once it is in a batch; None before.
     chunk: WrittenChunk | None
     #: Why it is in none; None while there is no reason.
@@ -126,7 +123,6 @@ class FutureRecordMetadata:
     def fail(self, error: Exception) -> None:
         """Resolve a record that got into no batch; the producer's part, not the caller's."""
         self.error = error
-        self.value = self.key = None
 
     def _written(self, give_up_at: float | None = None) -> WrittenChunk | None:
         """Give the chunk, which is written now if it was not; None where `error` says why not.

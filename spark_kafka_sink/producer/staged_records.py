@@ -1,16 +1,19 @@
 """Single records on their way to the kernel: gathered, and turned into columns in bulk.
 
-A send appends one object to a deque and is done; nothing is locked and nothing is encoded per
-record. Whoever next has the open batches to itself takes all that is staged out again, as one chunk
-of columns that goes through the same loops as a table.
+A send adds the fields of its record to one flat list and is done; nothing is locked and nothing is
+encoded per record, and no object is made for it but its future. Whoever next has the open batches
+to itself takes all that is staged out again, as one chunk of columns that goes through the same
+loops as a table.
+
+Most callers look at no future, or at the last one only: they flush. The futures of a chunk that
+nobody has kept serve other records: thousands of new objects would keep the garbage collector busy.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import sys
 from functools import partial
-from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -30,7 +33,7 @@ from spark_kafka_sink.record.columns import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -39,12 +42,28 @@ if TYPE_CHECKING:
 Headers: TypeAlias = "Sequence[tuple[str, bytes | None]]"
 
 NULL_SIZE = -1
+#: What is staged of each record: see `StagedRecords.items`.
+FIELDS = 4
+#: With more futures spare than this no others are kept.
+MAX_SPARE = 4_096
+#: Of a chunk of which so many futures are held, or fewer, the others serve again: whoever sends in
+#: a loop may hold the last one only. Callers that keep their futures keep most of them.
+MAX_HELD = 4
+_NO_ROWS = np.empty(0, np.int32)
 
 
 class WrittenChunk:
     """Where the records of a chunk went, and what their metadata is made of; one entry a record."""
 
-    __slots__ = ("_indexes", "_results", "key_sizes", "timestamps", "value_sizes")
+    __slots__ = (
+        "_row_indexes",
+        "_row_slots",
+        "_stretches",
+        "key_sizes",
+        "timestamps",
+        "unheld",
+        "value_sizes",
+    )
 
     def __init__(
         self,
@@ -56,20 +75,37 @@ class WrittenChunk:
         self.timestamps = timestamps
         self.key_sizes = key_sizes
         self.value_sizes = value_sizes
-        self._results: Sequence[ProduceResult | None] = ()
-        self._indexes: Sequence[int] = ()
+        self._row_indexes = self._row_slots = _NO_ROWS
+        self._stretches: Sequence[Stretch] = ()
+        #: Futures of records in batches, of which nobody will ever ask where.
+        self.unheld: list[FutureRecordMetadata] = []
 
-    def tell(self, results: Sequence[ProduceResult | None], indexes: Sequence[int]) -> None:
-        """Note where the records went; no result for one that went nowhere."""
-        self._results = results
-        self._indexes = indexes
+    def tell(
+        self,
+        stretches: Sequence[Stretch],
+        row_slots: NDArray[np.int32],
+        row_indexes: NDArray[np.int32],
+    ) -> None:
+        """Note where the records went: to which slots, and to which places in their batches."""
+        self._stretches = stretches
+        self._row_slots = row_slots
+        self._row_indexes = row_indexes
 
     def place(self, row: int) -> tuple[ProduceResult, int]:
         """Give the batch of a record, and its index in it, for a record that is in one."""
-        result = self._results[row]
-        if result is None:
-            raise KafkaError("a record was lost on its way to a batch: please report it")
-        return result, self._indexes[row]
+        for stretch in self._stretches:
+            if stretch.start <= row < stretch.stop:
+                return stretch.results[int(self._row_slots[row])], int(self._row_indexes[row])
+        raise KafkaError("a record was lost on its way to a batch: please report it")
+
+
+class Stretch(NamedTuple):
+    """Neighbours of a chunk that were written without a batch being closed or opened between."""
+
+    start: int
+    stop: int
+    #: The batch that was open, for each slot that any of them went to.
+    results: Mapping[int, ProduceResult]
 
 
 class StagedChunk(NamedTuple):
@@ -79,8 +115,12 @@ class StagedChunk(NamedTuple):
     columns: RecordColumns
     written: WrittenChunk
     now_ms: int
+    #: Whether no record has more than topic, key and value.
+    is_plain: bool
     #: Whether any record has a callback.
     has_callbacks: bool
+    #: All that was staged of them, as it was.
+    items: Sequence[Any]
 
     def fail(self, rows: Iterable[int], error: Exception) -> None:
         """Resolve some futures at once, for records that get into no batch."""
@@ -97,62 +137,103 @@ class StagedChunk(NamedTuple):
                 self.fail((row,), error)
 
     def tell_places(
-        self, results: Sequence[ProduceResult | None], indexes: NDArray[np.int32], count: int
+        self,
+        stretches: Sequence[Stretch],
+        row_slots: NDArray[np.int32],
+        row_indexes: NDArray[np.int32],
     ) -> None:
-        """Tell the futures of the first `count` records where they are, but those that failed."""
+        """Tell the futures of the records in `stretches` where they are."""
         written = self.written
-        written.tell(results, indexes.tolist())
-        for row, future in enumerate(self.futures[:count]):
-            if results[row] is not None:
+        written.tell(stretches, row_slots, row_indexes)
+        is_written = sum(stop - start for start, stop, _ in stretches) == len(self.futures)
+        if self.is_plain and is_written:
+            held = self._held_rows()
+            if len(held) <= MAX_HELD:
+                self._tell_held(held)
+                return
+        for start, stop, _ in stretches:
+            for row, future in enumerate(self.futures[start:stop], start):
                 future.row = row
                 future.chunk = written
-                # The caller may keep the future for long: not what was sent.
-                future.value = future.key = None
         if self.has_callbacks:
-            for row, future in enumerate(self.futures[:count]):
-                if future.callback is not None and results[row] is not None:
-                    result, index = written.place(row)
-                    result.call_when_done(index, partial(future.callback, future))
+            for start, stop, _ in stretches:
+                for future in self.futures[start:stop]:
+                    if future.callback is not None:
+                        result, index = written.place(future.row)
+                        result.call_when_done(index, partial(future.callback, future))
+
+    def _held_rows(self) -> list[int]:
+        """Find the records of which somebody else has the future."""
+        counts = np.fromiter(map(sys.getrefcount, self.futures), np.int64, len(self.futures))
+        held: list[int] = np.flatnonzero(counts != _UNHELD).tolist()
+        return held
+
+    def _tell_held(self, rows: Sequence[int]) -> None:
+        """Tell these futures alone where they are; nobody will ever ask the others."""
+        self.written.unheld = unheld = list(self.futures)
+        for row in reversed(rows):
+            future = unheld.pop(row)
+            future.row = row
+            future.chunk = self.written
 
 
 class StagedRecords:
-    """The deque of records that are in no batch yet. Any thread may append, one may take."""
+    """The records that are in no batch yet. Any thread may stage one, a single one may take."""
 
     def __init__(self) -> None:
         """Hold nothing yet."""
-        self.records: deque[FutureRecordMetadata] = deque()
-        #: `append` itself, looked up once: it is called for every record.
-        self.append = self.records.append
+        #: Future, topic, key and value of a record, those of the next, and so on. Adding the four
+        #: at once needs no lock, and slices give the columns. It is always the same list.
+        self.items: list[Any] = []
+        #: Futures that nobody holds, and that know nothing.
+        self.spare: list[FutureRecordMetadata] = []
 
-    def put_back(self, futures: Sequence[FutureRecordMetadata]) -> None:
-        """Put records back that were just taken out, before all others."""
-        self.records.extendleft(reversed(futures))
+    def __len__(self) -> int:
+        return len(self.items) // FIELDS
+
+    def append(
+        self, future: FutureRecordMetadata, topic: str, key: bytes | None, value: bytes | None
+    ) -> None:
+        """Stage a record; what else it has its future carries (`FutureOfFullRecord`)."""
+        self.items.extend((future, topic, key, value))
+
+    def put_back(self, chunk: StagedChunk, first_row: int) -> None:
+        """Put records that were just taken out back before all others, from `first_row` on."""
+        self.items[:0] = chunk.items[FIELDS * first_row :]
+
+    def reuse(self, chunk: StagedChunk) -> None:
+        """Keep the futures of a chunk that nobody has for other records."""
+        unheld, chunk.written.unheld = chunk.written.unheld, []
+        if len(self.spare) < MAX_SPARE:
+            self.spare += unheld
 
     def take(self, now_ms: int, max_records: int) -> StagedChunk | None:
         """Take out the oldest, in order; None if there is nothing.
 
         `now_ms`: the timestamp of records that bring none.
         """
+        items = self.items
         # Other threads go on appending, and nobody else takes.
-        count = min(len(self.records), max_records)
-        if not count:
+        end = min(len(items), FIELDS * max_records)
+        if not end:
             return None
-        futures: list[FutureRecordMetadata] = []
+        taken: list[Any] = []
         try:
             # In one piece: an interrupt must not find a record neither here nor there.
-            futures += islice(iter(self.records.popleft, None), count)
-            return self._chunk(futures, now_ms)
+            taken[:], items[:end] = items[:end], ()
+            return self._chunk(taken, now_ms)
         except BaseException:
-            self.put_back(futures)
+            items[:0] = taken
             raise
 
-    def _chunk(self, futures: Sequence[FutureRecordMetadata], now_ms: int) -> StagedChunk:
+    def _chunk(self, items: Sequence[Any], now_ms: int) -> StagedChunk:
+        futures: Sequence[FutureRecordMetadata] = items[::FIELDS]
         count = len(futures)
-        key, key_sizes = _bytes_column([future.key for future in futures])
-        value, value_sizes = _bytes_column([future.value for future in futures])
-        topics, topic_index = _topics([future.topic for future in futures])
+        topics, topic_index = _topics(items[1::FIELDS])
+        key, key_sizes = _bytes_column(items[2::FIELDS])
+        value, value_sizes = _bytes_column(items[3::FIELDS])
         # Most records have nothing but these; to ask them all would cost as much again.
-        is_plain = {type(future) for future in futures} == {FutureRecordMetadata}
+        is_plain = set(map(type, futures)) == {FutureRecordMetadata}
         times = null_timestamps(count) if is_plain else _timestamps(futures)
         return StagedChunk(
             futures=futures,
@@ -172,8 +253,23 @@ class StagedRecords:
                 value_sizes=value_sizes,
             ),
             now_ms=now_ms,
+            is_plain=is_plain,
             has_callbacks=not is_plain and any(f.callback is not None for f in futures),
+            items=items,
         )
+
+
+def _count_of_unheld() -> int:
+    """Find out what Python counts for a future that only a chunk refers to."""
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        # There the counts are no more than hints.
+        return -1
+    items = [FutureRecordMetadata()]
+    futures = items[:]
+    return next(map(sys.getrefcount, futures))
+
+
+_UNHELD = _count_of_unheld()
 
 
 def _bytes_column(items: Sequence[bytes | None]) -> tuple[BytesColumn, NDArray[np.int64]]:

@@ -121,11 +121,10 @@ class GathererHarness:
         """Stage a record, as a send does."""
         future = FutureOfFullRecord()
         future.producer = self
-        future.topic, future.value, future.key = topic, value, key
         future.headers, future.partition, future.timestamp = headers, partition, timestamp
         future.callback = callback
         future.chunk = future.error = None
-        self.gatherer.staged.append(future)
+        self.gatherer.staged.append(future, topic, key, value)
         self.gatherer.note_staged()
         return future
 

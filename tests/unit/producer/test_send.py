@@ -224,9 +224,9 @@ def test_a_large_record_is_written_into_a_batch_at_once(broker, large):
     """What is staged is outside of buffer.memory; headers count as well."""
     with _producer(broker, **LONG_LINGER) as producer:
         producer.send("one", b"small")
-        assert 1 == len(producer._staged.records)
+        assert 1 == len(producer._staged)
         producer.send("one", **large)
-        assert 0 == len(producer._staged.records)
+        assert 0 == len(producer._staged)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,14 @@ from spark_kafka_sink.errors import DeliveryError, KafkaError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.producer.produce_result import ProduceResult
 from spark_kafka_sink.producer.record_futures import FutureOfFullRecord, FutureRecordMetadata
-from spark_kafka_sink.producer.staged_records import NULL_SIZE, StagedRecords
+from spark_kafka_sink.producer.staged_records import (
+    MAX_HELD,
+    MAX_SPARE,
+    NULL_SIZE,
+    StagedChunk,
+    StagedRecords,
+    Stretch,
+)
 from spark_kafka_sink.record.columns import NULL_PARTITION
 from spark_kafka_sink.record.decode import decode_records
 from tests.support.kernel_batches import write_records
@@ -33,22 +40,26 @@ class _Sent:
     partition: int | None = None
     timestamp: int | None = None
 
-    def future(self, *, callback=None) -> FutureRecordMetadata:
-        """Make what is staged of it: the smallest that can hold it, as a send does."""
+    def stage(self, staged: StagedRecords, *, callback=None) -> FutureRecordMetadata:
+        """Stage it with the smallest future that can hold it, as a send does."""
         rest = (self.headers, self.partition, self.timestamp, callback)
         future = FutureRecordMetadata() if rest == (None,) * 4 else FutureOfFullRecord()
-        future.topic, future.value, future.key = self.topic, self.value, self.key
         future.chunk = future.error = None
         if isinstance(future, FutureOfFullRecord):
             future.headers, future.partition, future.timestamp, future.callback = rest
+        staged.append(future, self.topic, self.key, self.value)
         return future
 
 
 def _take(*sent: _Sent, max_records: int = 1_000):
     staged = StagedRecords()
     for each in sent:
-        staged.append(each.future())
+        each.stage(staged)
     return staged.take(NOW_MS, max_records)
+
+
+def _values(chunk: StagedChunk) -> list[bytes | None]:
+    return [record.value for record in decode_records(write_records(chunk.columns).batch())]
 
 
 _BYTES = st.none() | st.binary(max_size=20) | st.sampled_from([b"", b"x" * 20_000])
@@ -117,9 +128,7 @@ def test_nothing_is_taken_out_of_nothing():
 def test_a_chunk_has_no_more_records_than_asked_for():
     """The oldest come first; the rest stays."""
     staged = StagedRecords()
-    futures = [_Sent(value=b"%d" % number).future() for number in range(5)]
-    for future in futures:
-        staged.append(future)
+    futures = [_Sent(value=b"%d" % number).stage(staged) for number in range(5)]
     assert futures[:3] == list(staged.take(NOW_MS, 3).futures)
     assert futures[3:] == list(staged.take(NOW_MS, 3).futures)
     assert staged.take(NOW_MS, 3) is None
@@ -128,13 +137,13 @@ def test_a_chunk_has_no_more_records_than_asked_for():
 def test_records_that_are_put_back_come_before_all_others():
     """What could not be written keeps its place in the order."""
     staged = StagedRecords()
-    futures = [_Sent(value=b"%d" % number).future() for number in range(5)]
-    for future in futures[:4]:
-        staged.append(future)
+    futures = [_Sent(value=b"%d" % number).stage(staged) for number in range(4)]
     chunk = staged.take(NOW_MS, 4)
-    staged.append(futures[4])
-    staged.put_back(chunk.futures[1:])
-    assert futures[1:] == list(staged.take(NOW_MS, 10).futures)
+    futures.append(_Sent(value=b"4").stage(staged))
+    staged.put_back(chunk, 1)
+    chunk = staged.take(NOW_MS, 10)
+    assert futures[1:] == list(chunk.futures)
+    assert [b"1", b"2", b"3", b"4"] == _values(chunk)
 
 
 def test_records_may_be_staged_while_others_are_taken():
@@ -143,15 +152,15 @@ def test_records_may_be_staged_while_others_are_taken():
 
     def stage(thread: int) -> None:
         for number in range(2_000):
-            staged.append(_Sent(value=b"%d %d" % (thread, number)).future())
+            _Sent(value=b"%d %d" % (thread, number)).stage(staged)
 
     threads = [threading.Thread(target=stage, args=(number,), daemon=True) for number in range(3)]
     for thread in threads:
         thread.start()
     taken: list[bytes] = []
-    while any(thread.is_alive() for thread in threads) or staged.records:
+    while any(thread.is_alive() for thread in threads) or len(staged):
         chunk = staged.take(NOW_MS, 100)
-        taken += [future.value for future in chunk.futures] if chunk is not None else []
+        taken += _values(chunk) if chunk is not None else []
     for thread in threads:
         thread.join()
     expected = [[b"%d %d" % (thread, number) for number in range(2_000)] for thread in range(3)]
@@ -161,37 +170,117 @@ def test_records_may_be_staged_while_others_are_taken():
 # --- where records went
 
 
+def _int32s(*numbers: int) -> np.ndarray:
+    return np.array(numbers, np.int32)
+
+
 def _result() -> ProduceResult:
     return ProduceResult(TopicPartition("t", 0))
 
 
 def test_futures_learn_where_their_records_are():
-    """A future points to the batch and the record's place in it, and lets go of the record."""
-    chunk = _take(_Sent(), _Sent(key=b"k"))
-    results = [_result(), _result()]
-    chunk.tell_places(results, np.array([3, 4], np.int32), 2)
-    assert [(results[0], 3), (results[1], 4)] == [
+    """A future points to the batch and the record's place in it, by the batch that was open."""
+    chunk = _take(*[_Sent()] * 4)
+    held = list(chunk.futures)
+    results = [_result() for _ in range(3)]
+    stretches = [Stretch(0, 2, {7: results[0], 8: results[1]}), Stretch(2, 4, {7: results[2]})]
+    chunk.tell_places(stretches, _int32s(8, 7, 7, 7), _int32s(3, 4, 0, 1))
+    assert [(results[1], 3), (results[0], 4), (results[2], 0), (results[2], 1)] == [
         future.chunk.place(future.row) for future in chunk.futures
     ]
-    assert [(None, None)] * 2 == [(future.key, future.value) for future in chunk.futures]
+    assert [0, 1, 2, 3] == [future.row for future in held]
 
 
 def test_futures_of_records_that_went_nowhere_are_not_told_of_a_place():
-    """Those behind the count go again, and those without a batch have failed already."""
+    """Those behind the last one written go again, and those without a batch have failed already."""
     chunk = _take(_Sent(), _Sent(), _Sent())
-    result = _result()
     chunk.fail([0], DeliveryError("refused"))
-    chunk.tell_places([None, result, None], np.array([0, 0, 0], np.int32), 2)
+    chunk.tell_places([Stretch(1, 2, {0: _result()})], _int32s(0, 0, 0), _int32s(0, 0, 0))
     assert [True, False, False] == [future.done() for future in chunk.futures]
     assert [False, True, False] == [future.chunk is not None for future in chunk.futures]
-    assert b"v" == chunk.futures[2].value
+
+
+def _written(staged: StagedRecords, *, refused: int | None = None) -> None:
+    """Write all that is staged into one batch."""
+    chunk = staged.take(NOW_MS, 1_000)
+    count = len(chunk.futures)
+    rows = np.arange(count, dtype=np.int32)
+    stretches = [Stretch(0, count, {0: _result()})]
+    if refused is not None:
+        chunk.fail([refused], DeliveryError("refused"))
+        stretches = [
+            Stretch(0, refused, {0: _result()}),
+            Stretch(refused + 1, count, {0: _result()}),
+        ]
+    chunk.tell_places(stretches, np.zeros(count, np.int32), rows)
+    staged.reuse(chunk)
+
+
+def test_futures_that_nobody_has_kept_serve_other_records():
+    """They know nothing that the next one to be given out would tell."""
+    staged = StagedRecords()
+    for _ in range(3):
+        _Sent().stage(staged)
+    _written(staged)
+    assert [(None, None)] * 3 == [(future.chunk, future.error) for future in staged.spare]
+    assert 3 == len(set(staged.spare))
+
+
+@pytest.mark.parametrize("rows", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
+def test_futures_that_somebody_has_kept_serve_nobody_else(rows):
+    """They know their places."""
+    staged = StagedRecords()
+    futures = [_Sent().stage(staged) for _ in range(3)]
+    kept = {row: futures[row] for row in rows}
+    del futures
+    _written(staged)
+    assert 3 - len(rows) == len(staged.spare)
+    assert not set(kept.values()) & set(staged.spare)
+    assert list(rows) == [future.row for future in kept.values()]
+    assert all(future.chunk is not None for future in kept.values())
+
+
+def test_where_many_futures_are_kept_all_are():
+    """Looking for the few others would take longer than making them."""
+    staged = StagedRecords()
+    kept = [_Sent().stage(staged) for _ in range(MAX_HELD + 2)][1:]
+    _written(staged)
+    assert [] == staged.spare
+    assert list(range(1, MAX_HELD + 2)) == [future.row for future in kept]
+
+
+def test_futures_of_a_chunk_that_is_not_written_serve_nobody_else():
+    """One of a record that was refused has its error, which is nobody else's."""
+    staged = StagedRecords()
+    for _ in range(3):
+        _Sent().stage(staged)
+    _written(staged, refused=1)
+    assert [] == staged.spare
+
+
+def test_futures_with_callbacks_serve_nobody_else():
+    """They are handed out once more, at the end of their batch."""
+    staged = StagedRecords()
+    _Sent().stage(staged, callback=lambda _: None)
+    _Sent().stage(staged)
+    _written(staged)
+    assert [] == staged.spare
+
+
+def test_no_more_futures_are_kept_than_are_of_use():
+    """A burst leaves no heap behind."""
+    staged = StagedRecords()
+    staged.spare += [FutureRecordMetadata()] * MAX_SPARE
+    _Sent().stage(staged)
+    _written(staged)
+    assert MAX_SPARE == len(staged.spare)
 
 
 def test_a_record_without_a_place_is_reported_as_our_mistake():
     """Rather than an index error, a clear word."""
     chunk = _take(_Sent())
     with pytest.raises(KafkaError, match="please report it"):
-        chunk.written.tell([None], [0]) or chunk.written.place(0)
+        chunk.written.place(0)
 
 
 def test_callbacks_are_called_at_the_end_of_their_batch():
@@ -199,16 +288,14 @@ def test_callbacks_are_called_at_the_end_of_their_batch():
     told = []
     staged = StagedRecords()
     futures = [
-        _Sent().future(callback=told.append),
-        _Sent().future(),
-        _Sent().future(callback=told.append),
+        _Sent().stage(staged, callback=told.append),
+        _Sent().stage(staged),
+        _Sent().stage(staged, callback=told.append),
     ]
-    for future in futures:
-        staged.append(future)
     chunk = staged.take(NOW_MS, 10)
     assert chunk.has_callbacks
     result = _result()
-    chunk.tell_places([result] * 3, np.arange(3, dtype=np.int32), 3)
+    chunk.tell_places([Stretch(0, 3, {0: result})], _int32s(0, 0, 0), _int32s(0, 1, 2))
     assert [] == told
     result.complete(0)
     assert [futures[0], futures[2]] == told
@@ -218,12 +305,9 @@ def test_callbacks_of_failed_records_are_called_at_once():
     """Records that get into no batch end when that is known, one by one."""
     told = []
     staged = StagedRecords()
-    for future in (
-        _Sent().future(callback=lambda _: 1 / 0),
-        _Sent().future(callback=told.append),
-        _Sent().future(),
-    ):
-        staged.append(future)
+    _Sent().stage(staged, callback=lambda _: 1 / 0)
+    _Sent().stage(staged, callback=told.append)
+    _Sent().stage(staged)
     chunk = staged.take(NOW_MS, 10)
     refused = DeliveryError("refused")
     chunk.fail(range(3), refused)
