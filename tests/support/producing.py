@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.errors import KafkaTimeoutError
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.record.arrow import record_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     import pyarrow as pa
 
     from spark_kafka_sink.model import PartitionAcks, TopicPartition
     from tests.support.real_kafka import KafkaCluster
+
+
+T = TypeVar("T")
+#: How often `patiently` tries, at 0.1 to 0.2 s each.
+PATIENCE = 300
 
 
 class Bootstrap(Protocol):
@@ -51,3 +57,13 @@ def produce(
         append_all(producer, batches, topic=topic)
         producer.flush()
         return producer.acks()
+
+
+def patiently(call: Callable[[], T]) -> T:
+    """Make a call again that gave up after max.block.ms, so that a busy machine fails no test."""
+    for _ in range(PATIENCE):
+        try:
+            return call()
+        except KafkaTimeoutError:
+            continue
+    return call()

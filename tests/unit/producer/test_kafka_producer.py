@@ -36,6 +36,7 @@ from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.decode import decode_records
+from tests.support.producing import patiently
 from tests.support.record_columns import columns
 
 PARTITIONS = 3
@@ -412,6 +413,7 @@ def test_memory_that_does_not_come_free_fails_the_write(broker):
     broker.on(ApiKey.PRODUCE, NeverAnswer())
     sizes = {"buffer.memory": 100_000, "max.request.size": 50_000, "max.block.ms": 200}
     producer = _producer(broker, **sizes, **SMALL_BATCHES)
+    patiently(lambda: producer.partitions_for("t"))
     with pytest.raises(BufferExhaustedError, match=r"row \d+, t-\d.*buffer.memory"):
         producer.append(columns(_rows(100_000)))
     producer.close(0)

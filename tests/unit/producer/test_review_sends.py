@@ -27,6 +27,7 @@ from spark_kafka_sink.producer.transaction_state import TransactionState
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.decode import decode_records
+from tests.support.producing import patiently
 from tests.support.record_columns import columns
 
 if TYPE_CHECKING:
@@ -103,22 +104,23 @@ def test_an_open_batch_goes_when_its_broker_may_be_connected_to_again(broker):
 def test_a_staged_record_that_finds_no_memory_fails_its_transaction(broker):
     """Nobody need look at the future: the commit must not succeed without the record."""
     with _producer(broker, **{"transactional.id": "x", "max.block.ms": 100}) as producer:
-        producer.init_transactions()
+        patiently(producer.init_transactions)
+        patiently(lambda: producer.partitions_for("t"))
         producer.begin_transaction()
-        producer.send("t", b"a").result(10)
+        producer.send("t", b"a").result(30)
         pool = producer._core.accumulator._pool
         held = pool.available_bytes
         pool.reserve(held)
         lost = producer.send("t", b"b")
         with pytest.raises(BufferExhaustedError):
-            lost.result(10)
+            lost.result(30)
         pool.release(held)
         with pytest.raises(TransactionAbortableError, match=r"buffer\.memory"):
             producer.commit_transaction()
-        producer.abort_transaction()
+        patiently(producer.abort_transaction)
         producer.begin_transaction()
         producer.send("t", b"c")
-        producer.commit_transaction()
+        patiently(producer.commit_transaction)
 
 
 @pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
