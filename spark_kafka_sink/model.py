@@ -52,6 +52,14 @@ class ProducerIdAndEpoch(NamedTuple):
 NO_PRODUCER_ID_AND_EPOCH = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
+class PreparedTransaction(NamedTuple):
+    """A transaction that was left open, for somebody else to end (KIP-939)."""
+
+    producer: ProducerIdAndEpoch
+    #: The rules by which it was begun: 2 for those of KIP-890, less for the older ones.
+    transaction_version: int
+
+
 class OffsetAndMetadata(NamedTuple):
     """The next offset that a consumer group is to read of a partition."""
 

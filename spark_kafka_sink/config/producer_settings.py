@@ -354,7 +354,8 @@ PRODUCER_CONFIG_DEF: Final = (
         Range(1),
         _LOW,
         "How long a transaction may stay open before its coordinator aborts it; the broker's own "
-        "limit is transaction.max.timeout.ms. Not in a Spark write.",
+        "limit is transaction.max.timeout.ms. In a Spark write only with exactly_once, where it "
+        "is 900000 unless set.",
     )
     .define(
         "metric.reporters",

@@ -23,8 +23,20 @@ from spark_kafka_sink.config.config_def import (
     ConfigDef,
     ConfigType,
     Importance,
+    NotEmpty,
+    OneOfAnyCase,
+    Range,
+    RangeOr,
     nearest_name,
     unknown_option,
+)
+from spark_kafka_sink.config.exactly_once_options import (
+    AT_LEAST_ONCE,
+    DEFAULT_LEDGER_TOPIC,
+    DEFAULT_RETENTION_MS,
+    EXACTLY_ONCE,
+    ExactlyOnceOptions,
+    exactly_once_options,
 )
 from spark_kafka_sink.config.plugin_reference import PARTITIONERS, REPORTERS
 from spark_kafka_sink.config.producer_config import ProducerConfig
@@ -53,6 +65,58 @@ SINK_OPTIONS_DEF: Final = (
         "The topic of all rows. Goes before a `topic` column; needed where there is none.",
     )
     .define(
+        "deliveryGuarantee",
+        ConfigType.STRING,
+        AT_LEAST_ONCE,
+        OneOfAnyCase((AT_LEAST_ONCE, EXACTLY_ONCE)),
+        Importance.HIGH,
+        "Whether what Spark runs again is written again (at_least_once), or each row becomes "
+        "visible to read_committed consumers once, whatever dies (exactly_once).",
+    )
+    .define(
+        "transactionalIdPrefix",
+        ConfigType.STRING,
+        None,
+        None,
+        Importance.HIGH,
+        "With exactly_once: names one query or job, the same at every start. Of two that write "
+        "under one prefix at the same time the later one goes on.",
+    )
+    .define(
+        "writeId",
+        ConfigType.STRING,
+        None,
+        None,
+        Importance.HIGH,
+        "With exactly_once, for a batch: names what is written. A job that is run again with the "
+        "same writeId writes nothing if it is in.",
+    )
+    .define(
+        "writeIdRetentionMs",
+        ConfigType.LONG,
+        DEFAULT_RETENTION_MS,
+        Range(0),
+        Importance.LOW,
+        "How long the ledger remembers a writeId.",
+    )
+    .define(
+        "ledgerTopic",
+        ConfigType.STRING,
+        DEFAULT_LEDGER_TOPIC,
+        NotEmpty(),
+        Importance.MEDIUM,
+        "With exactly_once: the compacted topic in which is written down what is in. Created where "
+        "it is missing; many queries and jobs may share it.",
+    )
+    .define(
+        "ledgerReplicationFactor",
+        ConfigType.INT,
+        -1,
+        RangeOr(Range(1, 32_767), -1),
+        Importance.MEDIUM,
+        "Replicas of a ledgerTopic that has to be created; -1 is the cluster's default.",
+    )
+    .define(
         "reportPath",
         ConfigType.STRING,
         None,
@@ -66,7 +130,6 @@ SINK_OPTIONS_DEF: Final = (
 _BYTES_AS_THEY_ARE: Final = RefusedSetting(
     "keys and values are written as the bytes of their columns: convert the columns instead"
 )
-_NO_TRANSACTIONS: Final = RefusedSetting("a Spark write is not transactional yet")
 
 #: What `KafkaProducer` takes and a Spark write does not.
 REFUSED_IN_SPARK: Final[Mapping[str, RefusedSetting]] = {
@@ -74,8 +137,10 @@ REFUSED_IN_SPARK: Final[Mapping[str, RefusedSetting]] = {
         "rows are written as columns, not record by record: change the columns instead", ("",)
     ),
     "key.serializer": _BYTES_AS_THEY_ARE,
-    "transaction.timeout.ms": _NO_TRANSACTIONS,
-    "transactional.id": _NO_TRANSACTIONS,
+    "transactional.id": RefusedSetting(
+        "each task needs one of its own: set deliveryGuarantee=exactly_once and "
+        "transactionalIdPrefix"
+    ),
     "value.serializer": _BYTES_AS_THEY_ARE,
 }
 
@@ -163,6 +228,8 @@ class SinkOptions:
     report_path: str | None
     ignored: tuple[str, ...]
     producer: ProducerConfig
+    #: None for a write that is made at least once.
+    exactly_once: ExactlyOnceOptions | None
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, object]) -> SinkOptions:
@@ -191,11 +258,15 @@ class SinkOptions:
         values = SINK_OPTIONS_DEF.parse(own)
         producer = ProducerConfig.from_mapping(kafka, prefix=KAFKA_PREFIX)
         _check_plugins(producer)
+        values["deliveryGuarantee"] = values["deliveryGuarantee"].lower()
+        topic = _topic(values["topic"])
+        _topic(values["ledgerTopic"])
         return cls(
-            topic=_topic(values["topic"]),
+            topic=topic,
             report_path=values["reportPath"] or None,
             ignored=tuple(sorted(ignored)),
             producer=producer,
+            exactly_once=exactly_once_options(values, frozenset(own), kafka, producer, topic),
         )
 
 

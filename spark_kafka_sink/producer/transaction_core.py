@@ -196,6 +196,13 @@ class TransactionCore:
         """Have the next transaction begin with another epoch; under TV2 every one does."""
         self._epoch_bump_required = self._epoch_bump_required or not self._is_transaction_v2
 
+    def _forget_transaction(self) -> None:
+        """Have nothing written: the last transaction is over for this producer."""
+        self._transaction_started = False
+        self._new_partitions.clear()
+        self._pending_partitions.clear()
+        self._partitions.clear()
+
     def _enqueue_new_partitions(self) -> None:
         if not self._new_partitions:
             return

@@ -27,7 +27,7 @@ from spark_kafka_sink.errors import (
     TransactionAbortableError,
     UnsupportedVersionError,
 )
-from spark_kafka_sink.model import NO_PRODUCER_ID_AND_EPOCH
+from spark_kafka_sink.model import NO_PRODUCER_ID_AND_EPOCH, PreparedTransaction
 from spark_kafka_sink.producer.error_rules import (
     ProduceAction,
     TxnAction,
@@ -35,7 +35,7 @@ from spark_kafka_sink.producer.error_rules import (
     txn_action,
 )
 from spark_kafka_sink.producer.transaction_core import PendingOffsets
-from spark_kafka_sink.producer.transaction_requests import TransactionRequests
+from spark_kafka_sink.producer.transaction_requests import TRANSACTION_V2, TransactionRequests
 from spark_kafka_sink.producer.transaction_state import TransactionState
 from spark_kafka_sink.producer.transactional_request_result import TransactionalRequestResult
 from spark_kafka_sink.producer.txn_request_handlers import (
@@ -62,12 +62,17 @@ class TransactionManager(TransactionRequests):
     def initialize_transactions(self) -> TransactionalRequestResult:
         """Ask for the id, ending what an earlier producer of this transactional id left open.
 
-        Raises IllegalStateError when it was done before, or another operation is under way.
+        It may be asked for again after `prepare_transaction`. Raises IllegalStateError when it was
+        done before otherwise, or another operation is under way.
         """
 
         def begin() -> TransactionalRequestResult:
             self._fail_if_in_error()
+            was_prepared = self._state is _S.PREPARED_TRANSACTION
             self._transition_to(_S.INITIALIZING)
+            if was_prepared:
+                self._forget_transaction()
+                self._sequences.reset()
             result = TransactionalRequestResult("init_transactions")
             self._enqueue_init_producer_id(result, NO_PRODUCER_ID_AND_EPOCH)
             return result
@@ -127,6 +132,20 @@ class TransactionManager(TransactionRequests):
                     )
                 )
             return result
+
+    def prepare_transaction(self) -> PreparedTransaction:
+        """Leave the transaction, of which all is written, to whoever ends it.
+
+        Raises IllegalStateError when no transaction is open, TransactionAbortableError when it can
+        only be aborted.
+        """
+        with self._lock:
+            self._ensure_transactional("prepare_transaction")
+            self._fail_if_operation_pending("prepare_transaction")
+            self._fail_if_in_error()
+            self._transition_to(_S.PREPARED_TRANSACTION)
+            version = TRANSACTION_V2 if self._is_transaction_v2 else TRANSACTION_V2 - 1
+            return PreparedTransaction(self.producer_id_and_epoch, version)
 
     def begin_commit(self) -> TransactionalRequestResult:
         """Commit as soon as all that was written is acknowledged.

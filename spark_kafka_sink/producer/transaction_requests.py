@@ -250,10 +250,7 @@ class TransactionRequests(TransactionCore):
             return
         self._transition_to(_S.INITIALIZING if needs_epoch else _S.READY, poison=True)
         self._epoch_bump_required = False
-        self._transaction_started = False
-        self._new_partitions.clear()
-        self._pending_partitions.clear()
-        self._partitions.clear()
+        self._forget_transaction()
         if needs_epoch:
             self._enqueue_init_producer_id(handler.result, self.producer_id_and_epoch)
             return

@@ -11,7 +11,7 @@ from enum import Enum, auto
 
 
 class TransactionState(Enum):
-    """Kafka's states, without those of two-phase commit (KIP-939)."""
+    """Kafka's states; of two-phase commit (KIP-939) what leaves the end to somebody else."""
 
     #: No producer id has been asked for, or it was given up.
     UNINITIALIZED = auto()
@@ -20,6 +20,8 @@ class TransactionState(Enum):
     #: No transaction is open; of a producer without transactions: it may send.
     READY = auto()
     IN_TRANSACTION = auto()
+    #: All is written, and somebody else will end the transaction.
+    PREPARED_TRANSACTION = auto()
     COMMITTING_TRANSACTION = auto()
     ABORTING_TRANSACTION = auto()
     #: The transaction can only be aborted; after that the producer can go on.
@@ -38,12 +40,15 @@ TRANSITIONS: dict[TransactionState, frozenset[TransactionState]] = {
     _S.READY: frozenset({_S.IN_TRANSACTION, _S.UNINITIALIZED, _S.FATAL_ERROR}),
     _S.IN_TRANSACTION: frozenset(
         {
+            _S.PREPARED_TRANSACTION,
             _S.COMMITTING_TRANSACTION,
             _S.ABORTING_TRANSACTION,
             _S.ABORTABLE_ERROR,
             _S.FATAL_ERROR,
         }
     ),
+    # What has become of it is not known here: only another epoch leads on.
+    _S.PREPARED_TRANSACTION: frozenset({_S.INITIALIZING, _S.FATAL_ERROR}),
     # To INITIALIZING where the next transaction needs another epoch.
     _S.COMMITTING_TRANSACTION: frozenset(
         {_S.READY, _S.INITIALIZING, _S.ABORTABLE_ERROR, _S.FATAL_ERROR}

@@ -3,7 +3,7 @@
     producer.init_transactions()
     producer.begin_transaction()
     producer.send(...)
-    producer.commit_transaction()        or abort_transaction()
+    producer.commit_transaction()        or abort_transaction(), or prepare_transaction()
 
 A call whose wait has timed out can be made again: it goes on waiting for the same operation.
 """
@@ -18,7 +18,12 @@ from spark_kafka_sink.producer.sender_metrics import TimedCall
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+    from spark_kafka_sink.model import (
+        ConsumerGroupMetadata,
+        OffsetAndMetadata,
+        PreparedTransaction,
+        TopicPartition,
+    )
     from spark_kafka_sink.producer.producer_core import ProducerCore
     from spark_kafka_sink.producer.transaction_manager import TransactionManager
     from spark_kafka_sink.producer.transactional_request_result import TransactionalRequestResult
@@ -34,6 +39,8 @@ class TransactionalCalls:
 
     def init_transactions(self) -> None:
         """Get the producer id of transactional.id; call it once, before anything else.
+
+        And once after each `prepare_transaction`, before the next transaction.
 
         Ends what an earlier producer of this id left open, and fences that one. Raises
         KafkaTimeoutError after max.block.ms, IllegalStateError when called twice, and BrokerError.
@@ -67,6 +74,17 @@ class TransactionalCalls:
         with self._core.timed(TimedCall.SEND_OFFSETS_TO_TRANSACTION):
             if offsets:
                 self._wait(manager.send_offsets_to_transaction(offsets, group_metadata))
+
+    def prepare_transaction(self) -> PreparedTransaction:
+        """Flush, and leave the transaction open for another process to end.
+
+        It is told which one it is. Whoever knows that its end was asked for, or may let it be
+        aborted, begins the next one by `init_transactions`; closing the producer leaves it open.
+        Raises the error of a record that was not delivered: then abort, or close.
+        """
+        manager = self._manager()
+        self._core.flush(None)
+        return manager.prepare_transaction()
 
     def commit_transaction(self) -> None:
         """Flush, and commit. Raises the error of a record that was not delivered: then abort.

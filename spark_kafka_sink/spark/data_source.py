@@ -15,9 +15,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pyspark.sql.datasource import DataSource
 
-from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.errors import ConfigError, KafkaError
-from spark_kafka_sink.spark.driver_checks import CheckedWrite, check_write, warn_of_ignored
+from spark_kafka_sink.spark.driver_checks import (
+    CheckedWrite,
+    check_write,
+    stream_options,
+    warn_of_ignored,
+)
 from spark_kafka_sink.spark.stream_writer import KafkaStreamWriter
 from spark_kafka_sink.spark.write_schema import write_schema
 from spark_kafka_sink.spark.writers import KafkaBatchWriter
@@ -53,7 +57,7 @@ class KafkaSink(DataSource):
             raise error.with_traceback(None) from None
         warn_of_ignored(checked.options)
         return KafkaBatchWriter(
-            checked.options.producer, topic=checked.schema.topic, report_path=checked.report_path
+            checked.options, topic=checked.schema.topic, report_path=checked.report_path
         )
 
     def streamWriter(  # noqa: N802 -- Spark's name
@@ -68,7 +72,7 @@ class KafkaSink(DataSource):
         SchemaError.
         """
         try:
-            options = SinkOptions.from_mapping(self.options)
+            options = stream_options(self.options)
             columns = write_schema(schema, options.topic)
         except KafkaError as error:
             raise error.with_traceback(None) from None

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.config.sink_options import SinkOptions
-from spark_kafka_sink.errors import BrokerError
+from spark_kafka_sink.errors import BrokerError, ConfigError
+from spark_kafka_sink.exactly_once.transactional_ids import check_prefix
 from spark_kafka_sink.spark.producer_cache import fingerprint
 from spark_kafka_sink.spark.write_report import resolve_report_path
 from spark_kafka_sink.spark.write_schema import WriteSchema, write_schema
@@ -45,7 +46,7 @@ class CheckedWrite:
 
 def check_write(schema: StructType, given: Mapping[str, object]) -> CheckedWrite:
     """Check all of a batch write; raises KafkaErrors."""
-    options = SinkOptions.from_mapping(given)
+    options = _options(given)
     columns = write_schema(schema, options.topic)
     report_path = check_report_path(options)
     return CheckedWrite(
@@ -54,6 +55,21 @@ def check_write(schema: StructType, given: Mapping[str, object]) -> CheckedWrite
         report_path=report_path,
         partitions=check_cluster(options, columns.topic),
     )
+
+
+def stream_options(given: Mapping[str, object]) -> SinkOptions:
+    """Read the options of a stream; raises ConfigError."""
+    options = _options(given)
+    if options.exactly_once is not None and options.exactly_once.write_id is not None:
+        raise ConfigError("writeId is for batches: a stream is known by its query id")
+    return options
+
+
+def _options(given: Mapping[str, object]) -> SinkOptions:
+    options = SinkOptions.from_mapping(given)
+    if options.exactly_once is not None:
+        check_prefix(options.exactly_once.prefix)
+    return options
 
 
 def check_report_path(options: SinkOptions) -> str | None:

@@ -137,6 +137,11 @@ def _begin_anew() -> None:
 os.register_at_fork(after_in_child=_begin_anew)
 
 
+def producer_cache() -> ProducerCache:
+    """Give the cache of this process."""
+    return _cache
+
+
 class ProducerOfQuery:
     """Takes a task's producer from this process's cache, or starts one; see `Producers`."""
 
@@ -152,7 +157,7 @@ class ProducerOfQuery:
         self._config = config
         self._key = CacheKey(query_id, fingerprint(config))
         self._start = start
-        self._cache = cache or _cache
+        self._cache = cache or producer_cache()
 
     def take(self) -> Producer:
         """Give a producer that nobody else uses."""

@@ -9,7 +9,6 @@ its batch are known to the tasks only, by properties that Spark sets for them.
 from __future__ import annotations
 
 import logging
-import pickle
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +20,7 @@ from spark_kafka_sink.spark.commit_message import KafkaCommitMessage
 from spark_kafka_sink.spark.driver_checks import check_report_path, check_stream
 from spark_kafka_sink.spark.partition_writer import write_rows
 from spark_kafka_sink.spark.producer_cache import ProducerOfQuery
+from spark_kafka_sink.spark.refused_write import RefusedWriteError
 from spark_kafka_sink.spark.write_report import WriteReport
 from spark_kafka_sink.spark.writers import own_messages, task_context
 
@@ -32,15 +32,16 @@ if TYPE_CHECKING:
     from pyspark.taskcontext import TaskContext
 
     from spark_kafka_sink.config.sink_options import SinkOptions
+    from spark_kafka_sink.exactly_once.points import Point
+    from spark_kafka_sink.exactly_once.two_phase_commit import Plan
+    from spark_kafka_sink.spark.exactly_once_write import ExactlyOnceWrite
 
 logger = logging.getLogger(__name__)
 
-#: The name under which Spark tells a stream's tasks their query (`StreamExecution`).
+#: The names under which Spark tells a stream's tasks their query and their micro-batch
+#: (`StreamExecution`, `MicroBatchExecution`).
 QUERY_ID: Final = "sql.streaming.queryId"
-
-
-class RefusedWriteError(KafkaError, pickle.PickleError):
-    """A write was refused while Spark pickled its writer: only PickleErrors get through as is."""
+BATCH_ID: Final = "streaming.sql.batchId"
 
 
 class KafkaStreamWriter(DataSourceStreamArrowWriter):
@@ -50,14 +51,32 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._topic = topic
         self._is_checked = False
+        #: Of an exactly-once write, from the pickling on.
+        self._plan: Plan | None = None
+
+    @property
+    def _exactly_once(self) -> ExactlyOnceWrite | None:
+        options = self._options.exactly_once
+        if options is None:
+            return None
+        from spark_kafka_sink.spark.exactly_once_write import ExactlyOnceWrite
+
+        return ExactlyOnceWrite(self._options.producer, options)
+
+    def _observe(self, point: Point) -> None:
+        """Be told of each named point of an exactly-once write: the tests die there."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Check what has to be right before the tasks; Spark pickles the writer for them."""
+        """Do what has to be done before the tasks: Spark pickles the writer for them."""
         if not self._is_checked:
             try:
                 check_stream(self._options, self._topic)
+                exactly_once = self._exactly_once
+                if exactly_once is not None:
+                    # Nobody has told the query's id yet: the plan has what is known of all.
+                    self._plan = exactly_once.plan(None, self._observe)
             except KafkaError as error:
-                raise RefusedWriteError(f"{type(error).__name__}: {error}") from None
+                raise RefusedWriteError.of(error) from None
             self._is_checked = True
         return vars(self)
 
@@ -67,8 +86,16 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         """Write a task's rows (in the worker)."""
         context = task_context()
         query_id = stream_property(context, QUERY_ID)
-        producers = ProducerOfQuery(self._options.producer, query_id)
-        written = write_rows(iterator, producers=producers, topic=self._topic)
+        exactly_once = self._exactly_once
+        transactional = None
+        if exactly_once is None or self._plan is None:
+            producers = ProducerOfQuery(self._options.producer, query_id)
+            written = write_rows(iterator, producers=producers, topic=self._topic)
+        else:
+            batch_id = int(stream_property(context, BATCH_ID))
+            written, transactional = exactly_once.write(
+                self._plan, query_id, batch_id, iterator, self._topic
+            )
         return KafkaCommitMessage(
             partition_id=context.partitionId(),
             task_attempt_id=context.taskAttemptId(),
@@ -76,26 +103,53 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
             acks=written.acks,
             metrics=written.metrics,
             query_id=query_id,
+            transactional=transactional,
         )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 -- Spark's name
-        """Tell what the micro-batch has written (on the driver); its rows are in Kafka by now."""
+        """Make the micro-batch visible, if it is not, and tell what was written (on the driver)."""
         ours = own_messages(messages)
-        report = WriteReport.from_messages(ours)
-        query_id = ours[0].query_id if ours else None
+        exactly_once = self._exactly_once
+        if exactly_once is not None:
+            plan = exactly_once.plan_of(ours)
+            if plan is not None:
+                _warn_of_strangers(ours[0], batchId, exactly_once.options.prefix)
+                query_id = ours[0].query_id or ""
+                exactly_once.commit(plan, query_id, batchId, ours, self._observe)
+        self._report(ours, batchId)
+
+    def _report(self, messages: Sequence[KafkaCommitMessage], batch_id: int) -> None:
+        """Tell what is in Kafka by now: what cannot be told is no reason to write it again."""
+        report = WriteReport.from_messages(messages)
+        query_id = messages[0].query_id if messages else None
         try:
             if report.rows:
-                sys.stdout.write(f"Kafka: batch {batchId} {report.to_line()}\n")
+                sys.stdout.write(f"Kafka: batch {batch_id} {report.to_line()}\n")
                 sys.stdout.flush()
             if self._options.report_path is not None:
-                path = check_report_path(self._options) or ""
-                BatchLog(path).put(query_id, batchId, report.as_dict())
+                log = BatchLog(check_report_path(self._options) or "")
+                if any(message.is_replay for message in messages):
+                    replayed = {**report.as_dict(), "replayed": True}
+                    log.put_if_missing(query_id, batch_id, replayed)
+                else:
+                    log.put(query_id, batch_id, report.as_dict())
         except (OSError, KafkaError) as error:
-            logger.warning("batch %d is written, but its report was not: %s", batchId, error)
+            logger.warning("batch %d is written, but its report was not: %s", batch_id, error)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 -- Spark's name
-        """Say what stays in Kafka of a micro-batch that failed (on the driver); never raises."""
-        report = WriteReport.from_messages(own_messages(messages))
+        """Take back what can be taken back of a micro-batch that failed (on the driver).
+
+        It never raises a KafkaError: why the batch failed is what has to be read.
+        """
+        ours = own_messages(messages)
+        exactly_once = self._exactly_once
+        if exactly_once is not None:
+            plan = exactly_once.plan_of(ours)
+            if plan is not None:
+                query_id = ours[0].query_id or ""
+                exactly_once.abort(plan, query_id, batchId, ours, self._observe)
+            return
+        report = WriteReport.from_messages(ours)
         if report.rows:
             logger.warning(
                 "batch %d did not finish; %d rows of finished tasks are in Kafka and stay there, "
@@ -103,6 +157,20 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
                 batchId,
                 report.rows,
             )
+
+
+def _warn_of_strangers(message: KafkaCommitMessage, batch_id: int, prefix: str) -> None:
+    """Name what a query that is new to a prefix may come from: a checkpoint that was deleted."""
+    part = message.transactional
+    if batch_id == 0 and part is not None and part.strangers and not part.is_replay:
+        logger.warning(
+            "query %s is new under transactionalIdPrefix %r, under which %s wrote before: if this "
+            "is the same query without its checkpoint, the rows that it reads again are written "
+            "again",
+            message.query_id,
+            prefix,
+            ", ".join(part.strangers),
+        )
 
 
 def stream_property(context: TaskContext, name: str) -> str:

@@ -36,6 +36,7 @@ def test_the_least_that_can_be_given():
             report_path=None,
             ignored=(),
             producer=ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"}),
+            exactly_once=None,
         )
         == options()
     )
@@ -139,11 +140,12 @@ def test_serializers_are_refused(name):
     )
 
 
-@pytest.mark.parametrize("name", ["kafka.transactional.id", "kafka.transaction.timeout.ms"])
-def test_transactions_are_refused(name):
-    """A Spark write is not transactional, and does not look as if it were."""
-    assert f"{name} is not supported: a Spark write is not transactional yet" == refusal(
-        {name: "1"}
+def test_a_transactional_id_is_refused():
+    """One id for all tasks cannot be; the refusal says what to set instead."""
+    assert (
+        "kafka.transactional.id is not supported: each task needs one of its own: set "
+        "deliveryGuarantee=exactly_once and transactionalIdPrefix"
+        == refusal({"kafka.transactional.id": "1"})
     )
 
 

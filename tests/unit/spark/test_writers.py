@@ -6,13 +6,15 @@ import sys
 
 import pytest
 
-from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.model import PartitionAcks, TopicPartition
 from spark_kafka_sink.spark.commit_message import KafkaCommitMessage
 from spark_kafka_sink.spark.writers import KafkaBatchWriter
 
-CONFIG = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092", "client.id": "name"})
+OPTIONS = SinkOptions.from_mapping(
+    {"kafka.bootstrap.servers": "localhost:9092", "kafka.client.id": "name"}
+)
 MESSAGE = KafkaCommitMessage(
     partition_id=0,
     task_attempt_id=1,
@@ -27,7 +29,7 @@ MESSAGE = KafkaCommitMessage(
 
 
 def writer(report_path=None):
-    return KafkaBatchWriter(CONFIG, topic="t", report_path=report_path)
+    return KafkaBatchWriter(OPTIONS, topic="t", report_path=report_path)
 
 
 def test_a_commit_prints_the_report(capsys):

@@ -1,0 +1,98 @@
+"""What the options of an exactly-once write come to, and how they contradict each other.
+
+Options that mean something in such a write only are errors in any other: who gives a
+`transactionalIdPrefix` and forgets `deliveryGuarantee` would believe in what is not so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_kafka_sink.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spark_kafka_sink.config.producer_config import ProducerConfig
+
+AT_LEAST_ONCE: Final = "at_least_once"
+EXACTLY_ONCE: Final = "exactly_once"
+DEFAULT_LEDGER_TOPIC: Final = "spark-kafka-sink-ledger"
+DEFAULT_RETENTION_MS: Final = 7 * 24 * 60 * 60 * 1000
+#: The brokers' default of transaction.max.timeout.ms: a stage easily outlives Java's 60 seconds.
+DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 900_000
+#: Options that say nothing in another write.
+_ONLY_HERE: Final = (
+    "transactionalIdPrefix",
+    "ledgerTopic",
+    "ledgerReplicationFactor",
+    "writeId",
+    "writeIdRetentionMs",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactlyOnceOptions:
+    """The options of an exactly-once write."""
+
+    prefix: str
+    ledger_topic: str
+    #: -1 for the cluster's default.
+    ledger_replication_factor: int
+    #: None in a stream, and for a job that may run again as another one.
+    write_id: str | None
+    write_id_retention_ms: int
+    transaction_timeout_ms: int
+
+
+def exactly_once_options(
+    values: Mapping[str, Any],
+    given: frozenset[str],
+    kafka: Mapping[str, object],
+    producer: ProducerConfig,
+    topic: str | None,
+) -> ExactlyOnceOptions | None:
+    """Read the options of the delivery guarantee; None for at least once.
+
+    `values` are all options of the sink, `given` the names of those that were given, `kafka` the
+    producer's settings as given. Raises ConfigError for what contradicts itself.
+    """
+    if values["deliveryGuarantee"] == AT_LEAST_ONCE:
+        superfluous = [name for name in _ONLY_HERE if name in given]
+        if superfluous:
+            raise ConfigError(
+                f"{superfluous[0]} is for exactly-once writes: set deliveryGuarantee=exactly_once, "
+                "or remove it"
+            )
+        if "transaction.timeout.ms" in kafka:
+            raise ConfigError(
+                "kafka.transaction.timeout.ms is for exactly-once writes: set "
+                "deliveryGuarantee=exactly_once, or remove it"
+            )
+        return None
+    if not values["transactionalIdPrefix"]:
+        raise ConfigError(
+            "deliveryGuarantee=exactly_once needs transactionalIdPrefix: a name for this query or "
+            "job, the same at every start, that no other one has"
+        )
+    if not producer.enable_idempotence:
+        raise ConfigError(
+            "deliveryGuarantee=exactly_once needs kafka.enable.idempotence=true, and with it "
+            "kafka.acks=all and kafka.retries greater than 0"
+        )
+    if topic is not None and topic == values["ledgerTopic"]:
+        raise ConfigError("ledgerTopic must be another topic than the one that rows go to")
+    if "writeIdRetentionMs" in given and not values["writeId"]:
+        raise ConfigError("writeIdRetentionMs says how long a writeId is known: set writeId, too")
+    timeout_given = "transaction.timeout.ms" in kafka
+    return ExactlyOnceOptions(
+        prefix=values["transactionalIdPrefix"],
+        ledger_topic=values["ledgerTopic"],
+        ledger_replication_factor=values["ledgerReplicationFactor"],
+        write_id=values["writeId"] or None,
+        write_id_retention_ms=values["writeIdRetentionMs"],
+        transaction_timeout_ms=(
+            producer.transaction_timeout_ms if timeout_given else DEFAULT_TRANSACTION_TIMEOUT_MS
+        ),
+    )

@@ -1,0 +1,146 @@
+"""What both writers do in an exactly-once write: plan before the tasks, write, commit, abort.
+
+`plan` is for the driver, when Spark pickles a writer for the tasks. The plan goes with the writer
+to the tasks; a stream's `commit` and `abort`, on another object, know of it by the tasks' messages.
+
+It loads the network code: writers import it when a write is made exactly once, and not before.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.exactly_once.two_phase_commit import Job, Plan
+from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
+from spark_kafka_sink.spark.attempt_producers import ProducerOfAttempt
+from spark_kafka_sink.spark.commit_message import TransactionalPart
+from spark_kafka_sink.spark.driver_transactions import step_timeout, two_phase_commit
+from spark_kafka_sink.spark.partition_writer import Written, write_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    import pyarrow as pa
+
+    from spark_kafka_sink.config.exactly_once_options import ExactlyOnceOptions
+    from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.exactly_once.points import Point
+    from spark_kafka_sink.exactly_once.two_phase_commit import Prepared
+    from spark_kafka_sink.spark.commit_message import KafkaCommitMessage
+
+    Observe = Callable[[Point], None]
+
+logger = logging.getLogger(__name__)
+
+
+class TaskResult(NamedTuple):
+    """What became of a task's rows."""
+
+    written: Written
+    transactional: TransactionalPart
+
+
+@dataclass(frozen=True, slots=True)
+class ExactlyOnceWrite:
+    """A write by its options; it can be pickled."""
+
+    config: ProducerConfig
+    options: ExactlyOnceOptions
+
+    def plan(self, write_id: str | None, observe: Observe) -> Plan:
+        """Take over the prefix (on the driver, before the tasks); raises KafkaErrors."""
+        with two_phase_commit(self.config, self.options, observe=observe) as protocol:
+            return protocol.plan(write_id, timeout=step_timeout(self.config))
+
+    def plan_of(self, messages: Sequence[KafkaCommitMessage]) -> Plan | None:
+        """Give what the driver has to know of the plan that the tasks had; None without tasks."""
+        for message in messages:
+            part = message.transactional
+            if part is not None:
+                return Plan(self.options.prefix, part.generation, part.planned_at_ms, {})
+        return None
+
+    def write(
+        self,
+        plan: Plan,
+        write_id: str,
+        batch_id: int,
+        batches: Iterable[pa.RecordBatch],
+        topic: str | None,
+    ) -> TaskResult:
+        """Write a task's rows in a transaction of their own, left open (in the worker).
+
+        Raises RolledBackError, MixedError, and what `write_rows` raises.
+        """
+        strangers = () if write_id in plan.writes else tuple(sorted(plan.writes))
+        part = TransactionalPart(plan.generation, plan.planned_at_ms, strangers=strangers)
+        if not plan.must_write(write_id, batch_id):
+            # What is upstream may keep state, and stores it when it has given its last row.
+            for _ in batches:
+                pass
+            return TaskResult(Written(0, (), MetricsSnapshot()), part._replace(is_replay=True))
+        producers = ProducerOfAttempt(
+            self.config, plan, transaction_timeout_ms=self.options.transaction_timeout_ms
+        )
+        written = write_rows(batches, producers=producers, topic=topic)
+        return TaskResult(written, part._replace(prepared=producers.prepared(written.acks)))
+
+    def commit(
+        self,
+        plan: Plan,
+        write_id: str,
+        batch_id: int,
+        messages: Sequence[KafkaCommitMessage],
+        observe: Observe,
+        *,
+        expires_at_ms: int | None = None,
+    ) -> None:
+        """Decide and commit (on the driver); a job's record may be dropped at `expires_at_ms`.
+
+        Raises what `TwoPhaseCommit.commit` raises.
+        """
+        with two_phase_commit(self.config, self.options, observe=observe) as protocol:
+            protocol.commit(
+                plan,
+                write_id,
+                batch_id,
+                _prepared(messages),
+                timeout=step_timeout(self.config),
+                job=None if expires_at_ms is None else Job(expires_at_ms),
+            )
+
+    def abort(
+        self,
+        plan: Plan,
+        write_id: str,
+        batch_id: int,
+        messages: Sequence[KafkaCommitMessage],
+        observe: Observe,
+    ) -> None:
+        """Abort what the tasks left open, unless it is decided; never raises a KafkaError.
+
+        What is not aborted now is by the next start under the prefix, or by its time-out.
+        """
+        prepared = _prepared(messages)
+        if not prepared:
+            return
+        try:
+            with two_phase_commit(self.config, self.options, observe=observe) as protocol:
+                protocol.abort(
+                    plan, write_id, batch_id, prepared, timeout=step_timeout(self.config)
+                )
+        except KafkaError as error:
+            logger.warning(
+                "the transactions of a write that failed stay open until the next start under "
+                "transactionalIdPrefix %r, or until they time out: %s",
+                self.options.prefix,
+                error,
+            )
+
+
+def _prepared(messages: Sequence[KafkaCommitMessage]) -> list[Prepared]:
+    parts = [message.transactional for message in messages]
+    return [part.prepared for part in parts if part is not None and part.prepared is not None]

@@ -1,0 +1,166 @@
+"""Exactly-once writes through Spark; what each step does is in tests/unit/spark, without Spark."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from spark_kafka_sink.exactly_once import recovery
+from spark_kafka_sink.exactly_once.budget import Budget
+from tests.support.exactly_once_sites import EmbeddedSite
+from tests.support.exactly_once_world import World
+from tests.support.streams import Checkpoint, NumberedFiles, run_to_end, to_kafka
+
+_prefixes = itertools.count(1)
+
+
+@pytest.fixture
+def files(tmp_path):
+    return NumberedFiles(tmp_path)
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    return Checkpoint(tmp_path)
+
+
+@pytest.fixture
+def options(topics):
+    """Give the options of an exactly-once write under a prefix of the test's own."""
+    return {
+        **topics.servers,
+        "deliveryGuarantee": "exactly_once",
+        "transactionalIdPrefix": f"prefix-{next(_prefixes)}",
+    }
+
+
+@pytest.fixture
+def left_open(topics, options):
+    """Give a function that lists the open transactions under the test's prefix."""
+    world = World(EmbeddedSite(topics.broker))
+    prefix = options["transactionalIdPrefix"]
+    yield lambda: recovery.list_open(world.admin, prefix, Budget.of(world.clock, 30))
+    world.close()
+
+
+@pytest.fixture
+def run(spark, files, checkpoint, options):
+    """Give a function that writes all that is available of the files."""
+
+    def write(**given):
+        run_to_end(to_kafka(files.read(spark), checkpoint, **options, **given))
+
+    return write
+
+
+def test_a_stream_and_its_replays_are_written_once(topics, files, checkpoint, run, left_open):
+    """Batch after batch, restarted and replayed: every number is there once, and reported once."""
+    topic = topics.create(3)
+    path = files.directory.parent / "report.jsonl"
+    for _ in range(2):
+        files.add(10, files=2)
+        run(topic=topic, reportPath=str(path))
+        checkpoint.forget_last_commit()
+        run(topic=topic, reportPath=str(path))
+    assert files.numbers == topics.values(topic)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(batch, 10) for batch in range(4)] == [
+        (line["batch_id"], line["rows"]) for line in lines
+    ]
+    assert [] == left_open()
+
+
+def test_a_rolled_back_checkpoint_stops_the_query(topics, files, checkpoint, run):
+    """A query that would write earlier batches again stops with a sentence that says why."""
+    topic = topics.create()
+    files.add(10, files=3)
+    run(topic=topic)
+    checkpoint.roll_back(2)
+    with pytest.raises(StreamingQueryException, match="the checkpoint was rolled back to an older"):
+        run(topic=topic)
+    assert files.numbers == topics.values(topic)
+
+
+def test_a_stateful_query_goes_on_after_a_replay(topics, spark, files, checkpoint, options):
+    """A replay that is skipped still stores the state of the aggregation before it."""
+    given = {**options, "topic": topics.create()}
+
+    def run():
+        counts = files.read(spark).groupBy().count().selectExpr("string(count) value")
+        run_to_end(to_kafka(counts, checkpoint, **given).outputMode("complete"))
+
+    files.add(10, files=2)
+    run()
+    checkpoint.forget_last_commit()
+    files.add(10)
+    run()
+    assert ["10", "20", "30"] == topics.values(given["topic"])
+
+
+def test_foreach_batch_writes_each_batch_once_by_the_recipe(
+    topics, spark, files, checkpoint, options
+):
+    """In foreachBatch, with query id and batch id as the writeId, replays are skipped."""
+    topic = topics.create()
+
+    def run():
+        def write(df, batch_id):
+            query_id = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+            (
+                df.write.format("pykafka")
+                .mode("append")
+                .options(**options, topic=topic, writeId=f"{query_id}-{batch_id}")
+                .save()
+            )
+
+        writer = files.read(spark).writeStream.foreachBatch(write)
+        run_to_end(writer.option("checkpointLocation", str(checkpoint.path)))
+
+    files.add(10, files=2)
+    run()
+    checkpoint.forget_last_commit()
+    files.add(10)
+    run()
+    assert files.numbers == topics.values(topic)
+
+
+def test_a_job_is_written_once(topics, spark, options, left_open):
+    """A job with many topics and empty partitions, run twice with its writeId, is there once."""
+    names = [topics.create(2) for _ in range(5)]
+    listed = ", ".join(f"'{name}'" for name in names)
+    df = spark.range(500, numPartitions=8).selectExpr(
+        "string(id) value", f"element_at(array({listed}), int(id % 5) + 1) topic"
+    )
+    for _ in range(2):
+        topics.write(df.where("id < 250"), **options, writeId="day-1")
+    counts = Counter(value for name in names for value in topics.values(name))
+    assert {str(number): 1 for number in range(250)} == counts
+    assert [] == left_open()
+
+
+def test_a_failed_job_leaves_nothing(topics, spark, options, left_open):
+    """When a task fails no row of the others becomes visible, and nothing is left open."""
+    topic = topics.create(2)
+    df = spark.range(100, numPartitions=4).selectExpr(
+        "string(id) value", "int(if(id = 99, 99, 0)) partition"
+    )
+    with pytest.raises(Exception, match="partition 99"):
+        topics.write(df, topic, **options, writeId="day-1")
+    assert [] == topics.values(topic)
+    topics.write(df.select("value"), topic, **options, writeId="day-1")
+    assert 100 == len(topics.values(topic))
+    assert [] == left_open()
+
+
+def test_what_the_driver_finds_out_stops_a_stream(topics, files, run):
+    """A ledger that forgets stops the query before a task, with the setting's name."""
+    topics.broker.create_topic("forgetful", configs={"cleanup.policy": "delete"})
+    files.add(10)
+    topic = topics.create()
+    with pytest.raises(StreamingQueryException, match=r"ledgerTopic 'forgetful' has cleanup\.poli"):
+        run(topic=topic, ledgerTopic="forgetful")
+    assert [] == topics.read(topic)

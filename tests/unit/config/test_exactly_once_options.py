@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.config.exactly_once_options import ExactlyOnceOptions
+from spark_kafka_sink.config.sink_options import SinkOptions
+from spark_kafka_sink.errors import ConfigError
+
+GIVEN = {
+    "kafka.bootstrap.servers": "localhost:9092",
+    "deliveryGuarantee": "exactly_once",
+    "transactionalIdPrefix": "orders",
+}
+
+
+def options(**given):
+    return SinkOptions.from_mapping({**GIVEN, **given})
+
+
+def refusal(without=(), **given):
+    settings = {name: value for name, value in GIVEN.items() if name not in without}
+    with pytest.raises(ConfigError) as caught:
+        SinkOptions.from_mapping({**settings, **given})
+    return str(caught.value)
+
+
+def test_the_least_that_can_be_given():
+    """An exactly-once write needs a prefix, and has a default for everything else."""
+    assert (
+        ExactlyOnceOptions(
+            prefix="orders",
+            ledger_topic="spark-kafka-sink-ledger",
+            ledger_replication_factor=-1,
+            write_id=None,
+            write_id_retention_ms=604_800_000,
+            transaction_timeout_ms=900_000,
+        )
+        == options().exactly_once
+    )
+
+
+def test_everything_can_be_given():
+    """Each option is read; those of Kafka stay the producer's."""
+    given = options(
+        ledgerTopic="ledger",
+        ledgerReplicationFactor="3",
+        writeId="w",
+        writeIdRetentionMs="5",
+        **{"kafka.transaction.timeout.ms": "60000"},
+    )
+    assert (
+        ExactlyOnceOptions(
+            prefix="orders",
+            ledger_topic="ledger",
+            ledger_replication_factor=3,
+            write_id="w",
+            write_id_retention_ms=5,
+            transaction_timeout_ms=60_000,
+        )
+        == given.exactly_once
+    )
+
+
+@pytest.mark.parametrize("word", ["exactly_once", "EXACTLY_ONCE", " Exactly_Once "])
+def test_the_case_of_the_guarantee_does_not_matter(word):
+    """The guarantee is read in any case."""
+    assert options(deliveryGuarantee=word).exactly_once is not None
+
+
+def test_another_guarantee_is_refused():
+    """There are two guarantees, and a third word is an error that names both."""
+    assert (
+        "deliveryGuarantee must be one of: at_least_once, exactly_once, not 'exactly-once'"
+        == refusal(deliveryGuarantee="exactly-once")
+    )
+
+
+def test_a_prefix_is_needed():
+    """Exactly once needs a name that stays the same."""
+    assert refusal(without=["transactionalIdPrefix"]).startswith(
+        "deliveryGuarantee=exactly_once needs transactionalIdPrefix: a name for this query or job"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("transactionalIdPrefix", "orders"),
+        ("ledgerTopic", "ledger"),
+        ("ledgerReplicationFactor", "3"),
+        ("writeId", "w"),
+        ("writeIdRetentionMs", "5"),
+        ("kafka.transaction.timeout.ms", "5"),
+    ],
+)
+def test_an_option_of_exactly_once_alone_is_an_error(name, value):
+    """Who gives one of these without the guarantee would believe in what is not so."""
+    without = ["deliveryGuarantee", "transactionalIdPrefix"]
+    assert refusal(without, **{name: value}) == (
+        f"{name} is for exactly-once writes: set deliveryGuarantee=exactly_once, or remove it"
+    )
+
+
+@pytest.mark.parametrize(
+    "setting", [{"kafka.acks": "1"}, {"kafka.retries": "0"}, {"kafka.enable.idempotence": "false"}]
+)
+def test_idempotence_is_needed(setting):
+    """What switches idempotence off contradicts the guarantee."""
+    assert "deliveryGuarantee=exactly_once needs kafka.enable.idempotence=true" in refusal(
+        **setting
+    )
+
+
+def test_the_ledger_is_a_topic_of_its_own():
+    """Rows do not go into the ledger."""
+    assert "ledgerTopic must be another topic than the one that rows go to" == refusal(
+        topic="events", ledgerTopic="events"
+    )
+
+
+@pytest.mark.parametrize("name", ["a b", "", ".."])
+def test_the_ledger_has_the_name_of_a_topic(name):
+    """A name that no topic can have is refused."""
+    assert "opic" in refusal(ledgerTopic=name)
+
+
+@pytest.mark.parametrize("factor", ["0", "-2", "32768"])
+def test_a_number_of_replicas_must_be_one(factor):
+    """Replicas are counted from 1; -1 leaves it to the cluster."""
+    assert "ledgerReplicationFactor must be between 1 and 32767, or -1" in refusal(
+        ledgerReplicationFactor=factor
+    )
+
+
+def test_a_retention_needs_a_write_id():
+    """How long an id is known says nothing where there is none."""
+    assert "writeIdRetentionMs says how long a writeId is known: set writeId, too" == refusal(
+        writeIdRetentionMs="5"
+    )

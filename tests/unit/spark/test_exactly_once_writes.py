@@ -1,0 +1,442 @@
+"""Exactly-once writes by our writers, as Spark calls them, against the embedded broker."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pyarrow as pa
+import pytest
+
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.devbroker.faults import AnswerError
+from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.exactly_once.errors import (
+    CommitPendingError,
+    OvertakenError,
+    RolledBackError,
+    WinnerLostError,
+)
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.spark.refused_write import RefusedWriteError
+from tests.support.exactly_once_sites import EmbeddedSite
+from tests.support.exactly_once_world import World
+from tests.support.micro_batches import (
+    LEDGER,
+    PREFIX,
+    BatchJob,
+    Query,
+    each_once,
+    forget_connections,
+    process_of_its_own,
+    rows,
+)
+
+
+@pytest.fixture(params=[2, 0], ids=["tv2", "tv1"])
+def broker(request):
+    topics = {"data": 2}
+    with (
+        process_of_its_own(),
+        DevBroker(
+            topics=topics, auto_create_topics=False, transaction_version=request.param
+        ) as made,
+    ):
+        yield made
+
+
+@pytest.fixture
+def world(broker):
+    made = World(EmbeddedSite(broker))
+    made.prefix, made.data, made.ledger = PREFIX, "data", LEDGER
+    made.transaction_timeout_ms = 900_000
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def query(broker):
+    return Query(broker)
+
+
+@pytest.fixture
+def requests(broker):
+    """Give the names of all requests that the broker is sent from now on."""
+    seen = []
+    hooks = [
+        broker.on(key, lambda request, _, key=key: seen.append(key.name)) for key in list(ApiKey)
+    ]
+    yield seen
+    for hook in hooks:
+        hook.remove()
+
+
+def test_a_batch_is_visible_when_it_is_committed(query, world):
+    """Tasks write in transactions that stay open; the commit makes all of them visible."""
+    planned = query.plan()
+    messages = query.run_tasks(planned, 0)
+    assert ([], 2) == (world.visible(), len(world.left_open()))
+    query.commit(messages, 0)
+    assert (each_once(0), []) == (world.visible(), world.left_open())
+
+
+def test_a_writer_made_right_before_a_commit_changes_nothing(query, world, requests):
+    """Spark makes a writer before commit and abort: no broker hears of it, and the commit goes."""
+    messages = query.run_tasks(query.plan(), 0)
+    requests.clear()
+    open_before, ledger_before = world.left_open(), world.ledger_state()
+    requests.clear()
+    for _ in range(3):
+        query.writer()
+    assert [] == requests
+    assert (open_before, ledger_before) == (world.left_open(), world.ledger_state())
+    query.commit(messages, 0)
+    assert each_once(0) == world.visible()
+
+
+def test_batches_follow_each_other(query, world):
+    """Batch after batch is in once, by workers and drivers that live on."""
+    for batch in range(4):
+        query.run_batch(batch)
+    assert (each_once(0, 1, 2, 3), []) == (world.visible(), world.left_open())
+
+
+def test_a_replayed_batch_is_skipped(query, world, tmp_path, broker):
+    """What is in is not written again when Spark replays it, by whatever process."""
+    query.run_batch(0)
+    query.run_batch(1)
+    forget_connections()
+    messages = query.run_tasks(query.plan(), 1)
+    assert [(0, True)] * 2 == [(message.rows, message.is_replay) for message in messages]
+    query.commit(messages, 1)
+    query.run_batch(2)
+    assert each_once(0, 1, 2) == world.visible()
+
+
+def test_a_replayed_task_reads_all_of_its_input(query, world):
+    """Stateful operators upstream store their state only when their output was read to the end."""
+    query.run_batch(0)
+    planned = query.plan()
+    read = []
+
+    def batches():
+        yield pa.record_batch({"value": ["a row"]})
+        read.append("to the end")
+
+    with query.task_context(0, task=0):
+        planned.write(batches())
+    assert ["to the end"] == read
+    assert each_once(0) == world.visible()
+
+
+def test_the_report_has_each_batch_once(broker, tmp_path):
+    """A replay leaves the line of the batch as it is, and adds one that is missing."""
+    path = tmp_path / "report.jsonl"
+    query = Query(broker, reportPath=str(path))
+    query.run_batch(0)
+    query.run_batch(0)
+    query.run_batch(1)
+    first = path.read_text().splitlines(keepends=True)[0]
+    path.write_text(first)
+    query.run_batch(1)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(0, 6, None), (1, 0, True)] == [
+        (line["batch_id"], line["rows"], line.get("replayed")) for line in lines
+    ]
+
+
+def test_a_batch_below_the_last_is_refused(query, world):
+    """A checkpoint that was rolled back stops the query with a sentence that says so."""
+    for batch in range(3):
+        query.run_batch(batch)
+    planned = query.plan()
+    with pytest.raises(RolledBackError, match="batch 1 of 'query-1' comes after batch 2, which is"):
+        query.run_task(planned, 1, 0)
+    assert each_once(0, 1, 2) == world.visible()
+
+
+def test_a_deleted_checkpoint_is_a_new_query(query, broker, world, caplog):
+    """A query that is new under a prefix goes on, and is told who wrote there before."""
+    query.run_batch(0)
+    with caplog.at_level(logging.WARNING):
+        Query(broker, "query-2").run_batch(0)
+        Query(broker, "query-2").run_batch(1)
+    [warning] = caplog.messages
+    assert (
+        "query query-2 is new under transactionalIdPrefix 'orders', under which query-1" in warning
+    )
+    assert "without its checkpoint, the rows that it reads again are written again" in warning
+    assert sorted(each_once(0) * 2 + each_once(1)) == world.visible()
+
+
+def test_two_queries_may_take_turns_under_a_prefix(query, broker, world):
+    """One after the other and back, each knows its own batches."""
+    other = Query(broker, "query-2")
+    query.run_batch(0)
+    other.run_batch(0)
+    query.run_batch(0)
+    query.run_batch(1)
+    other.run_batch(0)
+    assert sorted(each_once(0) * 2 + each_once(1)) == world.visible()
+
+
+def test_of_two_drivers_at_once_the_later_one_wins(query, broker, world):
+    """The earlier driver's commit fails with the other's name, and nothing of it is visible."""
+    messages = query.run_tasks(query.plan(), 0)
+    forget_connections()
+    Query(broker).run_batch(0)
+    with pytest.raises(OvertakenError, match=r"another driver has taken over: .* process"):
+        query.commit(messages, 0)
+    query.abort(messages, 0)
+    assert (each_once(0), []) == (world.visible(), world.left_open())
+
+
+def test_a_stalled_task_of_an_earlier_plan_is_shut_out(query, world):
+    """What a zombie writes after the next plan is in no batch, and its transaction is ended."""
+    planned = query.plan()
+    early = query.run_task(planned, 0, 0)
+    again = query.plan()
+    late = query.run_task(planned, 0, 1)
+    query.commit(query.run_tasks(again, 0), 0)
+    with pytest.raises(OvertakenError):
+        query.commit([early, late], 0)
+    assert (each_once(0), []) == (world.visible(), world.left_open())
+
+
+def test_losing_attempts_are_aborted(query, world):
+    """Of a task that ran twice (speculation, retry) one attempt is in, and none left open."""
+    planned = query.plan()
+    query.run_task(planned, 0, 0)
+    messages = query.run_tasks(planned, 0)
+    query.run_task(planned, 0, 1)
+    query.commit(messages, 0)
+    assert (each_once(0), []) == (world.visible(), world.left_open())
+
+
+def test_a_failed_batch_is_taken_back(query, world):
+    """Abort ends what finished tasks left open; None stands for tasks that did not finish."""
+    planned = query.plan()
+    message = query.run_task(planned, 0, 0)
+    query.abort([message, None], 0)
+    assert ([], []) == (world.visible(), world.left_open())
+    query.run_batch(0)
+    assert each_once(0) == world.visible()
+
+
+def test_an_abort_after_a_commit_changes_nothing(query, world):
+    """Spark calls abort with all messages when a commit has failed half-way, or seemed to."""
+    messages = query.run_tasks(query.plan(), 0)
+    query.commit(messages, 0)
+    query.abort(messages, 0)
+    query.run_batch(1)
+    assert each_once(0, 1) == world.visible()
+
+
+def test_an_abort_without_messages_asks_nobody(query, requests):
+    """An abort may come with nothing but None; the next start clears up."""
+    query.abort([None, None], 0)
+    query.abort([], 0)
+    assert [] == requests
+
+
+def test_an_abort_that_cannot_be_made_is_a_warning(query, broker, caplog):
+    """Why the batch failed is what has to be read, not what became of the clearing up."""
+    messages = query.run_tasks(query.plan(), 0)
+    refusal = AnswerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    hook = broker.on(ApiKey.INIT_PRODUCER_ID, refusal)
+    with caplog.at_level(logging.WARNING):
+        query.abort(messages, 0)
+    assert hook.fired
+    assert any("stay open until the next start under" in message for message in caplog.messages)
+
+
+def test_a_decided_batch_is_finished_by_the_next_start(query, broker, world):
+    """A commit that stops after its decision fails the query; a restart finishes and skips it."""
+    messages = query.run_tasks(query.plan(), 0)
+    refusal = AnswerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    # The first end is that of the ledger's own transaction.
+    hook = broker.on(
+        ApiKey.END_TXN,
+        lambda request, _: refusal if ".ledger" not in request.transactional_id else None,
+    )
+    with pytest.raises(CommitPendingError, match="the batch is decided, but 2 of its 2"):
+        query.commit(messages, 0)
+    query.abort(messages, 0)
+    hook.remove()
+    assert [] == world.visible()
+    query.run_batch(0)
+    query.run_batch(1)
+    assert (each_once(0, 1), []) == (world.visible(), world.left_open())
+
+
+def test_a_transaction_that_timed_out_fails_its_batch(query, world):
+    """A batch that took longer than transaction.timeout.ms fails with that name, and goes again."""
+    messages = query.run_tasks(query.plan(), 0)
+    world.time_out_everything()
+    with pytest.raises(WinnerLostError, match=r"raise that, up to the brokers' transaction\.max"):
+        query.commit(messages, 0)
+    query.run_batch(0)
+    assert each_once(0) == world.visible()
+
+
+def test_tasks_without_rows_open_no_transaction(query, world):
+    """An empty partition is a message; a batch of them is committed without a decision."""
+    planned = query.plan()
+    empty = query.run_task(planned, 0, 0, [])
+    query.commit([empty, empty], 0)
+    assert ([], []) == (world.visible(), world.left_open())
+    planned = query.plan()
+    query.commit([query.run_task(planned, 1, 0, []), query.run_task(planned, 1, 1)], 1)
+    assert sorted(rows(1, 1)) == world.visible()
+
+
+def test_a_batch_without_tasks_is_committed(query):
+    """A DataFrame may have no partition at all."""
+    query.plan()
+    query.commit([], 0)
+
+
+def test_workers_use_their_connections_and_ids_again(query, broker, requests, world):
+    """From its second batch on a task asks for an epoch, and for nothing else that is new."""
+    query.run_batch(0)
+    planned = query.plan()
+    requests.clear()
+    messages = query.run_tasks(planned, 1)
+    assert 2 == requests.count("INIT_PRODUCER_ID") == requests.count("PRODUCE")
+    assert {"INIT_PRODUCER_ID", "PRODUCE"} == set(requests) - {"ADD_PARTITIONS_TO_TXN", "METADATA"}
+    query.commit(messages, 1)
+    assert each_once(0, 1) == world.visible()
+
+
+def test_a_driver_asks_the_same_of_each_batch(query, requests):
+    """The requests of plan and commit do not grow with the batches before."""
+    counts = []
+    for batch in range(6):
+        planned = query.plan()
+        in_plan = len(requests)
+        messages = query.run_tasks(planned, batch)
+        before_commit = len(requests)
+        query.commit(messages, batch)
+        counts.append((in_plan, len(requests) - before_commit))
+        requests.clear()
+    assert 1 == len(set(counts[2:])), counts
+
+
+# --- jobs
+
+
+def test_a_job_is_written_once(broker, world, capsys):
+    """A job that is run again with its writeId writes nothing, and says so."""
+    for _ in range(2):
+        BatchJob(broker, writeId="day-1").run()
+    assert (each_once(0), []) == (world.visible(), world.left_open())
+    assert "Kafka: write 'day-1' was in already\n" in capsys.readouterr().out
+
+
+def test_a_job_without_rows_is_in_too(broker, world):
+    """A job that had nothing to write is not run again with the rows of later."""
+    job = BatchJob(broker, writeId="day-1")
+    planned = job.plan()
+    planned.commit([])
+    job.run()
+    assert [] == world.visible()
+
+
+def test_a_job_without_an_id_is_another_one_each_time(broker, world):
+    """Without writeId a job is written whenever it is run, whole; the ledger forgets it."""
+    for _ in range(2):
+        BatchJob(broker).run()
+    assert sorted(each_once(0) * 2) == world.visible()
+    BatchJob(broker).plan()
+    assert 0 == len(world.ledger_state().writes)
+
+
+def test_a_failed_job_is_taken_back_and_can_be_run_again(broker, world):
+    """A job that failed is not in, and the same writeId writes it."""
+    job = BatchJob(broker, writeId="day-1")
+    planned = job.plan()
+    planned.abort([job.run_task(planned, 0), None])
+    assert ([], []) == (world.visible(), world.left_open())
+    job.run()
+    assert each_once(0) == world.visible()
+
+
+def test_of_two_jobs_at_once_the_later_one_wins(broker, world):
+    """Two jobs under one prefix: the earlier one fails at its commit, with a sentence."""
+    early, late = BatchJob(broker, writeId="day-1"), BatchJob(broker, writeId="day-2")
+    planned = early.plan()
+    messages = [early.run_task(planned, 0, ["early"])]
+    forget_connections()
+    late.run()
+    with pytest.raises(OvertakenError, match="Two writers at once need a transactionalIdPrefix"):
+        planned.commit(messages)
+    assert each_once(0) == world.visible()
+
+
+def test_the_recipe_of_foreach_batch_writes_each_batch_once(broker, world):
+    """In foreachBatch the writeId is query id and batch id; a replayed batch is skipped."""
+    for batch in (0, 1, 1, 2):
+        job = BatchJob(broker, writeId=f"query-1-{batch}")
+        planned = job.plan()
+        planned.commit([job.run_task(planned, 0, rows(batch, 0))])
+    assert sorted(rows(0, 0) + rows(1, 0) + rows(2, 0)) == world.visible()
+
+
+# --- what the driver finds out before a task
+
+
+def test_the_ledger_is_made_where_it_is_missing(query, world):
+    """The first plan creates a compacted topic of one partition."""
+    query.plan()
+    configs = world.admin.topic_configs("ledger", timeout=30)
+    assert "compact" == configs["cleanup.policy"]
+    assert 1 == world.admin.partition_count("ledger", timeout=30)
+
+
+def test_a_ledger_that_forgets_is_refused(broker):
+    """A topic that deletes by age is no ledger, and no task is begun."""
+    broker.create_topic("old", partitions=1, configs={"cleanup.policy": "delete"})
+    with pytest.raises(
+        RefusedWriteError, match=r"ConfigError: ledgerTopic 'old' has cleanup\.poli"
+    ):
+        Query(broker, ledgerTopic="old").plan()
+    with pytest.raises(RefusedWriteError, match=r"set cleanup\.policy=compact"):
+        BatchJob(broker, ledgerTopic="old").plan()
+
+
+def test_a_timeout_above_the_brokers_limit_is_refused(broker):
+    """The coordinator is asked before the tasks are, and the sentence has both settings' names."""
+    query = Query(broker, **{"kafka.transaction.timeout.ms": "900001"})
+    with pytest.raises(RefusedWriteError, match=r"is 900001, which is more than transaction\.max"):
+        query.plan()
+
+
+@pytest.mark.parametrize(
+    ("api", "code"),
+    [
+        (ApiKey.DESCRIBE_CONFIGS, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        (ApiKey.INIT_PRODUCER_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (ApiKey.FETCH, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        (ApiKey.PRODUCE, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    ],
+)
+def test_a_missing_right_is_said_before_the_tasks(broker, query, api, code):
+    """Whatever right is missing on the ledger or the ids: the sentence lists what is needed."""
+    BatchJob(broker, transactionalIdPrefix="other").run()
+    broker.on(api, AnswerError(code))
+    with pytest.raises(RefusedWriteError, match="READ, WRITE, DESCRIBE and DESCRIBE_CONFIGS"):
+        query.plan()
+
+
+def test_a_prefix_must_be_readable(broker, requests):
+    """A prefix that no operator could read is refused when the writer is made."""
+    with pytest.raises(ConfigError, match="transactionalIdPrefix must have 1 to 200 printable"):
+        Query(broker, transactionalIdPrefix="a\nb").writer()
+    assert [] == requests
+
+
+def test_a_stream_has_no_write_id(broker):
+    """A stream is known by its query id."""
+    with pytest.raises(ConfigError, match="writeId is for batches"):
+        Query(broker, writeId="w").writer()
