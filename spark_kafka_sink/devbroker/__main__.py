@@ -9,7 +9,8 @@ with `--listener`, where it is not one in the plain way, also how they connect:
 
     listening on SSL://127.0.0.1:34567,SASL_SSL://127.0.0.1:34568
 
-It runs until SIGINT or SIGTERM and then ends with exit code 0. Records live in memory.
+It runs until SIGINT or SIGTERM and then ends with exit code 0. Records live in memory, or
+in `--data-dir`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.broker import brokers_of, usual_replication_factor
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m spark_kafka_sink.devbroker",
-        description="A Kafka-compatible broker for development. Records are kept in memory.",
+        description="A Kafka-compatible broker for development.",
     )
     add_listener_arguments(parser)
     parser.add_argument(
@@ -47,12 +49,18 @@ def _parser() -> argparse.ArgumentParser:
         help="brokers of the cluster, on ports from --port on (default: %(default)s)",
     )
     parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIRECTORY",
+        help="keep topics and records there, in Kafka's file format (default: in memory)",
+    )
+    parser.add_argument(
         "--topic",
         action="append",
         default=[],
         type=_topic,
         metavar="NAME[:PARTITIONS]",
-        help="create a topic; may be given several times",
+        help="create a topic, unless --data-dir has it; may be given several times",
     )
     parser.add_argument(
         "--no-auto-create-topics",
@@ -104,11 +112,14 @@ def main() -> int:
         default_replication_factor=usual_replication_factor(arguments.brokers),
         transaction_version=arguments.transaction_version,
     )
-    server = ClusterServer(brokers_of(settings, arguments.brokers))
+    server = ClusterServer(brokers_of(settings, arguments.brokers, data_dir=arguments.data_dir))
 
     def on_listening() -> None:
         for name, partitions in arguments.topic:
-            server.cluster.create_topic(name, partitions=partitions, config=settings.topic_defaults)
+            if arguments.data_dir is None or server.cluster.topic(name) is None:
+                server.cluster.create_topic(
+                    name, partitions=partitions, config=settings.topic_defaults
+                )
         sys.stdout.write(f"listening on {_addresses(server, listeners)}\n")
         sys.stdout.flush()
 

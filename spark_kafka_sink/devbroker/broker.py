@@ -66,6 +66,8 @@ from spark_kafka_sink.protocol.registry import (
 from spark_kafka_sink.protocol.schema import ApiMessage, read_message
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from spark_kafka_sink.protocol.headers import RequestHeader
     from spark_kafka_sink.protocol.primitives import Buffer
     from spark_kafka_sink.protocol.schema import VersionRange
@@ -260,9 +262,11 @@ class Broker:
         return response
 
 
-def brokers_of(settings: BrokerSettings, number: int) -> list[Broker]:
+def brokers_of(
+    settings: BrokerSettings, number: int, *, data_dir: Path | None = None
+) -> list[Broker]:
     """Make the brokers of one cluster, with ids from 1 on."""
-    cluster = ClusterState(settings=settings)
+    cluster = ClusterState(settings=settings, data_dir=data_dir)
     return [Broker(node_id=node_id, cluster=cluster) for node_id in range(1, number + 1)]
 
 

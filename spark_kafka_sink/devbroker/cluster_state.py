@@ -23,8 +23,10 @@ from spark_kafka_sink.devbroker.internal_topics import (
     coordinator_partition,
 )
 from spark_kafka_sink.devbroker.leadership import NO_LEADER, Leadership
+from spark_kafka_sink.devbroker.log_manager import LogManager
 from spark_kafka_sink.devbroker.partition import Partition, Topic
 from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.devbroker.storage.data_directory import StoredCluster, StoredTopic
 from spark_kafka_sink.devbroker.timers import Timers
 from spark_kafka_sink.devbroker.transaction_coordinator import TransactionCoordinator
 from spark_kafka_sink.model import TopicPartition
@@ -32,7 +34,9 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
+    from pathlib import Path
 
+    from spark_kafka_sink.devbroker.partition_log import PartitionLog
     from spark_kafka_sink.devbroker.producer_state import TransactionMarker
     from spark_kafka_sink.devbroker.topic_config import TopicConfig
     from spark_kafka_sink.model import Node
@@ -43,6 +47,8 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 #: Internal topics whose partitions' leaders coordinate.
 _COORDINATED = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
 _COORDINATOR_REPLICATION_FACTOR = 3
+#: So many producer ids are set aside at once (ProducerIdsBlock).
+_PRODUCER_ID_BLOCK_SIZE = 1000
 
 _LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -83,11 +89,20 @@ class ClusterState:
     """Brokers, topics, producer ids, and the coordinators."""
 
     def __init__(
-        self, *, cluster_id: str | None = None, settings: BrokerSettings | None = None
+        self,
+        *,
+        cluster_id: str | None = None,
+        settings: BrokerSettings | None = None,
+        data_dir: Path | None = None,
     ) -> None:
-        """Begin with no broker and no topic; a cluster id is made up if none is given."""
+        """Begin with no broker and no topic; a cluster id is made up if none is given.
+
+        With a data directory the cluster must be opened before it is used.
+        """
         self.settings = settings or BrokerSettings()
         self.timers = Timers()
+        #: Everybody's logs.
+        self.logs = LogManager(self.timers, path=data_dir)
         #: Who coordinates: by internal topic, its partitions' leaders. Made when first asked for.
         self._coordinators: dict[str, list[Leadership]] = {}
         self.transactions = TransactionCoordinator(
@@ -109,6 +124,93 @@ class ClusterState:
         self._topics_by_id: dict[uuid.UUID, Topic] = {}
         self._topics_by_collision_key: dict[str, Topic] = {}
         self._next_producer_id = 0
+        #: Producer ids before it may be given out without saying so on disk.
+        self._producer_id_block_end = 0
+        self._internal_topic_ids: dict[str, uuid.UUID] = {}
+        #: The latest time that the cluster was told of.
+        self._now = 0.0
+
+    # What is kept on disk.
+
+    def open(self, now: float) -> None:
+        """Read what the data directory keeps, if there is one. Raises OSError, ConfigError."""
+        self._now = now
+        if not self.logs.is_durable:
+            return
+        stored = self.logs.open(now)
+        try:
+            if stored is None:
+                self._save()
+            else:
+                self._load(stored)
+            self.logs.remove_strays()
+        except BaseException:
+            self.close(now)
+            raise
+
+    def close(self, now: float) -> None:
+        """Give the data directory back, with all that is known; in memory nothing changes."""
+        if self.logs.is_durable:
+            self.logs.close(now)
+            self.timers.clear()
+            self.nodes.clear()
+            self._coordinators.clear()
+            self._topics.clear()
+            self._topics_by_id.clear()
+            self._topics_by_collision_key.clear()
+
+    def _load(self, stored: StoredCluster) -> None:
+        self.cluster_id = stored.cluster_id
+        # What was left of the last block is lost.
+        self._next_producer_id = self._producer_id_block_end = stored.next_producer_id
+        self._internal_topic_ids = dict(stored.internal_topic_ids)
+        for kept in stored.topics:
+            topic = Topic(
+                name=kept.name,
+                topic_id=kept.topic_id,
+                config=self.settings.topic_defaults.with_values(kept.configs),
+                overrides=dict(kept.configs),
+            )
+            for index, replicas in enumerate(kept.replicas):
+                log = self._open_log(topic, index)
+                # All were in sync, and the first broker that comes leads, in the next epoch.
+                leadership = Leadership(replicas, NO_LEADER, log.leader_epoch, replicas)
+                topic.partitions.append(
+                    Partition(topic=topic, index=index, leadership=leadership, log=log)
+                )
+            self._know(topic)
+
+    def _save(self) -> None:
+        """Keep what is known of topics and producer ids, before anybody is told of it."""
+        data = self.logs.data
+        if data is None:
+            return
+        data.write_cluster(
+            StoredCluster(
+                cluster_id=self.cluster_id,
+                next_producer_id=self._producer_id_block_end,
+                internal_topic_ids=self._internal_topic_ids,
+                topics=tuple(
+                    StoredTopic(
+                        name=topic.name,
+                        topic_id=topic.topic_id,
+                        configs=topic.overrides,
+                        replicas=tuple(partition.replicas for partition in topic.partitions),
+                    )
+                    for topic in self.topics
+                ),
+            )
+        )
+
+    def _open_log(self, topic: Topic, index: int) -> PartitionLog:
+        return self.logs.log(
+            TopicPartition(topic.name, index), topic.topic_id, topic.config, self._now
+        )
+
+    def _know(self, topic: Topic) -> None:
+        self._topics[topic.name] = topic
+        self._topics_by_id[topic.topic_id] = topic
+        self._topics_by_collision_key[_collision_key(topic.name)] = topic
 
     @property
     def controller_id(self) -> int:
@@ -199,9 +301,8 @@ class ClusterState:
             name=name, topic_id=uuid.uuid4(), config=config, overrides=dict(overrides or {})
         )
         self._append_partitions(topic, assignments)
-        self._topics[name] = topic
-        self._topics_by_id[topic.topic_id] = topic
-        self._topics_by_collision_key[_collision_key(name)] = topic
+        self._know(topic)
+        self._save()
         return topic
 
     def check_replication_factor(self, replication_factor: int) -> None:
@@ -225,16 +326,31 @@ class ClusterState:
     def _append_partitions(self, topic: Topic, assignments: Sequence[tuple[int, ...]]) -> None:
         for index, replicas in enumerate(assignments, start=len(topic.partitions)):
             leadership = Leadership.begin(replicas, self.nodes)
-            topic.partitions.append(Partition(topic=topic, index=index, leadership=leadership))
+            log = self._open_log(topic, index)
+            topic.partitions.append(
+                Partition(topic=topic, index=index, leadership=leadership, log=log)
+            )
 
     def delete_topic(self, topic: Topic) -> None:
         """Forget a topic, its records, and what groups have read of it."""
         del self._topics[topic.name]
         del self._topics_by_id[topic.topic_id]
         del self._topics_by_collision_key[_collision_key(topic.name)]
+        self._save()
         self.groups.offsets.delete_topic(topic.name)
         for partition in topic.partitions:
-            self.changed(TopicPartition(topic.name, partition.index))
+            topic_partition = TopicPartition(topic.name, partition.index)
+            self.logs.delete(topic_partition)
+            self.changed(topic_partition)
+
+    def configure_topic(
+        self, topic: Topic, config: TopicConfig, overrides: Mapping[str, str]
+    ) -> None:
+        """Let a topic have other settings; `overrides` are those that somebody has set."""
+        topic.config, topic.overrides = config, dict(overrides)
+        self._save()
+        for partition in topic.partitions:
+            self.logs.configure(TopicPartition(topic.name, partition.index), config, self._now)
 
     def add_partitions(
         self, name: str, count: int, assignments: Sequence[tuple[int, ...]] | None = None
@@ -248,11 +364,13 @@ class ClusterState:
         self._append_partitions(
             topic, assignments or self._place(indexes, topic.replication_factor)
         )
+        self._save()
 
     # Brokers that come and go.
 
     def register(self, node: Node, now: float) -> None:
         """Take note that a broker runs, and where; it follows, or leads what nobody else can."""
+        self._now = max(self._now, now)
         self.nodes[node.node_id] = node
         self._elect(now)
 
@@ -371,5 +489,8 @@ class ClusterState:
     def next_producer_id(self) -> int:
         """Give out a producer id that nobody has had."""
         producer_id = self._next_producer_id
+        if producer_id >= self._producer_id_block_end:
+            self._producer_id_block_end = producer_id + _PRODUCER_ID_BLOCK_SIZE
+            self._save()
         self._next_producer_id += 1
         return producer_id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from spark_kafka_sink.devbroker.broker import brokers_of, usual_replication_factor
@@ -30,8 +31,8 @@ class DevBroker:
         with DevBroker(topics={"orders": 3}) as broker:
             producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
 
-    Topics and records live in memory as long as the object: `stop` and `start` are a restart that
-    loses nothing, on the same ports.
+    Topics and records live in memory as long as the object, or in `data_dir`: `stop` and `start`
+    are a restart that loses nothing, on the same ports.
 
     With `brokers=3` there are three, with ids 1 to 3, each on a port of its own. They share one log
     for each partition: leaders, epochs and replicas in sync are as in Kafka, and move as brokers
@@ -46,6 +47,7 @@ class DevBroker:
         host: str = LOOPBACK,
         port: int = 0,
         listeners: Sequence[Listener] | None = None,
+        data_dir: str | Path | None = None,
         auto_create_topics: bool = True,
         num_partitions: int = 1,
         default_replication_factor: int | None = None,
@@ -64,7 +66,9 @@ class DevBroker:
 
         `topics` are created with so many partitions each, on three brokers where there are as many.
         Port 0 is any free one; of several brokers each has the next. `listeners` are for
-        connections with TLS or SASL; host and port are then theirs. The settings are those of
+        connections with TLS or SASL; host and port are then theirs. With `data_dir` topics and
+        records lie in that directory, in Kafka's file format, and outlive the process: those of
+        `topics` that are there already stay as they are. The settings are those of
         `BrokerSettings` and `TopicConfig`; `clock` gives seconds since 1970. Raises ConfigError.
         """
         if brokers < 1:
@@ -86,7 +90,10 @@ class DevBroker:
             group_initial_rebalance_delay_ms=group_initial_rebalance_delay_ms,
             group_min_session_timeout_ms=group_min_session_timeout_ms,
         )
-        self._server = ClusterServer(brokers_of(settings, brokers), clock=clock)
+        self._server = ClusterServer(
+            brokers_of(settings, brokers, data_dir=None if data_dir is None else Path(data_dir)),
+            clock=clock,
+        )
         if listeners is None:
             listeners = (Listener(host=host, port=port),)
         self._server.lay_out(listeners)
@@ -214,6 +221,7 @@ class DevBroker:
         topics, self._topics = self._topics, {}
         cluster = self._server.cluster
         for name, partitions in topics.items():
-            cluster.create_topic(
-                name, partitions=partitions, config=cluster.settings.topic_defaults
-            )
+            if cluster.topic(name) is None or not cluster.logs.is_durable:
+                cluster.create_topic(
+                    name, partitions=partitions, config=cluster.settings.topic_defaults
+                )

@@ -232,7 +232,7 @@ class PartitionLog:
                 ErrorCode.KAFKA_STORAGE_ERROR, f"the batch cannot be written: {error}"
             ) from error
         self.log_end_offset = last_offset + 1
-        if last_offset >= self.recovery_point + config.flush_messages:
+        if last_offset >= self.recovery_point + config.flush_messages - 1:
             self.flush(now_ms)
         return AppendResult(first_offset, last_offset, False, max_timestamp)
 

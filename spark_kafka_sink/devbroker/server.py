@@ -282,6 +282,7 @@ class ClusterServer:
 
     async def start(self) -> None:
         """Let every broker listen, after `lay_out`. Raises OSError, ConfigError."""
+        self.cluster.open(self.clock())
         self._dispatcher = Dispatcher(self.cluster, asyncio.get_running_loop(), self.clock)
         try:
             for node_id in self._brokers:
@@ -316,13 +317,17 @@ class ClusterServer:
         await server.close()
 
     async def close(self) -> None:
-        """Close all ports. To the cluster its brokers still run: it is asleep, and none is gone."""
+        """Close all ports. To the cluster its brokers still run: it is asleep, and none is gone.
+
+        What lies in a data directory is written and read again by the next `start`.
+        """
         servers, self._servers = self._servers, {}
         if self._dispatcher is not None:
             self._dispatcher.close()
             self._dispatcher = None
         for server in servers.values():
             await server.close()
+        self.cluster.close(self.clock())
 
     def changed(self) -> None:
         """See to what somebody did to the cluster who is no client."""

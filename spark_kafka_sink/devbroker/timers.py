@@ -80,6 +80,13 @@ class Timers:
         while (deadline := self.next_deadline) is not None and deadline <= now:
             heapq.heappop(self._heap)[2].run()
 
+    def clear(self) -> None:
+        """Forget everything that was to be done."""
+        for _, _, timer in self._heap:
+            timer.cancel()
+        self._heap.clear()
+        self._cancelled = 0
+
     def cancelled(self) -> None:
         """Take note that a timer was cancelled: they must not pile up before their time."""
         self._cancelled += 1

@@ -77,8 +77,7 @@ def _delete(context: RequestContext, topic: str, asked: DeleteRecordsPartition) 
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"offset {asked.offset} is not within 0 to the high watermark, {log.high_watermark}",
         )
-    log.delete_records(offset)
-    return log.log_start_offset
+    return context.cluster.logs.delete_records(TopicPartition(topic, partition.index), offset)
 
 
 def _result(

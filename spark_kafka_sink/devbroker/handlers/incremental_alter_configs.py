@@ -91,7 +91,7 @@ def _alter(context: RequestContext, asked: AlterConfigsResource, *, validate_onl
             overrides[config.name] = value
     altered = context.settings.topic_defaults.with_values(overrides)
     if not validate_only:
-        topic.config, topic.overrides = altered, overrides
+        context.cluster.configure_topic(topic, altered, overrides)
 
 
 def _changed(config: AlterableConfig, present: str) -> str | None:

@@ -66,7 +66,7 @@ class LogSegment:
     )
 
     def __init__(self, base_offset: int, parts: SegmentParts, *, now_ms: int) -> None:
-        """Have what the parts hold; `now_ms` is when the segment began to be."""
+        """Have what the parts hold; `now_ms` is when that begins to count, if it has no times."""
         self.base_offset = base_offset
         self.records, self.offset_index, self.time_index, self.transaction_index = parts
         self._created_ms = now_ms
@@ -146,6 +146,7 @@ class LogSegment:
         """Tell whether a batch of `size` bytes belongs into the next segment."""
         position = self.records.size_in_bytes
         if position == 0:
+            self._created_ms = now_ms
             return False
         if (
             position > config.segment_bytes - size

@@ -1,0 +1,199 @@
+"""All logs of a cluster: where they lie, and what is done to them from time to time.
+
+Kafka's LogManager. Without a data directory logs are in memory. With one, `open` and `close` take
+it and give it back, and in between:
+
+- up to where logs are flushed is kept every minute (log.flush.offset.checkpoint.interval.ms);
+- logs whose `flush.ms` have gone by are flushed;
+- where a log starts is kept as soon as it has changed.
+
+After anything but `close`, `open` looks through every log from where it was flushed.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.partition_log import PartitionLog
+from spark_kafka_sink.devbroker.storage.data_directory import DataDirectory
+from spark_kafka_sink.devbroker.storage.log_loader import load_log
+
+if TYPE_CHECKING:
+    import uuid
+    from pathlib import Path
+
+    from spark_kafka_sink.devbroker.storage.data_directory import StoredCluster
+    from spark_kafka_sink.devbroker.timers import Timer, Timers
+    from spark_kafka_sink.devbroker.topic_config import TopicConfig
+    from spark_kafka_sink.model import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+_CHECKPOINT_INTERVAL_MS = 60_000
+_MIN_FLUSH_INTERVAL_MS = 10
+
+
+class LogManager:
+    """The logs of all partitions."""
+
+    def __init__(self, timers: Timers, *, path: Path | None = None) -> None:
+        """Manage logs in memory, or in a directory."""
+        self._timers = timers
+        self._path = path
+        self._data: DataDirectory | None = None
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._clean = True
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._log_starts: dict[TopicPartition, int] = {}
+        self._flush_timer: Timer | None = None
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether logs lie in a directory."""
+        return self._path is not None
+
+    @property
+    def data(self) -> DataDirectory | None:
+        """The directory, while it is open."""
+        return self._data
+
+    def open(self, now: float) -> StoredCluster | None:
+        """Take the directory, and tell what it keeps of a cluster. Raises OSError, ConfigError."""
+        if self._path is None:
+            return None
+        data = DataDirectory(self._path)
+        try:
+            stored = data.read_cluster()
+            self._recovery_points = data.read_recovery_points()
+            self._log_starts = data.read_log_starts()
+            self._clean = data.take_clean_shutdown()
+        except BaseException:
+            data.close()
+            raise
+        self._data = data
+        self._schedule_checkpoint(now)
+        return stored
+
+    def close(self, now: float) -> None:
+        """Flush and close every log, and give the directory back. Raises OSError."""
+        data, self._data = self._data, None
+        if data is None:
+            return
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        try:
+            for log in self._logs.values():
+                log.close(int(now * 1000))
+            self._checkpoint(data)
+            data.mark_clean_shutdown()
+        finally:
+            self._logs.clear()
+            data.close()
+
+    def log(
+        self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig, now: float
+    ) -> PartitionLog:
+        """Open the log of a partition, or begin it. Raises OSError."""
+        if self._data is None:
+            log = PartitionLog(config=config)
+        else:
+            now_ms = int(now * 1000)
+            directory = self._data.log_directory(topic_partition, topic_id)
+            loaded = load_log(
+                directory,
+                config,
+                log_start_offset=self._log_starts.get(topic_partition, 0),
+                recovery_point=self._recovery_points.get(topic_partition, 0),
+                clean=self._clean,
+                now_ms=now_ms,
+            )
+            if loaded.truncated_bytes:
+                logger.warning(
+                    "%s: %d bytes behind the last whole batch were cut off",
+                    topic_partition,
+                    loaded.truncated_bytes,
+                )
+            log = PartitionLog(config=config, directory=directory, loaded=loaded, now_ms=now_ms)
+        self._logs[topic_partition] = log
+        self._schedule_flush(config, now)
+        return log
+
+    def delete(self, topic_partition: TopicPartition) -> None:
+        """Remove a log."""
+        log = self._logs.pop(topic_partition, None)
+        self._recovery_points.pop(topic_partition, None)
+        self._log_starts.pop(topic_partition, None)
+        if log is not None and self._data is not None:
+            log.directory.close()
+            self._data.delete_log(topic_partition)
+
+    def configure(self, topic_partition: TopicPartition, config: TopicConfig, now: float) -> None:
+        """Let a log have other settings."""
+        self._logs[topic_partition].config = config
+        self._schedule_flush(config, now)
+
+    def delete_records(self, topic_partition: TopicPartition, offset: int) -> int:
+        """Let a log start later, for good; tell where it starts. Raises OSError."""
+        log = self._logs[topic_partition]
+        if self._data is not None and offset > log.log_start_offset:
+            # Kept first: a segment that is removed must not be missed.
+            self._write_log_starts(self._data, {topic_partition: offset})
+        log.delete_records(offset)
+        return log.log_start_offset
+
+    def remove_strays(self) -> None:
+        """Remove the logs of topics that were being deleted when the last broker ended."""
+        if self._data is not None:
+            for topic_partition in self._data.logs().difference(self._logs):
+                logger.info("%s belongs to no topic and is removed", topic_partition)
+                self._data.delete_log(topic_partition)
+
+    def _write_log_starts(
+        self, data: DataDirectory, later: dict[TopicPartition, int] | None = None
+    ) -> None:
+        # Where the first segment begins is no news.
+        starts = {
+            topic_partition: log.log_start_offset
+            for topic_partition, log in self._logs.items()
+            if log.log_start_offset > log.segments[0].base_offset
+        }
+        data.write_log_starts(starts | (later or {}))
+
+    def _checkpoint(self, data: DataDirectory) -> None:
+        data.write_recovery_points(
+            {topic_partition: log.recovery_point for topic_partition, log in self._logs.items()}
+        )
+        self._write_log_starts(data)
+
+    def _schedule_checkpoint(self, now: float) -> None:
+        data = self._data
+
+        def checkpoint(then: float) -> None:
+            if data is not None and data is self._data:
+                for log in self._logs.values():
+                    log.maybe_flush(int(then * 1000))
+                self._checkpoint(data)
+                self._schedule_checkpoint(then)
+
+        self._timers.schedule(now + _CHECKPOINT_INTERVAL_MS / 1000, checkpoint)
+
+    def _schedule_flush(self, config: TopicConfig, now: float) -> None:
+        """See to it that logs are flushed as often as a topic asks for."""
+        interval_ms = max(config.flush_ms, _MIN_FLUSH_INTERVAL_MS)
+        if self._data is None or interval_ms > _CHECKPOINT_INTERVAL_MS:
+            # Whoever wants it less often than that is served with the checkpoints.
+            return
+        deadline = now + interval_ms / 1000
+        timer = self._flush_timer
+        if timer is not None and timer.is_pending and timer.deadline <= deadline:
+            return
+        if timer is not None:
+            timer.cancel()
+        self._flush_timer = self._timers.schedule(deadline, self._flush)
+
+    def _flush(self, now: float) -> None:
+        for log in list(self._logs.values()):
+            log.maybe_flush(int(now * 1000))
+            self._schedule_flush(log.config, now)

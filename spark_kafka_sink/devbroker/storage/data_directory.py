@@ -1,0 +1,253 @@
+"""What a cluster keeps on disk, beside what is in its logs.
+
+    .lock                              held while a broker uses the directory
+    .kafka_cleanshutdown               there if it was closed in order
+    recovery-point-offset-checkpoint   up to where each log was flushed
+    log-start-offset-checkpoint        where each log starts, if later than its first segment
+    cluster.json                       topics, their ids and settings, producer ids
+    <topic>-<partition>/               a log (`log_directory`), and partition.metadata
+
+All but `cluster.json` has Kafka's names and formats. That one stands for Kafka's metadata log, is
+our own, and is replaced as a whole before a change is answered:
+
+    {"version": 1, "cluster_id": "...", "next_producer_id": 1000,
+     "internal_topic_ids": {"__consumer_offsets": "<uuid>", ...},
+     "topics": [{"name": "orders", "id": "<uuid>", "configs": {...}, "replicas": [[1], [1]]}]}
+
+Producer ids up to `next_producer_id` may have been given out. A directory that has other things in
+it and no `cluster.json` is refused, so that nobody's files are mistaken for ours.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import re
+import shutil
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from spark_kafka_sink.devbroker.storage.files import OpenFiles, flush_directory, replace_file
+from spark_kafka_sink.devbroker.storage.log_directory import FileLogDirectory
+from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_LOCK = ".lock"
+_CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+_RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+_LOG_STARTS = "log-start-offset-checkpoint"
+_CLUSTER = "cluster.json"
+_PARTITION_METADATA = "partition.metadata"
+_DELETE_SUFFIX = "-delete"
+_VERSION = 1
+_CHECKPOINT_VERSION = 0
+_HEADER_LINES = 2
+_PARTITION_DIRECTORY = re.compile(r"(.+)-(\d+)")
+_ID_LINE = "topic_id: "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTopic:
+    """What is kept of a topic."""
+
+    name: str
+    topic_id: uuid.UUID
+    #: The settings that somebody has set.
+    configs: Mapping[str, str]
+    #: The brokers of each partition.
+    replicas: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredCluster:
+    """What is kept of a cluster."""
+
+    cluster_id: str
+    next_producer_id: int = 0
+    internal_topic_ids: Mapping[str, uuid.UUID] = field(default_factory=dict)
+    topics: tuple[StoredTopic, ...] = ()
+
+
+class DataDirectory:
+    """A cluster's directory, used by one cluster at a time."""
+
+    def __init__(self, path: Path) -> None:
+        """Take the directory; it is made if it is not there. Raises OSError, ConfigError.
+
+        Topics that were deleted leave their files here until now.
+        """
+        self.path = path
+        self.open_files = OpenFiles()
+        path.mkdir(parents=True, exist_ok=True)
+        if not (path / _CLUSTER).exists() and any(entry.name != _LOCK for entry in path.iterdir()):
+            raise ConfigError(
+                f"{path} is not empty and has no {_CLUSTER}: name a directory of its own"
+            )
+        self._lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            raise ConfigError(f"{path} is in use by another broker") from error
+        for entry in path.glob(f"*{_DELETE_SUFFIX}"):
+            shutil.rmtree(entry)
+
+    def close(self) -> None:
+        """Let others use the directory."""
+        self.open_files.close_all()
+        os.close(self._lock)
+
+    def take_clean_shutdown(self) -> bool:
+        """Tell whether the last broker was closed in order; of this one that is not known yet."""
+        marker = self.path / _CLEAN_SHUTDOWN
+        clean = marker.exists() or not (self.path / _CLUSTER).exists()
+        marker.unlink(missing_ok=True)
+        flush_directory(self.path)
+        return clean
+
+    def mark_clean_shutdown(self) -> None:
+        """Say that all logs are closed (CleanShutdownFileHandler)."""
+        replace_file(self.path / _CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
+
+    # The cluster.
+
+    def read_cluster(self) -> StoredCluster | None:
+        """Read what is kept of the cluster. Raises ConfigError."""
+        path = self.path / _CLUSTER
+        if not path.exists():
+            return None
+        try:
+            return _decode_cluster(json.loads(path.read_text("utf-8")))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{path} cannot be read: {error}") from error
+
+    def write_cluster(self, cluster: StoredCluster) -> None:
+        """Keep what is known of the cluster. Raises OSError."""
+        content = {
+            "version": _VERSION,
+            "cluster_id": cluster.cluster_id,
+            "next_producer_id": cluster.next_producer_id,
+            "internal_topic_ids": {
+                name: str(topic_id) for name, topic_id in cluster.internal_topic_ids.items()
+            },
+            "topics": [
+                {
+                    "name": topic.name,
+                    "id": str(topic.topic_id),
+                    "configs": dict(topic.configs),
+                    "replicas": topic.replicas,
+                }
+                for topic in cluster.topics
+            ],
+        }
+        replace_file(self.path / _CLUSTER, json.dumps(content, indent=1).encode())
+
+    # Logs.
+
+    def log_directory(
+        self, topic_partition: TopicPartition, topic_id: uuid.UUID
+    ) -> FileLogDirectory:
+        """Return the directory of a partition's log; what another topic has left there goes."""
+        path = self._log_path(topic_partition)
+        metadata = path / _PARTITION_METADATA
+        encoded = base64.urlsafe_b64encode(topic_id.bytes)[:22].decode()
+        content = f"version: 0\n{_ID_LINE}{encoded}\n".encode()
+        if path.exists() and not (metadata.exists() and metadata.read_bytes() == content):
+            self.delete_log(topic_partition)
+        directory = FileLogDirectory(path, self.open_files)
+        if not metadata.exists():
+            replace_file(metadata, content)
+            flush_directory(self.path)
+        return directory
+
+    def delete_log(self, topic_partition: TopicPartition) -> None:
+        """Remove a log; it is out of the way at once, whatever happens (LogManager)."""
+        path = self._log_path(topic_partition)
+        doomed = path.with_name(f"{uuid.uuid4().hex}{_DELETE_SUFFIX}")
+        path.rename(doomed)
+        flush_directory(self.path)
+        shutil.rmtree(doomed)
+
+    def partitions(self, topic: str) -> list[int]:
+        """List the partitions of a topic that have a directory."""
+        matches = (_PARTITION_DIRECTORY.fullmatch(entry.name) for entry in self.path.iterdir())
+        return sorted(int(match[2]) for match in matches if match and match[1] == topic)
+
+    def logs(self) -> set[TopicPartition]:
+        """List every partition that has a directory."""
+        matches = (_PARTITION_DIRECTORY.fullmatch(entry.name) for entry in self.path.iterdir())
+        return {TopicPartition(match[1], int(match[2])) for match in matches if match}
+
+    def _log_path(self, topic_partition: TopicPartition) -> Path:
+        return self.path / f"{topic_partition.topic}-{topic_partition.partition}"
+
+    # Checkpoints.
+
+    def read_recovery_points(self) -> dict[TopicPartition, int]:
+        """Read up to where each log was flushed."""
+        return self._read_checkpoint(_RECOVERY_POINTS)
+
+    def write_recovery_points(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Keep up to where each log was flushed."""
+        self._write_checkpoint(_RECOVERY_POINTS, offsets)
+
+    def read_log_starts(self) -> dict[TopicPartition, int]:
+        """Read where each log starts."""
+        return self._read_checkpoint(_LOG_STARTS)
+
+    def write_log_starts(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Keep where each log starts."""
+        self._write_checkpoint(_LOG_STARTS, offsets)
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        """Read a checkpoint (OffsetCheckpointFile). Raises ConfigError."""
+        path = self.path / name
+        if not path.exists():
+            return {}
+        lines = path.read_text("ascii").splitlines()
+        try:
+            entries = [line.split(" ") for line in lines[_HEADER_LINES:]]
+            offsets = {
+                TopicPartition(topic, int(partition)): int(offset)
+                for topic, partition, offset in entries
+            }
+            is_whole = (int(lines[0]), int(lines[1])) == (_CHECKPOINT_VERSION, len(offsets))
+        except (ValueError, IndexError) as error:
+            raise ConfigError(f"{path} cannot be read: {error}") from error
+        if not is_whole:
+            raise ConfigError(f"{path} cannot be read: it is not whole")
+        return offsets
+
+    def _write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        lines = [str(_CHECKPOINT_VERSION), str(len(offsets))]
+        lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
+        replace_file(self.path / name, ("\n".join(lines) + "\n").encode())
+
+
+def _decode_cluster(content: dict[str, Any]) -> StoredCluster:
+    if content["version"] != _VERSION:
+        raise ValueError(f"its version is {content['version']}")
+    return StoredCluster(
+        cluster_id=str(content["cluster_id"]),
+        next_producer_id=int(content["next_producer_id"]),
+        internal_topic_ids={
+            str(name): uuid.UUID(topic_id)
+            for name, topic_id in content["internal_topic_ids"].items()
+        },
+        topics=tuple(
+            StoredTopic(
+                name=str(topic["name"]),
+                topic_id=uuid.UUID(topic["id"]),
+                configs={str(key): str(value) for key, value in topic["configs"].items()},
+                replicas=tuple(tuple(map(int, replicas)) for replicas in topic["replicas"]),
+            )
+            for topic in content["topics"]
+        ),
+    )

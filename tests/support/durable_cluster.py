@@ -1,0 +1,49 @@
+"""A broker of this process with a data directory, which can be closed, or killed, and reopened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spark_kafka_sink.devbroker.broker import Broker
+from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
+from spark_kafka_sink.devbroker.cluster_state import ClusterState
+from tests.support.broker_requests import NOW
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class DurableCluster:
+    """What lies in a directory, and the broker that has it open."""
+
+    def __init__(self, path: Path, **settings: Any) -> None:
+        self.path = path
+        self.settings = BrokerSettings(**settings)
+        self.now = NOW
+        self.broker = self._open()
+
+    def _open(self) -> Broker:
+        cluster = ClusterState(settings=self.settings, data_dir=self.path)
+        cluster.open(self.now)
+        broker = Broker(cluster=cluster)
+        broker.advertise("127.0.0.1", 9092, now=self.now)
+        broker.tick(self.now)
+        return broker
+
+    def restart(self) -> Broker:
+        """Close the broker in order and open the next one."""
+        self.close()
+        self.broker = self._open()
+        return self.broker
+
+    def kill(self) -> Broker:
+        """Leave everything as it lies, as SIGKILL does, and open the next broker."""
+        data = self.broker.cluster.logs.data
+        if data is not None:
+            data.close()
+        self.broker = self._open()
+        return self.broker
+
+    def close(self) -> None:
+        """Close the broker in order."""
+        self.broker.cluster.close(self.now)
