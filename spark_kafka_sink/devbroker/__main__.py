@@ -16,13 +16,16 @@ in `--data-dir`.
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.devbroker.broker import brokers_of, usual_replication_factor
 from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
+from spark_kafka_sink.devbroker.connection import request_logger
+from spark_kafka_sink.devbroker.fault_options import ACTIONS, parse_fault
 from spark_kafka_sink.devbroker.listener_arguments import add_listener_arguments, listeners_of
 from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.devbroker.server import ClusterServer, run_until_signal
@@ -59,8 +62,20 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         type=_topic,
-        metavar="NAME[:PARTITIONS]",
+        metavar="NAME[:PARTITIONS[:SETTING=VALUE]...]",
         help="create a topic, unless --data-dir has it; may be given several times",
+    )
+    parser.add_argument(
+        "--fault",
+        action="append",
+        default=[],
+        metavar="API:ACTION[:TIMES]",
+        help="answer an API's requests wrongly, always or so often: ACTION is one of "
+        f"{', '.join(ACTIONS)}; produce:drop-answer:3 appends three times without an answer; "
+        "may be given several times",
+    )
+    parser.add_argument(
+        "--log-requests", action="store_true", help="write a line for each request to stderr"
     )
     parser.add_argument(
         "--no-auto-create-topics",
@@ -85,12 +100,27 @@ def _positive(text: str) -> int:
     return number
 
 
-def _topic(text: str) -> tuple[str, int]:
-    name, _, partitions = text.partition(":")
+class _Topic(NamedTuple):
+    """A topic to be created."""
+
+    name: str
+    partitions: int
+    configs: dict[str, str]
+
+
+def _topic(text: str) -> _Topic:
+    name, *rest = text.split(":")
     try:
-        return name, int(partitions or 1)
+        partitions = int(rest[0]) if rest and rest[0] else 1
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{partitions!r} is not a number of partitions") from None
+        raise argparse.ArgumentTypeError(f"{rest[0]!r} is not a number of partitions") from None
+    configs = {}
+    for setting in rest[1:]:
+        key, separator, value = setting.partition("=")
+        if not separator:
+            raise argparse.ArgumentTypeError(f"{setting!r} is not SETTING=VALUE")
+        configs[key] = value
+    return _Topic(name, partitions, configs)
 
 
 def _addresses(server: ClusterServer, listeners: Sequence[Listener]) -> str:
@@ -115,15 +145,24 @@ def main() -> int:
     server = ClusterServer(brokers_of(settings, arguments.brokers, data_dir=arguments.data_dir))
 
     def on_listening() -> None:
-        for name, partitions in arguments.topic:
-            if arguments.data_dir is None or server.cluster.topic(name) is None:
+        for topic in arguments.topic:
+            if arguments.data_dir is None or server.cluster.topic(topic.name) is None:
                 server.cluster.create_topic(
-                    name, partitions=partitions, config=settings.topic_defaults
+                    topic.name,
+                    partitions=topic.partitions,
+                    config=settings.topic_defaults.with_values(topic.configs),
+                    overrides=topic.configs,
                 )
         sys.stdout.write(f"listening on {_addresses(server, listeners)}\n")
         sys.stdout.flush()
 
+    if arguments.log_requests:
+        logging.basicConfig(format="%(asctime)s %(message)s")
+        request_logger.setLevel(logging.INFO)
     try:
+        for text in arguments.fault:
+            fault = parse_fault(text)
+            server.faults.on(fault.api_key, fault.action, times=fault.times)
         listeners = listeners_of(arguments, os.environ)
         server.lay_out(listeners)
         run_until_signal(server, on_listening)

@@ -35,6 +35,7 @@ from spark_kafka_sink.devbroker.handlers.handler import Delayed
 from spark_kafka_sink.devbroker.refusal import CloseConnectionError
 from spark_kafka_sink.devbroker.sasl.sasl_authenticator import AuthenticationFailedError
 from spark_kafka_sink.errors import DecodeError
+from spark_kafka_sink.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
     import asyncio
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.protocol.schema import ApiMessage
 
 logger = logging.getLogger(__name__)
+#: One line for each request; see `--log-requests`.
+request_logger = logging.getLogger(f"{__package__}.requests")
 
 #: Buffers of an answer smaller than this are joined before they are sent.
 _JOIN_BELOW_BYTES = 256 * 1024
@@ -214,6 +217,8 @@ class Connection:
                 continue
             header, request = self._server.broker.decode_request(frame)
             waiting = _Waiting(header, request, now)
+            if request_logger.isEnabledFor(logging.INFO):
+                self._log(header)
             waiting.action = self._decide(waiting)
             self._act(waiting)
 
@@ -281,6 +286,17 @@ class Connection:
             self._wait(waiting, outcome.until - now, outcome.watched)
         else:
             self._answer(waiting, outcome)
+
+    def _log(self, header: RequestHeader) -> None:
+        request_logger.info(
+            "broker %d, connection %d: %s %d from %r, correlation id %d",
+            self._server.broker.node_id,
+            self._id,
+            ApiKey(header.request_api_key).name,
+            header.request_api_version,
+            header.client_id,
+            header.correlation_id,
+        )
 
     def _decide(self, waiting: _Waiting) -> Action | None:
         """Ask the fault hooks."""

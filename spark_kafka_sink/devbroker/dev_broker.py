@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from spark_kafka_sink.devbroker.broker import brokers_of, usual_replication_factor
 from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
+from spark_kafka_sink.devbroker.committed_records import committed_records
 from spark_kafka_sink.devbroker.listener import LOOPBACK, Listener
+from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.devbroker.server import ClusterServer, ServerThread
 from spark_kafka_sink.devbroker.topic_config import TopicConfig
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.broker import Broker
     from spark_kafka_sink.devbroker.faults import Action, Decide, FaultHook
     from spark_kafka_sink.protocol.api_keys import ApiKey
+    from spark_kafka_sink.record.decode import Record
 
 T = TypeVar("T")
 
@@ -181,6 +185,23 @@ class DevBroker:
             )
 
         self.call(create)
+
+    def records(self, topic: str) -> dict[int, list[Record]]:
+        """Return what consumers would read of a topic now: records by partition, in their order.
+
+        Only what is committed: neither open transactions nor aborted ones. Raises RefusedError if
+        there is no such topic.
+        """
+
+        def read(broker: Broker) -> dict[int, list[Record]]:
+            found = broker.cluster.topic(topic)
+            if found is None:
+                raise RefusedError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}"
+                )
+            return {p.index: list(committed_records(p.log)) for p in found.partitions}
+
+        return self.call(read)
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """Return the id of the broker that leads a partition, -1 for none. Raises RefusedError."""

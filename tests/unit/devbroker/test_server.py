@@ -20,6 +20,10 @@ from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
+from spark_kafka_sink.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
 from spark_kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest
 from spark_kafka_sink.protocol.messages.produce import (
@@ -468,6 +472,64 @@ def test_the_process_says_where_it_listens_and_ends_on_a_signal(number):
 
     assert ("t", 3) == (topic.name, len(topic.partitions))
     assert (0, "", "") == (process.returncode, rest, errors)
+
+
+@pytest.mark.slow
+def test_the_process_does_what_its_options_say():
+    """Several brokers, topics with settings, faults, and a line for each request."""
+    topic = "t:3:cleanup.policy=compact,delete:max.message.bytes=999"
+    faults = ["--fault", "metadata:drop-answer:1", "--fault", "produce:delay=0"]
+    with run(
+        "--port", "0", "--brokers", "2", "--topic", topic, *faults, "--log-requests"
+    ) as process:
+        addresses = process.stdout.readline().removeprefix("listening on ").strip().split(",")
+        ports = [int(address.rpartition(":")[2]) for address in addresses]
+        with RawClient(ports[1]) as client:
+            client.send(MetadataRequest(topics=None), 9)
+            assert client.is_closed()
+        with RawClient(ports[1]) as client:
+            answer = client.ask(MetadataRequest(topics=None), 9)
+            configs = client.ask(
+                DescribeConfigsRequest(
+                    resources=(
+                        DescribeConfigsResource(
+                            resource_type=2, resource_name="t", configuration_keys=None
+                        ),
+                    )
+                ),
+                4,
+            )
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=20)
+
+    assert ports == [broker.port for broker in answer.brokers]
+    assert [[1, 2]] * 3 == [sorted(p.replica_nodes) for p in answer.topics[0].partitions]
+    values = {config.name: config.value for config in configs.results[0].configs}
+    assert ("compact,delete", "999") == (values["cleanup.policy"], values["max.message.bytes"])
+    assert 0 == process.returncode
+    lines = [line.partition(" broker ")[2] for line in errors.splitlines()]
+    assert "2, connection 1: METADATA 9 from 'raw', correlation id 0" == lines[0]
+    assert 3 == len(lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--brokers", "0", "0 is less than 1"),
+        ("--topic", "t:many", "'many' is not a number of partitions"),
+        ("--topic", "t:1:compact", "'compact' is not SETTING=VALUE"),
+        ("--topic", "t:1:no.such=1", "Unknown topic config name: no.such"),
+        ("--fault", "produce:explode", "'explode' is none of close"),
+    ],
+)
+def test_the_process_refuses_options_that_make_no_sense(option, value, message):
+    """The error names what is wrong, and nothing is started."""
+    with run("--port", "0", option, value) as process:
+        output, errors = process.communicate(timeout=20)
+
+    assert (True, "") == (process.returncode in {1, 2}, output)
+    assert message in errors
 
 
 @pytest.mark.slow

@@ -1,0 +1,34 @@
+"""The example of a Spark job under test, run as its user would run it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "spark_job"
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def test_the_example_passes_with_the_fixtures_that_come_with_the_package():
+    """A plain pytest in the example's directory finds the fixtures by the entry point."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "."],
+        cwd=EXAMPLE,
+        env={
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            **os.environ,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+        },
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert "3 passed" in done.stdout, done.stdout + done.stderr
+    assert 0 == done.returncode

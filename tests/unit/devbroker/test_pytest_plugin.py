@@ -1,0 +1,110 @@
+"""The fixtures that users of the package get in their own tests."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import entry_points
+
+import confluent_kafka
+import pytest
+
+from spark_kafka_sink.devbroker.refusal import RefusedError
+
+TIMEOUT = 20.0
+
+
+def write(bootstrap_servers, *transactions):
+    """Write (values, whether they are committed)."""
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": bootstrap_servers, "transactional.id": "x", "log_level": 0}
+    )
+    producer.init_transactions(TIMEOUT)
+    for values, committed in transactions:
+        producer.begin_transaction()
+        for value in values:
+            producer.produce("t", value, partition=0)
+            assert 0 == producer.flush(TIMEOUT)
+        if committed:
+            producer.commit_transaction(TIMEOUT)
+        elif committed is not None:
+            producer.abort_transaction(TIMEOUT)
+
+
+def test_pytest_finds_the_fixtures_by_an_entry_point():
+    """The installed package names the module that has them."""
+    (found,) = (e for e in entry_points(group="pytest11") if "spark_kafka_sink" in e.name)
+    assert ("pytest_spark_kafka_sink", found.name) == (found.value, found.value)
+
+
+def test_the_plug_in_costs_nobody_anything_who_does_not_use_it():
+    """Loading it loads neither the broker nor anything else of the package."""
+    code = "import pytest_spark_kafka_sink, sys; print('spark_kafka_sink' in sys.modules)"
+    done = subprocess.run(  # noqa: S603 - our own line
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert "False" == done.stdout.strip()
+
+
+def test_a_broker_is_there_for_who_asks(devbroker):
+    """It listens, and is empty."""
+    assert [] == devbroker.topic_names
+
+
+def test_what_consumers_would_read_can_be_looked_at(devbroker):
+    """Neither aborted records nor those of an open transaction are among them, nor are markers."""
+    devbroker.create_topic("t", partitions=2)
+    written = [
+        ([b"a", b"b"], True),
+        ([b"c", b"d"], False),
+        ([b"e"], True),
+        ([b"f"], False),
+        ([b"g"], True),
+        ([b"h"], None),
+    ]
+    write(devbroker.bootstrap_servers, *written)
+
+    records = devbroker.records("t")
+    assert [(0, b"a"), (1, b"b"), (6, b"e"), (10, b"g")] == [
+        (record.offset, record.value) for record in records[0]
+    ]
+    assert [] == records[1]
+
+
+def test_deleted_records_are_not_among_those_that_can_be_looked_at(devbroker):
+    """What consumers can no longer read is left out."""
+    devbroker.create_topic("t")
+    write(devbroker.bootstrap_servers, ([b"a", b"b", b"c"], True))
+    devbroker.call(lambda broker: broker.cluster.topic("t").partitions[0].log.delete_records(1))
+
+    assert [b"b", b"c"] == [record.value for record in devbroker.records("t")[0]]
+
+
+def test_records_of_a_topic_that_is_not_there_are_an_error(devbroker):
+    """A wrong name is no empty topic."""
+    with pytest.raises(RefusedError, match="no topic 'nothing'"):
+        devbroker.records("nothing")
+
+
+def test_a_test_may_start_several_brokers(start_devbroker):
+    """The factory takes what DevBroker takes, and ends with the test all that it has started."""
+    one = start_devbroker(topics={"t": 3})
+    three = start_devbroker(brokers=3)
+
+    assert ["t"] == one.topic_names
+    assert 3 == len(three.addresses)
+
+
+@pytest.fixture
+def the_last_broker():
+    started = []
+    yield started
+    # It is asked for before `start_devbroker`, and so ends after it.
+    with pytest.raises(Exception, match="is not running"):
+        started[0].topic_names  # noqa: B018 - it asks the broker
+
+
+def test_brokers_end_with_their_test(the_last_broker, start_devbroker):
+    """Nothing is left running; the fixture above looks."""
+    the_last_broker.append(start_devbroker())
+    assert [] == the_last_broker[0].topic_names
