@@ -1,0 +1,114 @@
+"""Coordinators that move, hang up, or are busy with the transaction before; time is given."""
+
+from __future__ import annotations
+
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.producer_batches import NODES
+from tests.support.sender_harness import (
+    BACKOFF,
+)
+from tests.support.transactions_over_mock import LATER, answer_end
+
+# --- coordinators
+
+
+def test_a_coordinator_that_has_moved_is_found_again(either):
+    """NOT_COORDINATOR: ask who it is now, then ask that one."""
+    either.manager.initialize_transactions()
+    either.find_coordinator(node_id=0)
+    either.init_producer_id(code=ErrorCode.NOT_COORDINATOR)
+    either.find_coordinator(node_id=1)
+    either.step(LATER)
+    assert NODES[1] == either.init_producer_id().node
+
+
+def test_a_coordinator_that_hangs_up_is_looked_for_again(either):
+    """Whatever it did with the request, it is asked again, wherever it is now."""
+    either.begin(0)
+    either.produce()
+    result = either.manager.begin_commit()
+    either.step()
+    either.take(ApiKey.END_TXN).disconnect()
+    either.step()
+    either.find_coordinator(node_id=1)
+    either.step(LATER)
+    assert NODES[1] == either.network.sent[0].node
+    answer_end(either, epoch=1)
+    result.wait(0)
+
+
+def test_a_coordinator_that_cannot_be_connected_to_is_looked_for_again(either):
+    """Its broker may be gone, and another one have its work."""
+    either.network.down.add(1)
+    either.manager.initialize_transactions()
+    either.find_coordinator(node_id=1)
+    assert [] == either.network.sent
+    either.network.retry_at[1] = either.now + 5
+    either.step()
+    either.find_coordinator(node_id=0)
+    either.step(LATER)
+    assert NODES[0] == either.init_producer_id().node
+
+
+def test_a_coordinator_that_never_gets_ready_is_looked_for_again(either):
+    """After request.timeout.ms without a connection."""
+    either.network.down.add(1)
+    either.manager.initialize_transactions()
+    either.find_coordinator(node_id=1)
+    assert either.now + 30 == either.step()
+    either.step(30)
+    assert ApiKey.FIND_COORDINATOR == either.take().request.api_key
+
+
+def test_a_throttled_coordinator_is_waited_for(either):
+    """KIP-219: it is the right one, and will be there again when it has said."""
+    either.network.down.add(1)
+    either.network.throttled[1] = either.now + 40
+    either.manager.initialize_transactions()
+    either.find_coordinator(node_id=1)
+    assert either.now + 40 == either.step()
+    either.network.down.clear()
+    either.step(40)
+    assert ApiKey.INIT_PRODUCER_ID == either.take().request.api_key
+
+
+def test_no_broker_at_all_is_waited_for(either):
+    """Without anybody to ask the question is put off, and not dropped."""
+    either.network.down |= {0, 1, 2}
+    either.manager.initialize_transactions()
+    either.step()
+    look_again_at = either.step()
+    assert either.now < look_again_at <= either.now + BACKOFF
+    either.network.down.clear()
+    either.step(LATER)
+    either.find_coordinator()
+    assert ApiKey.INIT_PRODUCER_ID == either.take().request.api_key
+
+
+def test_the_first_partitions_are_asked_for_again_soon_while_the_last_transaction_ends(tv1):
+    """CONCURRENT_TRANSACTIONS: 20 ms for the first request, the back-off for later ones."""
+    tv1.initialize()
+    tv1.manager.begin_transaction()
+    tv1.add(0)
+    tv1.add_partitions(ErrorCode.CONCURRENT_TRANSACTIONS)
+    assert tv1.now + 0.02 == tv1.step()
+    tv1.step(0.02)
+    tv1.add_partitions()
+    tv1.produce()
+    tv1.add(1)
+    tv1.add_partitions(ErrorCode.CONCURRENT_TRANSACTIONS)
+    tv1.step(0.03)
+    assert [] == tv1.network.sent
+    tv1.step(LATER)
+    assert ApiKey.ADD_PARTITIONS_TO_TXN == tv1.take().request.api_key
+
+
+def test_the_first_batch_is_sent_again_soon_while_the_last_transaction_ends(tv2):
+    """Under TV2 it is Produce that hears of it."""
+    tv2.begin(0)
+    tv2.produce(ErrorCode.CONCURRENT_TRANSACTIONS)
+    assert tv2.now + 0.02 == tv2.step()
+    tv2.step(0.02)
+    tv2.produce()
+    assert not tv2.accumulator.has_incomplete

@@ -1,0 +1,406 @@
+"""Errors of a transaction: those that an abort gets over, and those that end the producer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from spark_kafka_sink.errors import (
+    BrokerError,
+    DeliveryError,
+    FatalProducerError,
+    KafkaError,
+    ProducerFencedError,
+    TransactionAbortableError,
+)
+from spark_kafka_sink.model import ProducerIdAndEpoch
+from spark_kafka_sink.producer import sender
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.producer_batches import batch
+from tests.support.sender_harness import (
+    PRODUCER_ID,
+    place,
+    produce_response,
+)
+from tests.support.transactions_over_mock import (
+    GROUP,
+    LATER,
+    OFFSETS,
+    S,
+    answer_end,
+    is_ready,
+    numbers,
+)
+
+# --- errors that an abort gets over
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    ],
+)
+def test_a_refused_batch_fails_the_transaction_and_not_the_producer(either, code):
+    """Sending and committing say which error it was; after the abort the producer goes on."""
+    [refused] = either.begin(0)
+    either.produce(code)
+    assert isinstance(refused.result.error, DeliveryError)
+    with pytest.raises(TransactionAbortableError, match=code.name):
+        either.manager.fail_if_not_ready_for_send()
+    with pytest.raises(TransactionAbortableError, match=code.name):
+        either.manager.begin_commit()
+    with pytest.raises(TransactionAbortableError, match=code.name):
+        either.manager.begin_transaction()
+    abort = either.manager.begin_abort()
+    answer_end(either, epoch=1)
+    if not either.manager.is_transaction_v2:
+        bump = either.init_producer_id(epoch=1)
+        assert (PRODUCER_ID, 0) == (bump.request.producer_id, bump.request.producer_epoch)
+    abort.wait(0)
+    assert ProducerIdAndEpoch(PRODUCER_ID, 1) == either.manager.producer_id_and_epoch
+    assert is_ready(either)
+
+
+def test_a_commit_fails_when_a_batch_is_refused_meanwhile(either):
+    """The commit says so, and is not sent."""
+    either.begin(0)
+    result = either.manager.begin_commit()
+    either.produce(ErrorCode.INVALID_RECORD)
+    with pytest.raises(BrokerError, match="INVALID_RECORD"):
+        result.wait(0)
+    assert [] == either.network.sent
+    either.manager.begin_abort()
+    either.step()
+    assert ApiKey.END_TXN == either.take().request.api_key
+
+
+def test_what_was_not_sent_when_the_transaction_failed_is_dropped(either):
+    """It could only be aborted."""
+    either.begin(0)
+    waiting = either.add(0)
+    either.produce(ErrorCode.INVALID_RECORD)
+    assert isinstance(waiting.result.error, BrokerError)
+
+
+def test_what_follows_a_refused_batch_is_not_sent_again_for_ever(either):
+    """Behind a gap everything is out of order until the transaction has ended."""
+    either.begin(0)
+    either.produce()
+    either.add(0)
+    behind = either.add(0)
+    either.step()
+    either.produce(ErrorCode.INVALID_RECORD)
+    either.produce(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert "OUT_OF_ORDER_SEQUENCE_NUMBER" in str(behind.result.error)
+    either.manager.begin_abort()
+    either.step()
+    assert ApiKey.END_TXN == either.take().request.api_key
+
+
+def test_an_unexplained_gap_fails_the_transaction(either):
+    """In a transaction lost records are never passed over with a new epoch."""
+    either.begin(0)
+    either.produce()
+    batch = either.add(0)
+    either.step()
+    either.produce(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert isinstance(batch.result.error, DeliveryError)
+    assert S.ABORTABLE_ERROR is either.manager.state
+
+
+def test_a_transaction_that_retention_made_forgotten_goes_on(either):
+    """UNKNOWN_PRODUCER_ID with the log's start past our last offset: numbers from 0, same epoch."""
+    either.begin(0)
+    either.produce(offset=3)
+    batch = either.add(0)
+    either.step()
+    either.produce(ErrorCode.UNKNOWN_PRODUCER_ID, log_start_offset=10)
+    either.step(LATER)
+    assert (0, 0) == numbers(batch)
+    either.produce(offset=10)
+    assert batch.result.error is None
+
+
+def test_a_broker_that_forgot_a_transaction_without_a_reason_fails_it(either):
+    """UNKNOWN_PRODUCER_ID with our records still in the log."""
+    either.begin(0)
+    either.produce(offset=30)
+    either.add(0)
+    either.step()
+    either.produce(ErrorCode.UNKNOWN_PRODUCER_ID, log_start_offset=10)
+    assert S.ABORTABLE_ERROR is either.manager.state
+
+
+def test_a_batch_that_expires_fails_the_transaction_and_not_the_producer(either):
+    """KIP-654: a time-out says that it can be aborted; the next epoch keeps its number apart."""
+    either.begin(0)
+    either.take(ApiKey.PRODUCE)
+    either.step(121)
+    with pytest.raises(TransactionAbortableError, match=r"delivery\.timeout\.ms"):
+        either.manager.fail_if_not_ready_for_send()
+    abort = either.manager.begin_abort()
+    answer_end(either, epoch=1)
+    if not either.manager.is_transaction_v2:
+        either.init_producer_id(epoch=1)
+    abort.wait(0)
+    assert is_ready(either)
+
+
+def test_a_batch_that_expires_during_an_abort_does_not_spoil_the_next_transaction(tv1):
+    """Its number may be taken: the next transaction has another epoch."""
+    tv1.begin(0)
+    tv1.take(ApiKey.PRODUCE)
+    abort = tv1.manager.begin_abort()
+    tv1.step(121)
+    tv1.end_txn()
+    tv1.init_producer_id(epoch=1)
+    abort.wait(0)
+    assert is_ready(tv1)
+
+
+def test_a_batch_that_expires_before_it_was_sent_costs_no_epoch(tv1):
+    """Without a number it leaves no gap."""
+    tv1.network.down.add(1)
+    tv1.begin(0)
+    tv1.produce()
+    tv1.add(1)
+    tv1.add_partitions()
+    tv1.step(121)
+    abort = tv1.manager.begin_abort()
+    tv1.end_txn()
+    abort.wait(0)
+    assert S.READY is tv1.manager.state
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        9_999,
+    ],
+)
+def test_partitions_that_are_refused_fail_the_transaction(tv1, code):
+    """Batches for them are dropped; after the abort the producer goes on."""
+    tv1.begin()
+    batch = tv1.add(0)
+    tv1.add_partitions(code)
+    assert isinstance(batch.result.error, BrokerError)
+    abort = tv1.manager.begin_abort()
+    tv1.step()
+    abort.wait(0)
+    assert is_ready(tv1)
+
+
+def test_the_worst_answer_for_a_partition_decides(tv1):
+    """The one that was refused is named, not those that were not tried because of it."""
+    tv1.begin()
+    tv1.add(0)
+    tv1.add(1)
+    tv1.add_partitions(
+        codes={0: ErrorCode.OPERATION_NOT_ATTEMPTED, 1: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    )
+    assert "t-1" in str(tv1.manager.last_error)
+
+
+def test_partitions_that_are_refused_do_not_hold_up_those_that_were_added(tv1):
+    """A batch that is being retried still ends before the abort does."""
+    [retried] = tv1.begin(0)
+    tv1.produce(ErrorCode.NOT_ENOUGH_REPLICAS)
+    tv1.add(1)
+    tv1.add_partitions(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    tv1.step(LATER)
+    tv1.produce()
+    assert retried.result.error is None
+    abort = tv1.manager.begin_abort()
+    tv1.end_txn()
+    abort.wait(0)
+
+
+def test_a_transaction_that_timed_out_before_its_commit_can_be_aborted(either):
+    """KIP-588: INVALID_TXN_STATE says that nothing was committed; a new epoch goes on."""
+    either.begin(0)
+    either.produce()
+    commit = either.manager.begin_commit()
+    either.end_txn(ErrorCode.INVALID_TXN_STATE)
+    with pytest.raises(BrokerError, match="INVALID_TXN_STATE"):
+        commit.wait(0)
+    abort = either.manager.begin_abort()
+    either.end_txn(ErrorCode.INVALID_TXN_STATE)
+    either.init_producer_id(epoch=2)
+    abort.wait(0)
+    assert is_ready(either)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH])
+def test_an_abort_that_comes_after_the_coordinators_own_is_no_fencing(either, code):
+    """The coordinator aborted it after its time-out: InitProducerId says that we may go on."""
+    either.begin(0)
+    either.produce(ErrorCode.INVALID_PRODUCER_EPOCH)
+    abort = either.manager.begin_abort()
+    either.end_txn(code)
+    bump = either.init_producer_id(epoch=2)
+    assert (PRODUCER_ID, 0) == (bump.request.producer_id, bump.request.producer_epoch)
+    abort.wait(0)
+    assert is_ready(either)
+
+
+def test_the_halves_of_a_split_batch_belong_to_the_transaction(either, monkeypatch):
+    """MESSAGE_TOO_LARGE splits a transaction's batch like any other."""
+    [whole] = either.begin(0)
+    halves = [batch(created_at=either.now), batch(created_at=either.now)]
+    monkeypatch.setattr(sender, "split_refused_batch", lambda *_: halves)
+    whole.record_count = 2
+    either.produce(ErrorCode.MESSAGE_TOO_LARGE)
+    assert [(True, 0), (True, 1)] == [(h.is_transactional, h.base_sequence) for h in halves]
+    either.produce()
+    either.produce()
+    assert S.IN_TRANSACTION is either.manager.state
+
+
+# --- errors that end the producer
+
+
+def test_an_abort_of_a_fenced_producer_says_so(either):
+    """InitProducerId with the old epoch is refused: another producer has the transactional id."""
+    either.begin(0)
+    either.produce(ErrorCode.INVALID_PRODUCER_EPOCH)
+    abort = either.manager.begin_abort()
+    either.end_txn(ErrorCode.PRODUCER_FENCED)
+    either.init_producer_id(code=ErrorCode.PRODUCER_FENCED)
+    with pytest.raises(ProducerFencedError, match=r"orders\.7"):
+        abort.wait(0)
+    with pytest.raises(ProducerFencedError):
+        either.manager.begin_transaction()
+
+
+@pytest.mark.parametrize("code", [ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH])
+@pytest.mark.parametrize("api", ["init", "partitions", "offsets", "offset_commit", "commit"])
+def test_a_fenced_producer_is_ended_and_says_so(tv1, api, code):
+    """Coordinators say it in either of two ways; every later call says it again."""
+    if api == "init":
+        result = tv1.manager.initialize_transactions()
+        tv1.find_coordinator()
+        tv1.init_producer_id(code=code)
+    elif api == "partitions":
+        tv1.begin()
+        batch = tv1.add(0)
+        result = None
+        tv1.add_partitions(code)
+        assert isinstance(batch.result.error, ProducerFencedError)
+    elif api == "commit":
+        tv1.begin(0)
+        tv1.produce()
+        result = tv1.manager.begin_commit()
+        tv1.end_txn(code)
+    else:
+        tv1.begin()
+        result = tv1.manager.send_offsets_to_transaction(OFFSETS, GROUP)
+        tv1.add_offsets(code if api == "offsets" else 0)
+        if api == "offset_commit":
+            tv1.find_coordinator()
+            tv1.offset_commit(code)
+    if result is not None:
+        with pytest.raises(ProducerFencedError):
+            result.wait(0)
+    for call in (
+        tv1.manager.begin_transaction,
+        tv1.manager.begin_commit,
+        tv1.manager.begin_abort,
+        tv1.manager.initialize_transactions,
+        tv1.manager.fail_if_not_ready_for_send,
+        lambda: tv1.manager.maybe_add_partition(place()),
+    ):
+        with pytest.raises(ProducerFencedError, match=r"orders\.7"):
+            call()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ],
+)
+def test_a_coordinator_that_disowns_the_transaction_ends_the_producer(tv1, code):
+    """What was to be sent fails, and every later call says of what."""
+    tv1.begin(0)
+    on_its_way = tv1.take(ApiKey.PRODUCE)
+    waiting = tv1.add(1)
+    tv1.add_partitions(code)
+    assert isinstance(waiting.result.error, BrokerError)
+    with pytest.raises(FatalProducerError, match=code.name):
+        tv1.manager.begin_abort()
+    on_its_way.answer(produce_response(on_its_way))
+    tv1.step()
+
+
+def test_an_abort_that_can_only_be_aborted_ends_the_producer(either):
+    """TRANSACTION_ABORTABLE to an abort would go round in a circle."""
+    either.begin(0)
+    either.produce()
+    abort = either.manager.begin_abort()
+    either.end_txn(ErrorCode.TRANSACTION_ABORTABLE)
+    with pytest.raises(BrokerError, match="TRANSACTION_ABORTABLE"):
+        abort.wait(0)
+    assert S.FATAL_ERROR is either.manager.state
+
+
+def test_a_broker_too_old_for_new_epochs_ends_a_producer_whose_batch_failed(tv1):
+    """Before InitProducerId 3 (KIP-360) the gap cannot be closed."""
+    versions = {**tv1.network.api_versions.versions, ApiKey.INIT_PRODUCER_ID: (0, 2)}
+    tv1.network.api_versions = replace(tv1.network.api_versions, versions=versions)
+    tv1.begin(0)
+    tv1.produce(ErrorCode.INVALID_RECORD)
+    abort = tv1.manager.begin_abort()
+    tv1.end_txn()
+    with pytest.raises(KafkaError, match=r"brokers before 2\.5"):
+        abort.wait(0)
+    assert S.FATAL_ERROR is tv1.manager.state
+
+
+def test_a_broker_without_transactions_ends_the_producer(tv1):
+    """An API that it lacks is told by name."""
+    versions = dict(tv1.network.api_versions.versions)
+    del versions[ApiKey.ADD_PARTITIONS_TO_TXN]
+    tv1.network.api_versions = replace(tv1.network.api_versions, versions=versions)
+    tv1.begin()
+    tv1.add(0)
+    tv1.step()
+    tv1.step()
+    with pytest.raises(FatalProducerError, match="ADD_PARTITIONS_TO_TXN"):
+        tv1.manager.fail_if_not_ready_for_send()
+
+
+def test_a_fatal_error_fails_the_request_on_its_way_too(tv2):
+    """Nobody waits for an answer that nobody will look at."""
+    tv2.begin(0)
+    result = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
+    tv2.step()
+    tv2.produce(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    with pytest.raises(BrokerError, match="CLUSTER_AUTHORIZATION_FAILED"):
+        result.wait(0)
+
+
+def test_a_missing_right_to_the_transactional_id_may_be_granted_later(either):
+    """init_transactions says so, and can be called again."""
+    refused = either.manager.initialize_transactions()
+    either.find_coordinator()
+    either.init_producer_id(code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    with pytest.raises(BrokerError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+        refused.wait(0)
+    granted = either.manager.initialize_transactions()
+    either.init_producer_id()
+    granted.wait(0)
+    assert is_ready(either)

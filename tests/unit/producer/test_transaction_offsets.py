@@ -1,0 +1,232 @@
+"""Offsets of consumer groups that are committed with a transaction, over a network in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.errors import (
+    BrokerError,
+    KafkaError,
+    KafkaTimeoutError,
+    TransactionAbortableError,
+    TransactionAbortedError,
+)
+from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.find_coordinator import (
+    CoordinatorType,
+)
+from tests.support.producer_batches import NODES
+from tests.support.sender_harness import (
+    place,
+)
+from tests.support.transactions_over_mock import GROUP, LATER, OFFSETS, S, answer_end, is_ready
+
+# --- offsets
+
+
+def test_offsets_go_with_the_transaction_under_tv1(tv1):
+    """The group is added at the transaction's coordinator, then told its offsets at its own."""
+    tv1.begin()
+    result = tv1.manager.send_offsets_to_transaction(OFFSETS, GROUP)
+    assert "readers" == tv1.add_offsets().request.group_id
+    asked = tv1.find_coordinator(node_id=2)
+    assert (CoordinatorType.GROUP, ("readers",)) == (
+        asked.request.key_type,
+        asked.request.coordinator_keys,
+    )
+    sent = tv1.offset_commit()
+    assert (NODES[2], 4) == (sent.node, sent.version)
+    assert (4, "member-1", None) == (
+        sent.request.generation_id,
+        sent.request.member_id,
+        sent.request.group_instance_id,
+    )
+    [topic] = sent.request.topics
+    assert [(0, 70, 3, "note"), (1, 80, -1, "")] == [
+        (p.partition_index, p.committed_offset, p.committed_leader_epoch, p.committed_metadata)
+        for p in topic.partitions
+    ]
+    result.wait(0)
+    commit = tv1.manager.begin_commit()
+    tv1.end_txn()
+    commit.wait(0)
+
+
+def test_offsets_go_with_the_transaction_under_tv2(tv2):
+    """TxnOffsetCommit 5 adds the group by itself."""
+    tv2.begin()
+    result = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
+    tv2.find_coordinator(node_id=2)
+    assert 5 == tv2.offset_commit().version
+    result.wait(0)
+    commit = tv2.manager.begin_commit()
+    tv2.end_txn(epoch=1)
+    commit.wait(0)
+
+
+def test_offsets_that_were_refused_for_now_are_sent_again_without_the_others(tv2):
+    """Each partition is asked for until it is taken."""
+    tv2.begin()
+    result = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
+    tv2.find_coordinator()
+    tv2.offset_commit(codes={1: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
+    assert not result.is_completed
+    tv2.step(LATER)
+    [topic] = tv2.offset_commit().request.topics
+    assert [1] == [partition.partition_index for partition in topic.partitions]
+    result.wait(0)
+
+
+def test_each_group_has_its_own_coordinator(tv2):
+    """Offsets of another group go to another broker."""
+    tv2.begin()
+    tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
+    tv2.find_coordinator(node_id=1)
+    tv2.offset_commit()
+    tv2.manager.send_offsets_to_transaction(OFFSETS, ConsumerGroupMetadata("others"))
+    tv2.find_coordinator(node_id=2)
+    assert NODES[2] == tv2.offset_commit().node
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REQUEST_TIMED_OUT,
+    ],
+)
+def test_a_group_coordinator_that_has_moved_is_found_again(tv2, code):
+    """Then the offsets are sent there."""
+    tv2.begin()
+    result = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
+    tv2.find_coordinator(node_id=1)
+    tv2.offset_commit(code)
+    tv2.find_coordinator(node_id=2)
+    tv2.step(LATER)
+    assert NODES[2] == tv2.offset_commit().node
+    result.wait(0)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.TRANSACTION_ABORTABLE,
+    ],
+)
+def test_offsets_that_are_refused_fail_the_transaction_alone(either, code):
+    """A consumer that has lost its partitions (KIP-447) must abort, and may go on."""
+    either.begin()
+    result = either.manager.send_offsets_to_transaction(OFFSETS, GROUP)
+    if not either.manager.is_transaction_v2:
+        either.add_offsets()
+    either.find_coordinator()
+    either.offset_commit(code)
+    with pytest.raises(BrokerError, match=code.name):
+        result.wait(0)
+    with pytest.raises(TransactionAbortableError, match=code.name):
+        either.manager.begin_commit()
+    abort = either.manager.begin_abort()
+    answer_end(either, epoch=1)
+    abort.wait(0)
+    assert is_ready(either)
+
+
+def test_offsets_may_be_refused_for_the_group_while_it_is_looked_for(tv2):
+    """Without the right to the group its coordinator is not told."""
+    tv2.begin()
+    result = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
+    tv2.find_coordinator(code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    assert S.ABORTABLE_ERROR is tv2.manager.state
+    tv2.step()
+    with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
+        result.wait(0)
+
+
+def test_offsets_whose_wait_was_over_are_waited_for_not_sent_again(either):
+    """Equal arguments are the same request until its end is known; others come after it."""
+    either.begin()
+    first = either.manager.send_offsets_to_transaction(OFFSETS, GROUP)
+    with pytest.raises(KafkaTimeoutError, match="call send_offsets_to_transaction again"):
+        first.wait(0)
+    assert first is either.manager.send_offsets_to_transaction(
+        dict(OFFSETS), ConsumerGroupMetadata(*GROUP)
+    )
+    other = either.manager.send_offsets_to_transaction({place(0): OffsetAndMetadata(71)}, GROUP)
+    assert first is not other
+    if not either.manager.is_transaction_v2:
+        either.add_offsets()
+        either.add_offsets()
+    either.find_coordinator()
+    either.offset_commit()
+    assert first is either.manager.send_offsets_to_transaction(OFFSETS, GROUP)
+    first.wait(0)
+    either.offset_commit()
+    other.wait(0)
+    assert first is not either.manager.send_offsets_to_transaction(OFFSETS, GROUP)
+
+
+def test_offsets_of_the_transaction_before_are_no_excuse(tv2):
+    """The same offsets in the next transaction are sent again."""
+    tv2.begin()
+    first = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
+    tv2.find_coordinator()
+    tv2.offset_commit()
+    commit = tv2.manager.begin_commit()
+    tv2.end_txn(epoch=1)
+    commit.wait(0)
+    tv2.manager.begin_transaction()
+    assert first is not tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
+    tv2.offset_commit()
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["not found", "not reached"])
+def test_an_abort_does_not_wait_for_a_group_without_a_coordinator(either, is_lost):
+    """Offsets that no broker has seen are dropped, and whoever waits for them is told."""
+    either.begin()
+    offsets = either.manager.send_offsets_to_transaction(OFFSETS, GROUP)
+    if not either.manager.is_transaction_v2:
+        either.add_offsets()
+    either.network.down.add(2)
+    either.network.retry_at[2] = either.now + 1_000
+    code = 0 if is_lost else ErrorCode.COORDINATOR_NOT_AVAILABLE
+    either.find_coordinator(node_id=2, code=code)
+    abort = either.manager.begin_abort()
+    either.step(LATER)
+    either.find_coordinator(node_id=2, code=code)
+    answer_end(either, epoch=1)
+    abort.wait(0)
+    with pytest.raises(TransactionAbortedError, match="offsets were not sent"):
+        offsets.wait(0)
+    assert is_ready(either)
+
+
+def test_an_abort_waits_for_offsets_that_a_broker_may_have_seen(tv1):
+    """Else they might be written after the end of their transaction."""
+    tv1.begin()
+    tv1.manager.send_offsets_to_transaction(OFFSETS, GROUP)
+    tv1.add_offsets()
+    tv1.find_coordinator()
+    tv1.offset_commit(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    abort = tv1.manager.begin_abort()
+    tv1.find_coordinator(code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    tv1.step(LATER)
+    tv1.find_coordinator()
+    tv1.step(LATER)
+    tv1.offset_commit()
+    tv1.end_txn()
+    abort.wait(0)
+
+
+def test_a_wait_in_vain_tells_the_last_error_of_the_network(tv2):
+    """A group coordinator that cannot be reached is named to whoever waited for it."""
+    tv2.begin()
+    offsets = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
+    cause = KafkaError("127.0.0.1:9094 refused the connection")
+    with pytest.raises(KafkaTimeoutError, match=r"error of the network was: 127\.0\.0\.1:9094"):
+        offsets.wait(0, lambda: cause)
