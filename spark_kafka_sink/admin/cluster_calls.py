@@ -155,7 +155,8 @@ class ClusterCalls:
         """Make a call until it is answered for good.
 
         Raises KafkaTimeoutError, with the last cause, when that takes beyond the deadline;
-        UnsupportedVersionError when the broker is too old.
+        UnsupportedVersionError when the broker is too old, AuthenticationError when client and
+        broker do not accept each other.
         """
         attempts = 0
         while True:
@@ -235,6 +236,8 @@ class ClusterCalls:
             now = self._loop.time()
             ready_at = self._client.ready_at(node)
             throttled = self._client.throttled_until(node) > now
+            if began and self._client.refusal is not None:
+                raise self._client.refusal
             if now >= deadline or (began and ready_at > now and not throttled):
                 # Its back-off has begun: by then somebody else may be the one to ask.
                 raise NetworkError(f"{node} cannot be reached: {self._client.last_error}")

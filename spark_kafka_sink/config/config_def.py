@@ -16,16 +16,19 @@ import difflib
 import re
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
 from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
+SHORT_MAX: Final = 2**15 - 1
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 _INTEGER: Final = re.compile(r"[+-]?0*[0-9]{1,19}")
+_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _COMMA: Final = re.compile(r"\s*,\s*", re.ASCII)
 #: What Java's `String.trim` takes away: a no-break space at the end of a password stays.
 _TRIMMED: Final = "".join(map(chr, range(0x21)))
@@ -38,8 +41,10 @@ class ConfigType(StrEnum):
 
     BOOLEAN = "boolean"
     STRING = "string"
+    SHORT = "short"
     INT = "int"
     LONG = "long"
+    DOUBLE = "double"
     LIST = "list"
     PASSWORD = "password"  # noqa: S105 -- the name of a type
     #: A name, or the object itself; `plugin_reference` says what it means.
@@ -98,14 +103,14 @@ class Validator(Protocol):
 class Range:
     """Numbers from `low` to `high`, both included; no `high` means no bound."""
 
-    low: int
-    high: int | None = None
+    low: float
+    high: float | None = None
 
     def __str__(self) -> str:
         """Write it as Kafka's documentation does."""
         return f"[{self.low},...]" if self.high is None else f"[{self.low},...,{self.high}]"
 
-    def problem(self, value: int) -> str | None:
+    def problem(self, value: float) -> str | None:
         """Check the bounds."""
         if value < self.low:
             return f"must be at least {self.low}"
@@ -155,12 +160,15 @@ class OneOfAnyCase:
 
     def __str__(self) -> str:
         """Write it as Kafka's documentation does."""
-        return f"(case insensitive) [{', '.join(self.words)}]"
+        return f"(case insensitive) [{self._list()}]"
 
     def problem(self, value: str) -> str | None:
         """Look the word up."""
         words = [word.lower() for word in self.words]
-        return None if value.lower() in words else f"must be one of: {', '.join(self.words)}"
+        return None if value.lower() in words else f"must be one of: {self._list()}"
+
+    def _list(self) -> str:
+        return ", ".join(word or "''" for word in self.words)
 
 
 class NotEmpty:
@@ -274,6 +282,12 @@ class ConfigDef:
                 parsed[name] = key.default
         return parsed
 
+    def include(self, other: ConfigDef) -> Self:
+        """Add the rows of another table."""
+        for key in other:
+            self.define(key.name, key.type, key.default, key.validator, key.importance, key.doc)
+        return self
+
     def unknown(self, name: str, prefix: str = "") -> ConfigError:
         """Make the error for a name that is not in the table."""
         nearest = nearest_name(name, self._keys)
@@ -297,6 +311,14 @@ class ConfigDef:
             )
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         return "\n".join(lines) + "\n"
+
+
+class RefusedSetting(NamedTuple):
+    """A setting of Kafka's producer that does not work here."""
+
+    reason: str
+    #: Values that are accepted all the same, since they ask for what is done anyway.
+    accepted: tuple[str, ...] = ()
 
 
 def unknown_option(name: str, nearest: str | None) -> ConfigError:
@@ -343,6 +365,14 @@ def _integer(value: object, most: int) -> int:
     raise ValueError(f"must be a whole number of {most.bit_length() + 1} bits, with no unit")
 
 
+def _double(value: object) -> float:
+    if isinstance(value, str) and _NUMBER.fullmatch(_trim(value)):
+        value = float(_trim(value))
+    if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value):
+        return float(value)
+    raise ValueError("must be a number, with no unit")
+
+
 def _list(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         return tuple(_COMMA.split(_trim(value))) if _trim(value) else ()
@@ -374,6 +404,8 @@ def _classes(value: object) -> tuple[object, ...]:
 _PARSERS: Final = {
     ConfigType.BOOLEAN: _boolean,
     ConfigType.STRING: _string,
+    ConfigType.SHORT: lambda value: _integer(value, SHORT_MAX),
+    ConfigType.DOUBLE: _double,
     ConfigType.INT: lambda value: _integer(value, INT_MAX),
     ConfigType.LONG: lambda value: _integer(value, LONG_MAX),
     ConfigType.LIST: _list,

@@ -1,4 +1,4 @@
-"""What a setting of Kafka's type `class` names: a serializer, partitioner, interceptor or reporter.
+"""What a setting of Kafka's type `class` names: a serializer, partitioner, interceptor, reporter.
 
 Java takes the name of a class. Here a plug-in is one of
 
@@ -147,3 +147,15 @@ PARTITIONERS: Final = PluginKind(
 )
 INTERCEPTORS: Final = PluginKind("an interceptor", (), {})
 REPORTERS: Final = PluginKind("a reporter", ("logging",), {})
+_JAVA_OAUTH: Final = "org.apache.kafka.common.security.oauthbearer."
+TOKEN_SOURCES: Final = PluginKind(
+    "a function that gives tokens",
+    ("token_endpoint", "unsecured", "msk_iam"),
+    {
+        f"{_JAVA_OAUTH}OAuthBearerLoginCallbackHandler": "token_endpoint",
+        f"{_JAVA_OAUTH}secured.OAuthBearerLoginCallbackHandler": "token_endpoint",
+        f"{_JAVA_OAUTH}internals.unsecured.OAuthBearerUnsecuredLoginCallbackHandler": "unsecured",
+        "software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler": "msk_iam",
+        "software.amazon.msk.auth.iam.IAMClientCallbackHandler": "msk_iam",
+    },
+)

@@ -21,13 +21,18 @@ from spark_kafka_sink.config.plugin_reference import (
     PARTITIONERS,
     REPORTERS,
     SERIALIZERS,
+    TOKEN_SOURCES,
     PluginKind,
     PluginReference,
 )
 from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF, REFUSED
 from spark_kafka_sink.config.references import has_reference, resolve_references
+from spark_kafka_sink.config.security_settings import (
+    SecuritySettings,
+    security_settings,
+    setting_without_effect,
+)
 from spark_kafka_sink.errors import ConfigError
-from spark_kafka_sink.model import SecurityProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -47,6 +52,7 @@ _PLUGINS: Final = {
     "value.serializer": SERIALIZERS,
     "interceptor.classes": INTERCEPTORS,
     "metric.reporters": REPORTERS,
+    "sasl.login.callback.handler.class": TOKEN_SOURCES,
 }
 
 
@@ -109,7 +115,8 @@ class ProducerConfig:
     metrics_recording_level: str
     metrics_sample_window_ms: int
     client_id: str
-    security_protocol: SecurityProtocol
+    #: security.protocol, ssl.* and sasl.*.
+    security: SecuritySettings
     _origin: _Origin | None = field(default=None, compare=False)
 
     @classmethod
@@ -124,11 +131,11 @@ class ProducerConfig:
         supported = {n: value for n, value in given.settings.items() if n not in REFUSED}
         values = PRODUCER_CONFIG_DEF.parse(supported, prefix=prefix, secret=given.secret)
         values["bootstrap.servers"] = tuple(_addresses(values["bootstrap.servers"], given))
-        values["security.protocol"] = SecurityProtocol.PLAINTEXT
         values["acks"] = ACKS_ALL if values["acks"] == "all" else int(values["acks"])
         values["metadata.recovery.strategy"] = values["metadata.recovery.strategy"].lower()
         for name, kind in _PLUGINS.items():
-            values[name] = _plugins(name, kind, values[name], prefix)
+            if name in given or values[name] is not None:
+                values[name] = _plugins(name, kind, values[name], prefix)
         _settle_idempotence(values, given)
         _check_transactional_id(values, given)
         _settle_delivery_timeout(values, given)
@@ -136,9 +143,12 @@ class ProducerConfig:
         if given.only("reconnect.backoff.ms", "reconnect.backoff.max.ms"):
             # As CommonClientConfigs.postProcessReconnectBackoffConfigs: one wait, always.
             values["reconnect.backoff.max.ms"] = values["reconnect.backoff.ms"]
+        security = security_settings(values, prefix=prefix, secret=given.secret)
+        _check_security(security, given)
         hidden = frozenset(map(_attribute, given.secret))
         return cls(
             **{_attribute(name): value for name, value in values.items()},
+            security=security,
             _origin=_Origin(dict(settings), prefix, hidden) if hidden else None,
         )
 
@@ -226,28 +236,19 @@ class _Given(NamedTuple):
 
 
 def _refuse_unsupported(given: _Given) -> None:
-    # The protocol first: who set ten sasl.* options should read about the protocol.
-    wanted = given.settings.get("security.protocol", SecurityProtocol.PLAINTEXT.value)
-    protocol = str(wanted).strip().upper()
-    words = [known.value for known in SecurityProtocol]
-    if protocol not in words:
-        shown = given.show(repr(wanted), "security.protocol")
-        raise given.error(f"security.protocol must be one of: {', '.join(words)}, not {shown}")
-    if protocol != SecurityProtocol.PLAINTEXT:
-        raise given.error(
-            f"security.protocol {given.show(protocol, 'security.protocol')} is not supported yet: "
-            f"only {SecurityProtocol.PLAINTEXT.value} is"
-        )
     for name, value in given.settings.items():
         # Some of these hold secrets, so no value is shown.
-        if name.startswith(("sasl.", "ssl.")):
-            layer = "TLS" if name.startswith("ssl.") else "SASL"
-            raise given.error(f"{name}: {layer} is not supported yet; remove this setting")
         refused = REFUSED.get(name)
         if refused is not None and str(value).strip().lower() not in refused.accepted:
             raise given.error(f"{name} is not supported: {refused.reason}")
         if refused is None and name not in PRODUCER_CONFIG_DEF:
             raise PRODUCER_CONFIG_DEF.unknown(name, given.prefix)
+
+
+def _check_security(security: SecuritySettings, given: _Given) -> None:
+    problem = setting_without_effect(security.security_protocol, given.settings)
+    if problem is not None:
+        raise given.error(problem)
 
 
 def _plugins(

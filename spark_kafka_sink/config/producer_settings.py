@@ -3,12 +3,13 @@
 `PRODUCER_CONFIG_DEF` has a row for each setting that works; names, types and ranges are those of
 Kafka's `ProducerConfig` (4.3), and so are the defaults but for compression.type, batch.size and
 client.id. `REFUSED` has one for each other setting of Kafka's producer, with the reason, and the
-values that ask for what is done anyway. So no setting is accepted and then ignored.
+values that ask for what is done anyway. So no setting is accepted and then ignored. The rows of
+TLS and SASL stand in `security_table`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.config.config_def import (
     INT_MAX,
@@ -21,8 +22,9 @@ from spark_kafka_sink.config.config_def import (
     OneOfAnyCase,
     Range,
     RangeOr,
+    RefusedSetting,
 )
-from spark_kafka_sink.model import SecurityProtocol
+from spark_kafka_sink.config.security_table import REFUSED_SECURITY, SECURITY_CONFIG_DEF
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -390,23 +392,8 @@ PRODUCER_CONFIG_DEF: Final = (
         _MEDIUM,
         "The name by which brokers know this client, in their logs and quotas.",
     )
-    .define(
-        "security.protocol",
-        _STRING,
-        SecurityProtocol.PLAINTEXT.value,
-        None,
-        _MEDIUM,
-        "Only PLAINTEXT is supported yet.",
-    )
+    .include(SECURITY_CONFIG_DEF)
 )
-
-
-class RefusedSetting(NamedTuple):
-    """A setting of Kafka's producer that does not work here."""
-
-    reason: str
-    #: Values that are accepted all the same, since they ask for what is done anyway.
-    accepted: tuple[str, ...] = ()
 
 
 #: Java's StringSerializer and UUIDSerializer look for three settings of this kind.
@@ -426,7 +413,7 @@ REFUSED: Final[Mapping[str, RefusedSetting]] = {
         ("",),
     ),
     "enable.metrics.push": RefusedSetting("metrics are not pushed to brokers", ("false",)),
-    "security.providers": RefusedSetting("Java classes cannot be used here", ("",)),
+    **REFUSED_SECURITY,
     "transaction.two.phase.commit.enable": RefusedSetting(
         "no transaction is left open for another coordinator to decide", ("false",)
     ),

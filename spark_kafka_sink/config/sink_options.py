@@ -27,6 +27,7 @@ from spark_kafka_sink.config.config_def import (
     OneOfAnyCase,
     Range,
     RangeOr,
+    RefusedSetting,
     nearest_name,
     unknown_option,
 )
@@ -38,12 +39,11 @@ from spark_kafka_sink.config.exactly_once_options import (
     ExactlyOnceOptions,
     exactly_once_options,
 )
-from spark_kafka_sink.config.plugin_reference import PARTITIONERS, REPORTERS
+from spark_kafka_sink.config.plugin_reference import PARTITIONERS, REPORTERS, TOKEN_SOURCES
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.config.producer_settings import (
     PRODUCER_CONFIG_DEF,
     REFUSED,
-    RefusedSetting,
 )
 from spark_kafka_sink.errors import ConfigError
 
@@ -283,6 +283,13 @@ def _check_plugins(producer: ProducerConfig) -> None:
             f"{KAFKA_PREFIX}partitioner.class must be one of {', '.join(PARTITIONERS.names)} in a "
             f"Spark write, not {partitioner}; a partition column places rows otherwise"
         )
+    tokens = producer.security.sasl_login_callback_handler_class
+    if tokens is not None and tokens.target is not None:
+        raise ConfigError(
+            f"{KAFKA_PREFIX}sasl.login.callback.handler.class must be "
+            f"{', '.join(TOKEN_SOURCES.names)} or 'package.module:attribute' in a Spark write, for "
+            f"tasks to call, not {tokens}"
+        )
     for reporter in producer.metric_reporters:
         if reporter.target is not None:
             raise ConfigError(
@@ -294,9 +301,7 @@ def _check_plugins(producer: ProducerConfig) -> None:
 def _is_kafka_setting(key: str) -> bool:
     """Tell whether `ProducerConfig` has a say on it, if only to refuse it with the reason."""
     name = key.removeprefix(KAFKA_PREFIX)
-    return key.startswith(KAFKA_PREFIX) and (
-        name in PRODUCER_CONFIG_DEF or name in REFUSED or name.startswith(("sasl.", "ssl."))
-    )
+    return key.startswith(KAFKA_PREFIX) and (name in PRODUCER_CONFIG_DEF or name in REFUSED)
 
 
 def _unknown_option(name: str) -> ConfigError:

@@ -18,9 +18,11 @@ from importlib.metadata import PackageNotFoundError, version
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_kafka_sink.errors import DecodeError, KafkaError, NetworkError
+from spark_kafka_sink.errors import AuthenticationError, DecodeError, KafkaError, NetworkError
 from spark_kafka_sink.network.in_flight_requests import InFlightRequest, InFlightRequests
 from spark_kafka_sink.network.node_api_versions import NodeApiVersions
+from spark_kafka_sink.network.sasl_session import HeldRequest, SaslSession
+from spark_kafka_sink.network.tls_errors import looks_like_tls, peer_speaks_tls
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
 from spark_kafka_sink.protocol.frame import FrameDecoder
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.network_listener import NetworkListener
     from spark_kafka_sink.network.transport import Transport
+    from spark_kafka_sink.security.sasl import SaslClient
 
 #: No answer to a producer's request comes near this; a larger size is a lie or another protocol.
 MAX_RESPONSE_BYTES = 128 * 1024 * 1024
@@ -72,6 +75,13 @@ def _client_software_version() -> str:
         return "unknown"
 
 
+def _api_versions_request() -> ApiVersionsRequest:
+    return ApiVersionsRequest(
+        client_software_name=CLIENT_SOFTWARE_NAME,
+        client_software_version=_client_software_version(),
+    )
+
+
 def _reason(error: OSError) -> str:
     # asyncio says "Connect call failed" where the system's own words say why.
     if error.errno is None or isinstance(error, socket.gaierror):
@@ -87,6 +97,10 @@ class ConnectionSettings:
     request_timeout: float
     #: connections.max.idle.ms; None where an idle connection is kept.
     max_idle: float | None = None
+
+
+class SilentPeerError(NetworkError):
+    """The peer hung up on the first request without a word: it may not speak as we do."""
 
 
 class BrokerConnection:
@@ -108,21 +122,22 @@ class BrokerConnection:
         self._settings = settings
         self._listener = listener
         self._on_throttle = on_throttle
-        self._on_close: Callable[[NetworkError], None] | None = None
+        self._on_close: Callable[[KafkaError], None] | None = None
         self._loop = asyncio.get_running_loop()
         self._in_flight = InFlightRequests()
         self._next_correlation_id = 0
         self._outgoing: deque[tuple[list[bytes | memoryview], asyncio.Future[Any] | None]] = deque()
         self._has_outgoing = asyncio.Event()
-        self._closed_by: NetworkError | None = None
+        self._closed_by: KafkaError | None = None
         self._closed_in_peace = False
         self._timeout_check: asyncio.TimerHandle | None = None
         self._idle_check: asyncio.TimerHandle | None = None
         self._last_used = self._loop.time()
-        self._tasks = (
+        self._session: SaslSession | None = None
+        self._tasks = [
             self._loop.create_task(self._write_loop()),
             self._loop.create_task(self._read_loop()),
-        )
+        ]
         if settings.max_idle is not None:
             self._check_idle()
 
@@ -134,23 +149,30 @@ class BrokerConnection:
         *,
         connect: Callable[[Node, float], Awaitable[Transport]],
         setup_timeout: float,
+        sasl_client: Callable[[Node], Awaitable[SaslClient]] | None = None,
         listener: NetworkListener | None = None,
         on_throttle: Callable[[float], None] | None = None,
     ) -> BrokerConnection:
         """Connect by `connect`, given node and time-out, and learn the broker's API versions.
 
+        With `sasl_client`, which begins an exchange, it authenticates in between.
         `on_throttle` is told for how many seconds an answer asks the client to pause (KIP-219).
 
         Raises NetworkError (with the address and the cause) when that fails or takes longer than
-        `setup_timeout` seconds, UnsupportedVersionError when the broker is too old.
+        `setup_timeout` seconds, UnsupportedVersionError when the broker is too old,
+        AuthenticationError when client and broker do not accept each other.
         """
         connection: BrokerConnection | None = None
+        # A token may have to be asked for first, which has time-outs of its own.
+        client = None if sasl_client is None else await sasl_client(node)
         try:
             async with asyncio.timeout(setup_timeout):
                 transport = await connect(node, setup_timeout)
                 connection = cls(
                     node, transport, settings, listener=listener, on_throttle=on_throttle
                 )
+                if client is not None and sasl_client is not None:
+                    await connection._authenticate(client, sasl_client)
                 await connection._negotiate()
                 return connection
         except BaseException as error:
@@ -165,11 +187,46 @@ class BrokerConnection:
                 raise NetworkError(f"{node}: {_reason(error)}") from error
             raise
 
+    async def _authenticate(
+        self, client: SaslClient, sasl_client: Callable[[Node], Awaitable[SaslClient]]
+    ) -> None:
+        # Version 0, as Java's client: a listener may take what it cannot read for a token.
+        versions = await self._send_version(_api_versions_request(), 0)
+        self._check_api_versions(versions)
+        self.api_versions = NodeApiVersions.of(versions)
+        session = SaslSession(self.node, sasl_client, self._ask, self._loop.time)
+        await session.authenticate(client)
+        self._session = session
+
+    async def _ask(self, request: Any) -> Any:
+        return await self._send_version(request, self._version_for(request, None))
+
+    async def _renew_session(self, session: SaslSession) -> None:
+        try:
+            await session.renew()
+            while session.held and self._closed_by is None:
+                held = session.held.popleft()
+                if held.has_response:
+                    self._send_version(held.request, held.version, held.outcome)
+                else:
+                    self._enqueue(
+                        held.request, held.version, self._take_correlation_id(), held.outcome
+                    )
+        except KafkaError as error:
+            self._fail(error, None)
+
+    def _must_hold(self) -> SaslSession | None:
+        """Give the session whose renewal what is sent now has to wait for."""
+        session = self._session
+        if session is None:
+            return None
+        if not session.is_renewing and session.is_due:
+            session.is_renewing = True
+            self._tasks[2:] = [self._loop.create_task(self._renew_session(session))]
+        return session if session.is_renewing else None
+
     async def _negotiate(self) -> None:
-        request = ApiVersionsRequest(
-            client_software_name=CLIENT_SOFTWARE_NAME,
-            client_software_version=_client_software_version(),
-        )
+        request = _api_versions_request()
         highest = ApiVersionsRequest.versions.max
         response: ApiVersionsResponse = await self._send_version(request, highest)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
@@ -177,9 +234,12 @@ class BrokerConnection:
             offered = NodeApiVersions.of(response)
             fallback = offered.version_for(ApiKey.API_VERSIONS) if response.api_keys else 0
             response = await self._send_version(request, fallback)
+        self._check_api_versions(response)
+        self.api_versions = NodeApiVersions.of(response)
+
+    def _check_api_versions(self, response: ApiVersionsResponse) -> None:
         if response.error_code:
             raise broker_error(response.error_code, f"{self.node} refused ApiVersions")
-        self.api_versions = NodeApiVersions.of(response)
 
     @property
     def closed_in_peace(self) -> bool:
@@ -189,7 +249,8 @@ class BrokerConnection:
     @property
     def in_flight_count(self) -> int:
         """Requests sent or queued that are not answered yet."""
-        return len(self._in_flight)
+        held = len(self._session.held) if self._session is not None else 0
+        return len(self._in_flight) + held
 
     def send(self, request: Any, *, max_version: int | None = None) -> asyncio.Future[Any]:
         """Send a request in the highest common version; the future gives the decoded answer.
@@ -198,7 +259,10 @@ class BrokerConnection:
         does (KIP-890: Produce 12 adds partitions to the transaction by itself). The future fails
         with NetworkError when the connection ends first.
         """
-        return self._send_version(request, self._version_for(request, max_version))
+        version = self._version_for(request, max_version)
+        if session := self._must_hold():
+            return self._hold(session, request, version, has_response=True)
+        return self._send_version(request, version)
 
     def send_without_response(
         self, request: Any, *, max_version: int | None = None
@@ -208,9 +272,20 @@ class BrokerConnection:
         The future is done when the operating system has taken the bytes.
         """
         version = self._version_for(request, max_version)
+        if session := self._must_hold():
+            return self._hold(session, request, version, has_response=False)
         sent: asyncio.Future[None] = self._loop.create_future()
         self._enqueue(request, version, self._take_correlation_id(), sent)
         return sent
+
+    def _hold(
+        self, session: SaslSession, request: Any, version: int, *, has_response: bool
+    ) -> asyncio.Future[Any]:
+        if self._closed_by is not None:
+            raise self._closed_by
+        outcome: asyncio.Future[Any] = self._loop.create_future()
+        session.held.append(HeldRequest(request, version, outcome, has_response))
+        return outcome
 
     def _version_for(self, request: Any, max_version: int | None) -> int:
         highest: int = request.highest_version
@@ -218,8 +293,10 @@ class BrokerConnection:
             highest = min(highest, max_version)
         return self.api_versions.version_for(request.api_key, highest)
 
-    def _send_version(self, request: Any, version: int) -> asyncio.Future[Any]:
-        response: asyncio.Future[Any] = self._loop.create_future()
+    def _send_version(
+        self, request: Any, version: int, response: asyncio.Future[Any] | None = None
+    ) -> asyncio.Future[Any]:
+        response = response or self._loop.create_future()
         correlation_id = self._take_correlation_id()
         self._enqueue(request, version, correlation_id, None)
         deadline = self._last_used + self._settings.request_timeout
@@ -267,6 +344,8 @@ class BrokerConnection:
                     if sent is not None and not sent.done():
                         sent.set_result(None)
                 self._has_outgoing.clear()
+        except AuthenticationError as error:
+            self._fail(error, error.__cause__)
         except OSError as error:
             self._fail(
                 NetworkError(f"{self.node}: connection lost while sending: {_reason(error)}"), error
@@ -274,18 +353,28 @@ class BrokerConnection:
 
     async def _read_loop(self) -> None:
         frames = FrameDecoder(MAX_RESPONSE_BYTES)
+        is_first = True
         try:
             while data := await self._transport.read():
+                if is_first and looks_like_tls(data):
+                    self._fail(peer_speaks_tls(self.node), None)
+                    return
+                is_first = False
                 frames.receive_data(data)
                 while (frame := frames.next_frame()) is not None:
                     self._receive(frame)
+        except (AuthenticationError, NetworkError) as error:
+            # The transport has found the words itself.
+            self._fail(error, error.__cause__)
         except OSError as error:
-            self._fail(NetworkError(f"{self.node}: connection lost: {_reason(error)}"), error)
+            kind = SilentPeerError if is_first else NetworkError
+            self._fail(kind(f"{self.node}: connection lost: {_reason(error)}"), error)
         except DecodeError as error:
             # Retriable as a lost connection is: what the broker did with the requests is unknown.
             self._fail(NetworkError(f"{self.node}: answer cannot be read: {error}"), error)
         else:
-            self._fail(NetworkError(f"{self.node}: the broker closed the connection"), None)
+            kind = SilentPeerError if is_first else NetworkError
+            self._fail(kind(f"{self.node}: the broker closed the connection"), None)
 
     def _receive(self, frame: memoryview) -> None:
         request = self._in_flight.complete(peek_correlation_id(frame))
@@ -337,7 +426,7 @@ class BrokerConnection:
         max_idle = self._settings.max_idle or 0
         idle_at = self._last_used + max_idle
         if idle_at <= self._loop.time():
-            if not self._in_flight and not self._outgoing:
+            if not self.in_flight_count and not self._outgoing:
                 self.close(f"idle for {max_idle:g} s (connections.max.idle.ms)")
                 return
             # Whether an answer comes is for request.timeout.ms to decide.
@@ -349,7 +438,7 @@ class BrokerConnection:
         self._closed_in_peace = self._closed_in_peace or self._closed_by is None
         self._fail(NetworkError(f"{self.node}: the connection was {reason}"), None)
 
-    def _fail(self, error: NetworkError, cause: BaseException | None) -> None:
+    def _fail(self, error: KafkaError, cause: BaseException | None) -> None:
         if self._closed_by is not None:
             return
         error.__cause__ = cause
@@ -362,15 +451,19 @@ class BrokerConnection:
             # The task that found the error ends by itself.
             if task is not asyncio.current_task():
                 task.cancel()
-        while self._outgoing:
-            _, sent = self._outgoing.popleft()
-            if sent is not None and not sent.done():
-                sent.set_exception(error)
+        waiting = [sent for _, sent in self._outgoing if sent is not None]
+        self._outgoing.clear()
+        if self._session is not None:
+            waiting += [held.outcome for held in self._session.held]
+            self._session.held.clear()
         self._in_flight.fail_all(error)
+        for outcome in waiting:
+            if not outcome.done():
+                outcome.set_exception(error)
         if self._on_close is not None:
             self._on_close(error)
 
-    def set_on_close(self, on_close: Callable[[NetworkError], None]) -> None:
+    def set_on_close(self, on_close: Callable[[KafkaError], None]) -> None:
         """Have a function told the reason when the connection ends; at once if it has."""
         self._on_close = on_close
         if self._closed_by is not None:

@@ -4,7 +4,7 @@ All addresses of a name are tried (client.dns.lookup=use_all_dns_ips), and each 
 behind the address that the last one ended with: a connection that was lost is not made again to the
 same machine first (as ClusterConnectionStates.NodeConnectionState does). The name is looked up
 anew each time, since the addresses behind it may have changed. What the look-up takes counts
-towards the time for setting up the connection.
+towards the time for setting up the connection, and so does the TLS handshake.
 """
 
 from __future__ import annotations
@@ -12,13 +12,19 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.errors import NetworkError
+from spark_kafka_sink.network.listener_probe import answers_in_plain, answers_in_tls
+from spark_kafka_sink.network.tls_errors import peer_speaks_no_tls, peer_speaks_tls
+from spark_kafka_sink.network.tls_transport import HandshakeEndedError, TlsTransport
 from spark_kafka_sink.network.transport import PlaintextTransport, SocketOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from spark_kafka_sink.errors import AuthenticationError
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.host_resolver import Address, HostResolver
+    from spark_kafka_sink.network.tls_contexts import TlsContexts
     from spark_kafka_sink.network.transport import Transport
 
 
@@ -31,17 +37,25 @@ def addresses_in_turn(addresses: Sequence[Address], last: Address | None) -> lis
 class Dialer:
     """Connects transports."""
 
-    def __init__(self, resolver: HostResolver, options: SocketOptions | None = None) -> None:
-        """Remember nothing of any node yet."""
+    def __init__(
+        self,
+        resolver: HostResolver,
+        options: SocketOptions | None = None,
+        tls: TlsContexts | None = None,
+    ) -> None:
+        """Remember nothing of any node yet. Without `tls` connections are plain."""
+        self._tls = tls
         self._resolver = resolver
         self._options = options or SocketOptions()
         self._last_tried: dict[Node, Address] = {}
+        self._looked_at: set[Node] = set()
 
     async def connect(self, node: Node, timeout: float) -> Transport:  # noqa: ASYNC109  shared out among addresses
         """Connect to the first of the node's addresses that answers; OSError when none does.
 
         Each address has an equal share of `timeout` seconds, so that one behind a dead route does
-        not keep the others from being tried.
+        not keep the others from being tried. Raises AuthenticationError at once where TLS says that
+        client and broker do not go together, ConfigError where its files cannot be used.
         """
         found = await self._resolver.addresses(node.host, node.port)
         addresses = addresses_in_turn(found, self._last_tried.get(node))
@@ -50,7 +64,39 @@ class Dialer:
             self._last_tried[node] = address
             try:
                 async with asyncio.timeout(timeout / len(addresses)):
-                    return await PlaintextTransport.connect(address, self._options)
+                    return await self._connect(node, address, timeout / len(addresses))
             except OSError as error:
                 errors.append(error)
         raise errors[-1]
+
+    async def why_silent(self, node: Node, timeout: float) -> AuthenticationError | None:  # noqa: ASYNC109  our own
+        """Find out why a node hung up on our first request; None where it is not known.
+
+        It is looked at once: a listener's protocol does not change, and a broker that cannot cope
+        is not to get twice the connections.
+        """
+        address = self._last_tried.get(node)
+        if self._tls is not None or address is None or node in self._looked_at:
+            return None
+        self._looked_at.add(node)
+        in_tls = await answers_in_tls(address, self._options, timeout)
+        return peer_speaks_tls(node) if in_tls else None
+
+    async def _connect(self, node: Node, address: Address, share: float) -> Transport:
+        context = None if self._tls is None else self._tls.current()
+        plain = await PlaintextTransport.connect(address, self._options)
+        if context is None:
+            return plain
+        try:
+            return await TlsTransport.handshake(plain, context, node)
+        except HandshakeEndedError:
+            if node in self._looked_at:
+                raise
+            self._looked_at.add(node)
+            if await answers_in_plain(address, self._options, share / 2):
+                raise peer_speaks_no_tls(node) from None
+            raise
+        except (ValueError, UnicodeError) as error:
+            raise NetworkError(
+                f"{node}: {node.host!r} cannot be the name of a host in TLS: {error}"
+            ) from None

@@ -1,21 +1,23 @@
-"""Host names to addresses, on threads of our own.
+"""Host names to addresses, on threads that nobody has to wait for (see `daemon_thread`).
 
-The event loop's own `getaddrinfo` runs on its default executor, whose threads are joined when the
-loop is shut down: a name service that hangs would hold up the producer's `close` for as long. The
-threads here are daemons that nobody waits for. Who asks for a name that is being looked up joins
-that look-up, so a hanging name service costs one thread per name, however often it is asked.
+Who asks for a name that is being looked up joins that look-up, so a hanging name service costs one
+thread per name, however often it is asked.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-import threading
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from spark_kafka_sink.network.daemon_thread import in_daemon_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from spark_kafka_sink.network.daemon_thread import Outcome
+
+_THREAD = "kafka-host-resolver"
 
 
 class Address(NamedTuple):
@@ -40,7 +42,7 @@ class HostResolver:
         self._getaddrinfo = getaddrinfo
         self._getnameinfo = getnameinfo
         #: The look-ups under way; each gives a result or an error, never raises.
-        self._lookups: dict[tuple[object, ...], asyncio.Future[tuple[Any, OSError | None]]] = {}
+        self._lookups: dict[tuple[object, ...], asyncio.Future[Outcome]] = {}
 
     async def addresses(self, host: str, port: int) -> list[Address]:
         """Give all addresses of a host, in the system's order; OSError when there are none."""
@@ -71,31 +73,12 @@ class HostResolver:
         key = (function.__name__, *arguments)
         lookup = self._lookups.get(key)
         if lookup is None:
-            lookup = self._lookups[key] = self._start(function, *arguments)
+            lookup = self._lookups[key] = in_daemon_thread(_THREAD, function, *arguments)
             lookup.add_done_callback(lambda _: self._lookups.pop(key))
         # Ours is not the only wait for it: it goes on when ours is cancelled.
         await asyncio.wait({lookup})
-        result, error = lookup.result()
-        if error is not None:
-            raise error
-        return result
-
-    def _start(
-        self, function: Callable[..., Any], *arguments: object
-    ) -> asyncio.Future[tuple[Any, OSError | None]]:
-        loop = asyncio.get_running_loop()
-        outcome: asyncio.Future[tuple[Any, OSError | None]] = loop.create_future()
-
-        def run() -> None:
-            result, error = None, None
-            try:
-                result = function(*arguments)
-            except (OSError, UnicodeError) as failure:
-                # What cannot be written as a host name at all is a UnicodeError.
-                error = failure if isinstance(failure, OSError) else OSError(str(failure))
-            # A loop that was closed meanwhile has nobody left who waits.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(outcome.set_result, (result, error))
-
-        threading.Thread(target=run, name="kafka-host-resolver", daemon=True).start()
-        return outcome
+        outcome = lookup.result()
+        if isinstance(outcome.error, UnicodeError):
+            # What cannot be written as a host name at all.
+            raise OSError(str(outcome.error)) from None
+        return outcome.get()

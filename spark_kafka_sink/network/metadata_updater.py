@@ -10,7 +10,14 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.errors import DecodeError, KafkaError, KafkaTimeoutError, NetworkError
+from spark_kafka_sink.errors import (
+    AuthenticationError,
+    ConfigError,
+    DecodeError,
+    KafkaError,
+    KafkaTimeoutError,
+    NetworkError,
+)
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.network.metadata_recovery import MetadataRecovery
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -81,7 +88,9 @@ class MetadataUpdater:
     async def update(self, deadline: float) -> None:
         """Ask any node for the metadata; join a question that is already under way.
 
-        Raises NetworkError when no node answers by the deadline, DecodeError for a wrong answer.
+        Raises NetworkError when no node answers by the deadline, DecodeError for a wrong answer,
+        AuthenticationError or ConfigError at once where a node cannot be connected to as things
+        are.
         """
         if self._question is None:
             self._question = self._loop.create_task(self._update(deadline))
@@ -101,7 +110,7 @@ class MetadataUpdater:
             question = self._metadata.question(self._loop.time())
             response = await connection.send(self._request(question, connection))
             self._receive(question, response, connection.node)
-        except (NetworkError, DecodeError) as error:
+        except (NetworkError, DecodeError, AuthenticationError, ConfigError) as error:
             self._client.note_error(error)
             self._metadata.failed(self._loop.time())
             raise
@@ -143,7 +152,7 @@ class MetadataUpdater:
 
         Raises BrokerError at once where a broker refuses a topic for good (no right, bad name),
         KafkaTimeoutError with the last answer where it is not known by the deadline (as the Java
-        producer's max.block.ms), NetworkError where nobody answers.
+        producer's max.block.ms), NetworkError where nobody answers, and at once what `update` does.
         """
         wanted = list(topics)
         began = self._loop.time()

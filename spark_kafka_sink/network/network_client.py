@@ -10,12 +10,24 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, Final
 
-from spark_kafka_sink.errors import KafkaError, NetworkError, UnsupportedVersionError
+from spark_kafka_sink.errors import (
+    AuthenticationError,
+    ConfigError,
+    KafkaError,
+    NetworkError,
+    UnsupportedVersionError,
+)
 from spark_kafka_sink.network.bootstrap_nodes import BootstrapNodes
-from spark_kafka_sink.network.broker_connection import BrokerConnection, ConnectionSettings
+from spark_kafka_sink.network.broker_connection import (
+    BrokerConnection,
+    ConnectionSettings,
+    SilentPeerError,
+)
 from spark_kafka_sink.network.cluster_connection_states import ClusterConnectionStates
+from spark_kafka_sink.network.connection_security import ConnectionSecurity
 from spark_kafka_sink.network.dialer import Dialer
 from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.host_resolver import HostResolver
@@ -37,6 +49,10 @@ if TYPE_CHECKING:
     from spark_kafka_sink.network.network_listener import NetworkListener
 
 
+#: What trying again gives again.
+REFUSALS: Final = (AuthenticationError, ConfigError)
+
+
 class NetworkClient:
     """Gives connections to nodes by their id; keeps the metadata."""
 
@@ -49,7 +65,10 @@ class NetworkClient:
         listener: NetworkListener | None = None,
         resolver: HostResolver | None = None,
     ) -> None:
-        """Open nothing yet. `on_change` is called when a node or the metadata may have changed."""
+        """Open nothing yet. `on_change` is called when a node or the metadata may have changed.
+
+        Raises ConfigError for settings of TLS and SASL that do not go together.
+        """
         self._config = config
         self._on_change = on_change
         self._listener = listener
@@ -61,12 +80,14 @@ class NetworkClient:
             resolver=resolver,
             canonical=config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only",
         )
+        self._security = ConnectionSecurity(config.security, time.time)
         self._dialer = Dialer(
             resolver,
             SocketOptions(
                 send_buffer_bytes=config.send_buffer_bytes,
                 receive_buffer_bytes=config.receive_buffer_bytes,
             ),
+            self._security.tls,
         )
         self._connection_settings = ConnectionSettings(
             client_id=config.client_id,
@@ -76,6 +97,7 @@ class NetworkClient:
         self._connections: dict[int, BrokerConnection] = {}
         self._connecting: dict[int, asyncio.Task[BrokerConnection]] = {}
         self._last_error: Exception | None = None
+        self._refusals: dict[int, KafkaError] = {}
         self._states = ClusterConnectionStates(
             reconnect_backoff=self._backoff(
                 config.reconnect_backoff_ms, config.reconnect_backoff_max_ms
@@ -140,6 +162,14 @@ class NetworkClient:
         """What went wrong last with any connection or metadata question."""
         return self._last_error
 
+    @property
+    def refusal(self) -> KafkaError | None:
+        """Why a node can never be connected to as things are, unless it was tried again since.
+
+        An AuthenticationError, or a ConfigError of what a connection needs.
+        """
+        return next(iter(self._refusals.values()), None)
+
     def note_error(self, error: Exception) -> None:
         """Keep an error, to be named as the cause when time runs out."""
         self._last_error = error
@@ -156,20 +186,27 @@ class NetworkClient:
 
     def _start_connecting(self, node: Node, now: float) -> asyncio.Task[BrokerConnection]:
         setup_timeout = self._states.connecting(node.node_id, now)
-        task = self._loop.create_task(
-            BrokerConnection.open(
-                node,
-                self._connection_settings,
-                connect=self._dialer.connect,
-                setup_timeout=setup_timeout,
-                listener=self._listener,
-                on_throttle=lambda seconds: self.throttle(node, seconds),
-            )
-        )
+        self._refusals.pop(node.node_id, None)
+        task = self._loop.create_task(self._open(node, setup_timeout))
         # Not within the task: one that is cancelled before it began would never come to it.
         task.add_done_callback(lambda _: self._on_attempt_done(node, task))
         self._connecting[node.node_id] = task
         return task
+
+    async def _open(self, node: Node, setup_timeout: float) -> BrokerConnection:
+        try:
+            return await BrokerConnection.open(
+                node,
+                self._connection_settings,
+                connect=self._dialer.connect,
+                setup_timeout=setup_timeout,
+                sasl_client=self._security.sasl_client,
+                listener=self._listener,
+                on_throttle=lambda seconds: self.throttle(node, seconds),
+            )
+        except SilentPeerError as error:
+            reason = await self._dialer.why_silent(node, setup_timeout)
+            raise reason or error from None
 
     def _on_attempt_done(self, node: Node, attempt: asyncio.Task[BrokerConnection]) -> None:
         del self._connecting[node.node_id]
@@ -181,7 +218,7 @@ class NetworkClient:
             if self._listener is not None:
                 self._listener.connection_failed(node.node_id)
             if isinstance(error, KafkaError):
-                self._last_error = error
+                self._note_failure(node, error)
                 # The leader may have moved with the broker's address, or away from it.
                 self.metadata.request_update()
             elif error is not None:
@@ -191,6 +228,11 @@ class NetworkClient:
                 )
         self._on_change()
 
+    def _note_failure(self, node: Node, error: KafkaError) -> None:
+        self._last_error = error
+        if isinstance(error, REFUSALS):
+            self._refusals[node.node_id] = error
+
     def _on_connected(self, connection: BrokerConnection) -> None:
         node_id = connection.node.node_id
         self._states.ready(node_id)
@@ -199,14 +241,14 @@ class NetworkClient:
             self._listener.connected(node_id)
         connection.set_on_close(lambda error: self._on_connection_closed(connection, error))
 
-    def _on_connection_closed(self, connection: BrokerConnection, error: NetworkError) -> None:
+    def _on_connection_closed(self, connection: BrokerConnection, error: KafkaError) -> None:
         node_id = connection.node.node_id
         del self._connections[node_id]
         self._states.disconnected(node_id, self._loop.time())
         if self._listener is not None:
             self._listener.disconnected(node_id)
         if not connection.closed_in_peace:
-            self._last_error = error
+            self._note_failure(connection.node, error)
             self.metadata.request_update()
         self._on_change()
 
@@ -240,7 +282,9 @@ class NetworkClient:
         """Give a connection to any node, opening one if need be.
 
         Raises NetworkError, with the addresses tried and the last cause, when none is up by the
-        deadline; UnsupportedVersionError when a broker is too old to talk to.
+        deadline; UnsupportedVersionError when a broker is too old to talk to, AuthenticationError
+        when client and broker do not accept each other, ConfigError when a file of the settings
+        cannot be used.
         """
         while True:
             await self._bootstrap.resolve_once(deadline)
@@ -275,7 +319,7 @@ class NetworkClient:
         await asyncio.wait({attempt}, timeout=max(until - now, 0))
         if attempt.done() and not attempt.cancelled():
             error = attempt.exception()
-            if isinstance(error, UnsupportedVersionError):
+            if isinstance(error, (UnsupportedVersionError, *REFUSALS)):
                 raise error
 
     def _rebootstrap_due_at(self) -> float:
@@ -344,6 +388,7 @@ class NetworkClient:
             connection.close()
         for connection in connections:
             await connection.wait_closed()
+        await self._security.close()
 
 
 def _seconds_or_none(milliseconds: int) -> float | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
@@ -96,6 +97,17 @@ class PlaintextTransport:
     async def read(self) -> bytes:
         """See `Transport.read`."""
         return await self._loop.sock_recv(self._socket, READ_SIZE)
+
+    def read_nowait(self) -> bytes:
+        """Return what has come; nothing where nothing has, or where the stream has ended."""
+        with suppress(OSError):
+            return self._socket.recv(READ_SIZE)
+        return b""
+
+    def write_nowait(self, data: bytes) -> None:
+        """Send as much as the operating system takes at once; the rest is lost."""
+        with suppress(OSError):
+            self._socket.send(data)
 
     def close(self) -> None:
         """See `Transport.close`."""

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, ProducerClosedError
+from spark_kafka_sink.network.connection_security import read_security
 from spark_kafka_sink.network.network_client import NetworkClient
 from spark_kafka_sink.producer.batch_builder import BatchBuilder
 from spark_kafka_sink.producer.buffer_pool import BufferPool
@@ -57,6 +58,7 @@ class ProducerCore:
         self._wakeup_pending = False
         #: When the first node may be tried again that has an open batch to wait for it.
         self._blocked_until = NEVER
+        read_security(config.security)
         self._compressor = Compressor(
             CompressionType.from_name(config.compression_type), config.compression_level
         )

@@ -219,6 +219,10 @@ class Sender:
 
     def run_once(self, now: float) -> float:
         """Start all that can be started at `now`; return when to look again at the latest."""
+        if self._client.refusal is not None:
+            # A wrong password is not tried again and again: accounts get locked by that.
+            self.fail(self._client.refusal)
+            return NEVER
         next_check_at = min(self._gather(now), self._fail_expired(now))
         manager, requests = self._transaction_manager, self._txn_requests
         if manager is not None and requests is not None:

@@ -128,7 +128,7 @@ class OAuthBearerClient:
     ) -> None:
         """Take what is sent; ValueError for extensions that `check_extensions` refuses."""
         check_extensions(extensions)
-        self._token = token
+        self.secret = token.value
         self._extensions = extensions
         self.user = token.subject
         self.is_complete = False
@@ -136,7 +136,7 @@ class OAuthBearerClient:
 
     def initial_response(self) -> bytes:
         """See `SaslClient`."""
-        pairs = {"auth": f"Bearer {self._token.value}", **self._extensions}
+        pairs = {"auth": f"Bearer {self.secret}", **self._extensions}
         message = "".join(f"{name}={value}{_SEPARATOR}" for name, value in pairs.items())
         return f"n,,{_SEPARATOR}{message}{_SEPARATOR}".encode()
 

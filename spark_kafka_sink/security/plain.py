@@ -19,13 +19,13 @@ class PlainClient:
             if _NUL in value:
                 raise ValueError(f"the {name} must not contain NUL")
         self.user = username
-        self._password = password
+        self.secret = password
         self.is_complete = False
 
     def initial_response(self) -> bytes:
         """See `SaslClient`. No authorization id: the user acts as themselves."""
         self.is_complete = True
-        return f"{_NUL}{self.user}{_NUL}{self._password}".encode()
+        return f"{_NUL}{self.user}{_NUL}{self.secret}".encode()
 
     def evaluate_challenge(self, challenge: bytes) -> bytes | None:  # noqa: ARG002
         """See `SaslClient`. Whatever the broker says with its consent changes nothing."""

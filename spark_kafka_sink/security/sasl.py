@@ -37,6 +37,10 @@ class SaslClient(Protocol):
         """Who authenticates, for people to read."""
 
     @property
+    def secret(self) -> str:
+        """What no message may show, even where the broker quotes it."""
+
+    @property
     def is_complete(self) -> bool:
         """Whether the client has nothing more to send or to check."""
 

@@ -77,7 +77,7 @@ class ScramClient:
         self.user = username
         self.is_complete = False
         self._hash = HASHES[mechanism]
-        self._password = password
+        self.secret = password
         self._nonce = secrets.token_urlsafe(_NONCE_BYTES) if nonce is None else nonce
         extension = ",tokenauth=true" if token_auth else ""
         self._client_first_bare = f"n={sasl_name(username)},r={self._nonce}{extension}"
@@ -115,7 +115,7 @@ class ScramClient:
                 f"{MIN_ITERATIONS} to {MAX_ITERATIONS}"
             )
         salted = hashlib.pbkdf2_hmac(
-            self._hash, self._password.encode(), _decoded(found["salt"]), iterations
+            self._hash, self.secret.encode(), _decoded(found["salt"]), iterations
         )
         without_proof = f"c={_CHANNEL_BINDING},r={nonce}"
         signed = f"{self._client_first_bare},{server_first},{without_proof}".encode()

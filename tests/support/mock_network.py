@@ -85,6 +85,7 @@ class MockNetwork:
         self.throttled: dict[int, float] = {}
         self.sent: list[SentRequest] = []
         self.last_error: Exception | None = None
+        self.refusal: Exception | None = None
         self.is_updating_metadata = False
         self.metadata_updates = 0
         self.max_in_flight = 5

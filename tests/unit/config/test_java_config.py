@@ -36,11 +36,19 @@ STRICTER = {
     # Java takes negative times here, and fails each connection.
     "socket.connection.setup.timeout.ms": {"-1", "-2", "-2147483649"},
     "socket.connection.setup.timeout.max.ms": {"-1", "-2", "-2147483649"},
+    # As above.
+    "sasl.login.connect.timeout.ms": {"0", "-1", "-2"},
+    "sasl.login.read.timeout.ms": {"0", "-1", "-2"},
+    "sasl.login.retry.backoff.ms": {"-1", "-2", "-2147483649"},
+    "sasl.login.retry.backoff.max.ms": {"-1", "-2", "-2147483649"},
 }
 #: What else must be set so that a rule between settings, which Java checks later, is kept.
 RELATED = {
     "batch.size": {"buffer.memory": 2**31},
     "delivery.timeout.ms": {"request.timeout.ms": 0, "linger.ms": 0},
+    **{
+        name: {"security.protocol": "SASL_SSL"} for name in KEYS if name.startswith(("sasl", "ssl"))
+    },
 }
 
 

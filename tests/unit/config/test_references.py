@@ -157,8 +157,11 @@ def test_references_are_resolved_before_values_are_read(monkeypatch):
             ),
         ),
         (
-            {"security_protocol": "${env:PROTOCOL}"},
-            "security.protocol [hidden] is not supported yet: only PLAINTEXT is",
+            {"security_protocol": "SASL_SSL", "sasl_mechanism": "${env:SECRET}"},
+            (
+                "sasl.mechanism must be one of: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, "
+                "GSSAPI, AWS_MSK_IAM, not [hidden]"
+            ),
         ),
         (
             {"delivery_timeout_ms": "${env:NUMBER}"},
@@ -187,15 +190,23 @@ def test_references_are_resolved_before_values_are_read(monkeypatch):
 def test_errors_do_not_show_what_a_reference_gave(settings, expected, secrets, monkeypatch):
     """A value from a reference is hidden in every error about its setting."""
     monkeypatch.setenv("NUMBER", "4321")
-    monkeypatch.setenv("PROTOCOL", "SASL_SSL")
     assert expected == config_error(**settings)
 
 
 def test_the_repr_does_not_show_what_a_reference_gave(secrets):
     """The configuration shows its settings, but for those that came from references."""
-    shown = repr(config(client_id="${env:SECRET}", linger_ms=17))
+    shown = repr(
+        config(
+            client_id="${env:SECRET}",
+            linger_ms=17,
+            security_protocol="ssl",
+            ssl_truststore_location="${env:SECRET}",
+        )
+    )
     assert "from env" not in shown
     assert "client_id=[hidden]" in shown
+    assert "ssl_truststore_location=[hidden]" in shown
+    assert "ssl_keystore_location=None" in shown
     assert "linger_ms=17" in shown
     assert shown.startswith("ProducerConfig(bootstrap_servers=(('localhost', 9092),), acks=-1, ")
 
@@ -230,8 +241,8 @@ def test_a_task_that_lacks_the_secret_says_so(monkeypatch):
 
 def test_references_of_refused_settings_are_not_resolved():
     """What is refused is refused for what it is, not for a secret that is not there."""
-    with pytest.raises(ConfigError, match=r"^sasl\.jaas\.config: SASL is not supported yet"):
-        config(sasl_jaas_config="${env:NO_SUCH_VARIABLE}")
+    with pytest.raises(ConfigError, match=r"^ssl\.provider is not supported: OpenSSL does it"):
+        config(ssl_provider="${env:NO_SUCH_VARIABLE}")
 
 
 @pytest.mark.parametrize("name", ["key_serializer", "metric_reporters", "partitioner_class"])

@@ -19,9 +19,11 @@ WIRE = "unit/config/test_settings_on_the_wire.py"
 RECORDS = "unit/config/test_settings_of_records.py"
 PLACEMENT = "unit/config/test_settings_of_placement.py"
 TIME = "unit/config/test_settings_in_time.py"
-CONFIG = "unit/config/test_producer_config.py"
 METRICS = "unit/metrics/test_producer_metrics.py"
 NETWORK = "unit/network/test_network_client.py"
+SECURED = "unit/network/test_secured_connections.py"
+TOKENS = "unit/network/test_tokens.py"
+REFRESH = f"{TOKENS}::test_when_a_token_is_replaced_is_as_the_settings_say"
 PRODUCER = "unit/producer/test_kafka_producer.py"
 
 OBSERVED = {
@@ -83,7 +85,44 @@ OBSERVED = {
     "metrics.recording.level": f"{TIME}::test_what_is_finer_than_the_level_is_not_recorded",
     "metrics.sample.window.ms": f"{TIME}::test_a_sample_lasts_as_long_as_its_window",
     "client.id": f"{WIRE}::test_every_request_carries_the_clients_name",
-    "security.protocol": f"{CONFIG}::test_secured_protocols_are_refused_first",
+    "security.protocol": f"{SECURED}::test_each_protocol_gets_through",
+    "ssl.truststore.type": f"{SECURED}::test_a_truststore_says_whom_to_trust",
+    "ssl.truststore.location": f"{SECURED}::test_a_truststore_says_whom_to_trust",
+    "ssl.truststore.password": f"{SECURED}::test_a_truststore_says_whom_to_trust",
+    "ssl.truststore.certificates": f"{SECURED}::test_a_truststore_says_whom_to_trust",
+    "ssl.keystore.type": f"{SECURED}::test_a_keystore_says_who_the_client_is",
+    "ssl.keystore.location": f"{SECURED}::test_a_keystore_says_who_the_client_is",
+    "ssl.keystore.password": f"{SECURED}::test_a_keystore_says_who_the_client_is",
+    "ssl.keystore.key": f"{SECURED}::test_a_keystore_says_who_the_client_is",
+    "ssl.keystore.certificate.chain": f"{SECURED}::test_a_keystore_says_who_the_client_is",
+    "ssl.key.password": f"{SECURED}::test_a_keystore_says_who_the_client_is",
+    "ssl.endpoint.identification.algorithm": f"{SECURED}::test_the_certificate_is_for_the_host",
+    "ssl.protocol": f"{SECURED}::test_versions_and_suites_may_be_chosen",
+    "ssl.enabled.protocols": f"{SECURED}::test_versions_and_suites_may_be_chosen",
+    "ssl.cipher.suites": f"{SECURED}::test_versions_and_suites_may_be_chosen",
+    "sasl.mechanism": f"{SECURED}::test_each_mechanism_gets_through",
+    "sasl.jaas.config": f"{SECURED}::test_each_mechanism_gets_through",
+    "sasl.login.callback.handler.class": f"{TOKENS}::test_a_function_gives_tokens",
+    "sasl.oauthbearer.token.endpoint.url": f"{TOKENS}::test_a_token_is_asked_for_over_https",
+    "sasl.oauthbearer.client.credentials.client.id": (
+        f"{TOKENS}::test_a_token_is_asked_for_over_https"
+    ),
+    "sasl.oauthbearer.client.credentials.client.secret": (
+        f"{TOKENS}::test_a_token_is_asked_for_over_https"
+    ),
+    "sasl.oauthbearer.scope": f"{TOKENS}::test_scope_and_encoding_are_as_the_settings_say",
+    "sasl.oauthbearer.header.urlencode": (
+        f"{TOKENS}::test_scope_and_encoding_are_as_the_settings_say"
+    ),
+    "sasl.oauthbearer.sub.claim.name": f"{TOKENS}::test_another_claim_names_the_subject",
+    "sasl.login.connect.timeout.ms": f"{TOKENS}::test_an_endpoint_that_does_not_listen_is_told",
+    "sasl.login.read.timeout.ms": f"{TOKENS}::test_an_endpoint_that_keeps_silent_is_given_up",
+    "sasl.login.retry.backoff.ms": f"{TOKENS}::test_a_busy_endpoint_is_asked_again",
+    "sasl.login.retry.backoff.max.ms": f"{TOKENS}::test_a_busy_endpoint_is_asked_again",
+    "sasl.login.refresh.window.factor": REFRESH,
+    "sasl.login.refresh.window.jitter": REFRESH,
+    "sasl.login.refresh.min.period.seconds": REFRESH,
+    "sasl.login.refresh.buffer.seconds": REFRESH,
 }
 
 

@@ -242,6 +242,17 @@ def _attempts(seconds: float, **settings: object) -> list[float]:
     return times
 
 
+@pytest.fixture
+def no_look_at_the_listener(monkeypatch):
+    """Have attempts to connect be the only connections: none to find out what a peer speaks."""
+
+    async def look(*_: object) -> bool:
+        return False
+
+    monkeypatch.setattr("spark_kafka_sink.network.dialer.answers_in_tls", look)
+
+
+@pytest.mark.usefixtures("no_look_at_the_listener")
 def test_a_lost_broker_is_connected_to_after_a_backoff():
     """Between two attempts to connect lies reconnect.backoff.ms."""
     slow = _attempts(0.7, reconnect_backoff_ms=250)
@@ -250,6 +261,7 @@ def test_a_lost_broker_is_connected_to_after_a_backoff():
     assert 1 < len(slow) < len(fast)
 
 
+@pytest.mark.usefixtures("no_look_at_the_listener")
 def test_the_backoff_of_connecting_grows_up_to_its_maximum():
     """Each attempt waits twice as long as the one before, up to reconnect.backoff.max.ms."""
     growing = _attempts(0.7, reconnect_backoff_ms=20, reconnect_backoff_max_ms=5_000)

@@ -50,9 +50,6 @@ public class ConfigGoldens {
     private static Map<String, Object> settings() {
         Map<String, Object> settings = new LinkedHashMap<>();
         for (ConfigDef.ConfigKey key : ProducerConfig.configDef().configKeys().values()) {
-            if (isSecurity(key.name)) {
-                continue;
-            }
             Map<String, Object> row = new LinkedHashMap<>();
             row.put("type", key.type.toString().toLowerCase());
             row.put("default", !key.hasDefault() || key.defaultValue == null
@@ -72,7 +69,7 @@ public class ConfigGoldens {
                 case STRING -> WORDS;
                 default -> List.of();
             };
-            if (isSecurity(key.name) || values.isEmpty()) {
+            if (values.isEmpty() || isSecurity(key.name) && key.type == ConfigDef.Type.STRING) {
                 continue;
             }
             Map<Boolean, List<String>> split = values.stream().collect(

@@ -1,0 +1,115 @@
+"""The settings of TLS and SASL, as one frozen object: what connections are secured by.
+
+Parsed with all others by `ProducerConfig`. Here they are checked against security.protocol only;
+against each other, and for what stands in sasl.jaas.config, they are checked by the network layer,
+which knows TLS and SASL, as soon as a producer, a check or an admin client is made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_kafka_sink.config.config_def import HIDDEN, Password
+from spark_kafka_sink.config.plugin_reference import PluginReference  # noqa: TC001 -- a field's type
+from spark_kafka_sink.config.security_table import SECURITY_CONFIG_DEF
+from spark_kafka_sink.model import SecurityProtocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: Which protocols the settings of a layer, by the beginnings of their names, have an effect with.
+_NEEDED: Final = {
+    "ssl": (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL),
+    "sasl": (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL),
+}
+_NAMES: Final = {name.replace(".", "_"): name for name in SECURITY_CONFIG_DEF.names}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SecuritySettings:
+    """The settings, validated one by one. Names are Kafka's; `SECURITY_CONFIG_DEF` has each."""
+
+    security_protocol: SecurityProtocol
+    ssl_truststore_type: str
+    ssl_truststore_location: str | None
+    ssl_truststore_password: Password | None
+    ssl_truststore_certificates: Password | None
+    ssl_keystore_type: str
+    ssl_keystore_location: str | None
+    ssl_keystore_password: Password | None
+    ssl_keystore_key: Password | None
+    ssl_keystore_certificate_chain: Password | None
+    ssl_key_password: Password | None
+    ssl_endpoint_identification_algorithm: str
+    ssl_protocol: str
+    ssl_enabled_protocols: tuple[str, ...]
+    ssl_cipher_suites: tuple[str, ...]
+    sasl_mechanism: str
+    sasl_jaas_config: Password | None
+    sasl_login_callback_handler_class: PluginReference | None
+    sasl_oauthbearer_token_endpoint_url: str | None
+    sasl_oauthbearer_client_credentials_client_id: str | None
+    sasl_oauthbearer_client_credentials_client_secret: Password | None
+    sasl_oauthbearer_scope: str | None
+    sasl_oauthbearer_header_urlencode: bool
+    sasl_oauthbearer_sub_claim_name: str
+    sasl_login_connect_timeout_ms: int | None
+    sasl_login_read_timeout_ms: int | None
+    sasl_login_retry_backoff_ms: int
+    sasl_login_retry_backoff_max_ms: int
+    sasl_login_refresh_window_factor: float
+    sasl_login_refresh_window_jitter: float
+    sasl_login_refresh_min_period_seconds: int
+    sasl_login_refresh_buffer_seconds: int
+    #: What stands before a setting's name where the user wrote it ("kafka.").
+    prefix: str = field(default="", compare=False)
+    #: The names of those whose values came from references: no repr and no error shows them.
+    hidden: frozenset[str] = field(default=frozenset(), compare=False)
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.security_protocol in _NEEDED["ssl"]
+
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether a client has to show who it is by SASL."""
+        return self.security_protocol in _NEEDED["sasl"]
+
+    def __repr__(self) -> str:
+        """Show all settings but secrets."""
+        shown = (f"{name}={value}" for name, value in self.shown().items())
+        return f"SecuritySettings({', '.join(shown)})"
+
+    def shown(self) -> dict[str, str]:
+        """Write each setting's value, by the attribute's name; secrets do not show."""
+        return {
+            name: HIDDEN if _NAMES[name] in self.hidden else repr(getattr(self, name))
+            for each in fields(self)
+            if (name := each.name) in _NAMES
+        }
+
+
+def security_settings(
+    values: dict[str, Any], *, prefix: str, secret: frozenset[str]
+) -> SecuritySettings:
+    """Take the settings of this table out of all parsed values."""
+    own = {name.replace(".", "_"): values.pop(name) for name in SECURITY_CONFIG_DEF.names}
+    own["security_protocol"] = SecurityProtocol(own["security_protocol"].upper())
+    for name in ("ssl_enabled_protocols", "ssl_cipher_suites"):
+        own[name] = tuple(filter(None, own[name]))
+    hidden = secret.intersection(SECURITY_CONFIG_DEF.names)
+    return SecuritySettings(**own, prefix=prefix, hidden=hidden)
+
+
+def setting_without_effect(protocol: SecurityProtocol, names: Iterable[str]) -> str | None:
+    """Name the first setting that this protocol leaves without any effect, with what it needs."""
+    for name in names:
+        needed = _NEEDED.get(name.partition(".")[0])
+        if needed is not None and protocol not in needed and name in SECURITY_CONFIG_DEF:
+            return (
+                f"{name} needs security.protocol {' or '.join(needed)}, and it is {protocol}: "
+                "connections would not be secured by it"
+            )
+    return None

@@ -1,0 +1,383 @@
+"""The tables of the settings of TLS and SASL: those that work here, and those that do not.
+
+As in `producer_settings`, whose tables these rows become a part of; names, types and defaults are
+those of Kafka's `SslConfigs`, `SaslConfigs` and `CommonClientConfigs` (4.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from spark_kafka_sink.config.config_def import (
+    ConfigDef,
+    ConfigType,
+    Importance,
+    OneOf,
+    OneOfAnyCase,
+    Range,
+    RefusedSetting,
+)
+from spark_kafka_sink.model import SecurityProtocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_BOOLEAN, _STRING, _SHORT, _INT, _LONG, _DOUBLE, _LIST, _PASSWORD, _CLASS = (
+    ConfigType.BOOLEAN,
+    ConfigType.STRING,
+    ConfigType.SHORT,
+    ConfigType.INT,
+    ConfigType.LONG,
+    ConfigType.DOUBLE,
+    ConfigType.LIST,
+    ConfigType.PASSWORD,
+    ConfigType.CLASS,
+)
+_HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+
+#: `AWS_MSK_IAM` is what Amazon's library for Java calls its own.
+MECHANISMS: Final = (
+    "PLAIN",
+    "SCRAM-SHA-256",
+    "SCRAM-SHA-512",
+    "OAUTHBEARER",
+    "GSSAPI",
+    "AWS_MSK_IAM",
+)
+
+SECURITY_CONFIG_DEF: Final = (
+    ConfigDef()
+    .define(
+        "security.protocol",
+        _STRING,
+        SecurityProtocol.PLAINTEXT.value,
+        OneOfAnyCase(tuple(SecurityProtocol)),
+        _MEDIUM,
+        "How connections are secured: SSL encrypts them and makes sure of the brokers (and of this "
+        "client, with ssl.keystore.*), SASL_* makes sure of this client by sasl.*.",
+    )
+    .define(
+        "ssl.truststore.type",
+        _STRING,
+        "JKS",
+        OneOf(("JKS", "PKCS12", "PEM")),
+        _MEDIUM,
+        "The form of the truststore. PKCS12 is read under either of the first two names (extra "
+        "`pkcs12`); Java's own JKS has to be converted, and the error says how.",
+    )
+    .define(
+        "ssl.truststore.location",
+        _STRING,
+        None,
+        None,
+        _HIGH,
+        "The file of certificates to trust, where the driver and every task can read it. Without "
+        "one, and without ssl.truststore.certificates, the system's own are trusted.",
+    )
+    .define(
+        "ssl.truststore.password",
+        _PASSWORD,
+        None,
+        None,
+        _HIGH,
+        "The truststore's password; not for PEM.",
+    )
+    .define(
+        "ssl.truststore.certificates",
+        _PASSWORD,
+        None,
+        None,
+        _HIGH,
+        "Certificates to trust, in PEM, in place of a file; with ssl.truststore.type=PEM.",
+    )
+    .define(
+        "ssl.keystore.type",
+        _STRING,
+        "JKS",
+        OneOf(("JKS", "PKCS12", "PEM")),
+        _MEDIUM,
+        "The form of the keystore; as ssl.truststore.type.",
+    )
+    .define(
+        "ssl.keystore.location",
+        _STRING,
+        None,
+        None,
+        _HIGH,
+        "The file with this client's key and certificate chain, for brokers that ask for one "
+        "(ssl.client.auth). Read again for each connection, so that it can be renewed.",
+    )
+    .define(
+        "ssl.keystore.password",
+        _PASSWORD,
+        None,
+        None,
+        _HIGH,
+        "The keystore's password; not for PEM.",
+    )
+    .define(
+        "ssl.keystore.key",
+        _PASSWORD,
+        None,
+        None,
+        _HIGH,
+        "This client's key, in PEM, in place of a file; with ssl.keystore.type=PEM.",
+    )
+    .define(
+        "ssl.keystore.certificate.chain",
+        _PASSWORD,
+        None,
+        None,
+        _HIGH,
+        "The certificate of ssl.keystore.key and the chain behind it, in PEM.",
+    )
+    .define("ssl.key.password", _PASSWORD, None, None, _HIGH, "The key's own password, if any.")
+    .define(
+        "ssl.endpoint.identification.algorithm",
+        _STRING,
+        "https",
+        OneOfAnyCase(("https", "")),
+        _LOW,
+        "`https`: a broker's certificate must be for its host's name. Empty: whoever has a "
+        "certificate of that authority may be the broker.",
+    )
+    .define(
+        "ssl.protocol",
+        _STRING,
+        "TLSv1.3",
+        OneOf(("TLS", "TLSv1.3", "TLSv1.2")),
+        _MEDIUM,
+        "The newest version of TLS to use.",
+    )
+    .define(
+        "ssl.enabled.protocols",
+        _LIST,
+        ("TLSv1.2", "TLSv1.3"),
+        None,
+        _MEDIUM,
+        "The versions of TLS to use.",
+    )
+    .define(
+        "ssl.cipher.suites",
+        _LIST,
+        (),
+        None,
+        _LOW,
+        "The cipher suites to use, by Java's names; all secure ones unless given. Of TLS 1.3 all "
+        "or none.",
+    )
+    .define(
+        "sasl.mechanism",
+        _STRING,
+        "GSSAPI",
+        OneOf(MECHANISMS),
+        _MEDIUM,
+        "How this client shows who it is. GSSAPI is Kerberos (extra `gssapi`), AWS_MSK_IAM is "
+        "Amazon's (extra `msk-iam`).",
+    )
+    .define(
+        "sasl.jaas.config",
+        _PASSWORD,
+        None,
+        None,
+        _MEDIUM,
+        "The login as Java's client has it, with one login module: `...ScramLoginModule required "
+        'username="alice" password="...";`, `tokenauth="true"` for a delegation token.',
+    )
+    .define(
+        "sasl.login.callback.handler.class",
+        _CLASS,
+        None,
+        None,
+        _MEDIUM,
+        "Where tokens of OAUTHBEARER come from: `token_endpoint` (Java's "
+        "OAuthBearerLoginCallbackHandler), `msk_iam`, or `package.module:attribute` of a function "
+        "that gives a token. Without it the token is made of sasl.jaas.config, and nobody signs "
+        "it.",
+    )
+    .define(
+        "sasl.oauthbearer.token.endpoint.url",
+        _STRING,
+        None,
+        None,
+        _MEDIUM,
+        "Where tokens are asked for by client credentials (https://), or the file that holds one "
+        "(file:///path).",
+    )
+    .define(
+        "sasl.oauthbearer.client.credentials.client.id",
+        _STRING,
+        None,
+        None,
+        _MEDIUM,
+        "This client's id at the token endpoint; goes before `clientId` of sasl.jaas.config.",
+    )
+    .define(
+        "sasl.oauthbearer.client.credentials.client.secret",
+        _PASSWORD,
+        None,
+        None,
+        _MEDIUM,
+        "Its secret; goes before `clientSecret` of sasl.jaas.config.",
+    )
+    .define(
+        "sasl.oauthbearer.scope",
+        _STRING,
+        None,
+        None,
+        _MEDIUM,
+        "The scope to ask for; goes before `scope` of sasl.jaas.config.",
+    )
+    .define(
+        "sasl.oauthbearer.header.urlencode",
+        _BOOLEAN,
+        False,
+        None,
+        _LOW,
+        "Whether id and secret are form-encoded in the header, as RFC 6749 has it.",
+    )
+    .define(
+        "sasl.oauthbearer.sub.claim.name",
+        _STRING,
+        "sub",
+        None,
+        _LOW,
+        "The claim of a token that names its subject, for errors.",
+    )
+    .define(
+        "sasl.login.connect.timeout.ms",
+        _INT,
+        None,
+        Range(1),
+        _LOW,
+        "How long connecting to the token endpoint may take; 10 seconds unless given.",
+    )
+    .define(
+        "sasl.login.read.timeout.ms",
+        _INT,
+        None,
+        Range(1),
+        _LOW,
+        "How long the token endpoint may keep silent; 10 seconds unless given.",
+    )
+    .define(
+        "sasl.login.retry.backoff.ms",
+        _LONG,
+        100,
+        Range(0),
+        _LOW,
+        "How long to wait before the token endpoint is asked again; doubles with each failure.",
+    )
+    .define(
+        "sasl.login.retry.backoff.max.ms",
+        _LONG,
+        10_000,
+        Range(0),
+        _LOW,
+        "The longest such wait, and how long a token is tried for in all before the connection "
+        "fails.",
+    )
+    .define(
+        "sasl.login.refresh.window.factor",
+        _DOUBLE,
+        0.8,
+        Range(0.5, 1.0),
+        _LOW,
+        "After which share of its life a token is replaced.",
+    )
+    .define(
+        "sasl.login.refresh.window.jitter",
+        _DOUBLE,
+        0.05,
+        Range(0.0, 0.25),
+        _LOW,
+        "How much of its life chance may add to that.",
+    )
+    .define(
+        "sasl.login.refresh.min.period.seconds",
+        _SHORT,
+        60,
+        Range(0, 900),
+        _LOW,
+        "How long a token is used at least.",
+    )
+    .define(
+        "sasl.login.refresh.buffer.seconds",
+        _SHORT,
+        300,
+        Range(0, 3600),
+        _LOW,
+        "How long before its end a token is not used any more. This and the one before give way "
+        "where a token's life is shorter than both.",
+    )
+)
+
+_JAVA_CLASSES: Final = "Java classes cannot be used here"
+_BROKERS_CHECK: Final = "only brokers check tokens"
+_KERBEROS_RENEWS: Final = (
+    "tickets are taken from the credential cache or the keytab when a connection is made, by the "
+    "Kerberos library"
+)
+_NO_ASSERTIONS: Final = (
+    "tokens are asked for by client credentials only, not by an assertion (KIP-1139)"
+)
+_OAUTH: Final = "org.apache.kafka.common.security.oauthbearer."
+_OPENSSL: Final = "OpenSSL does it, not a provider of Java's"
+
+REFUSED_SECURITY: Final[Mapping[str, RefusedSetting]] = {
+    "security.providers": RefusedSetting(_JAVA_CLASSES, ("",)),
+    "ssl.engine.factory.class": RefusedSetting(
+        _JAVA_CLASSES, ("", "org.apache.kafka.common.security.ssl.defaultsslenginefactory")
+    ),
+    "ssl.keymanager.algorithm": RefusedSetting(_OPENSSL, ("", "sunx509", "pkix", "newsunx509")),
+    "ssl.provider": RefusedSetting(_OPENSSL, ("",)),
+    "ssl.secure.random.implementation": RefusedSetting(_OPENSSL, ("",)),
+    "ssl.trustmanager.algorithm": RefusedSetting(_OPENSSL, ("", "pkix", "sunx509")),
+    "sasl.client.callback.handler.class": RefusedSetting(
+        _JAVA_CLASSES, ("", "software.amazon.msk.auth.iam.iamclientcallbackhandler")
+    ),
+    "sasl.login.class": RefusedSetting(_JAVA_CLASSES, ("",)),
+    "sasl.kerberos.service.name": RefusedSetting("Kerberos (GSSAPI) is not supported yet"),
+    "sasl.kerberos.kinit.cmd": RefusedSetting(_KERBEROS_RENEWS, ("", "/usr/bin/kinit")),
+    "sasl.kerberos.min.time.before.relogin": RefusedSetting(_KERBEROS_RENEWS, ("60000",)),
+    "sasl.kerberos.ticket.renew.jitter": RefusedSetting(_KERBEROS_RENEWS, ("0.05",)),
+    "sasl.kerberos.ticket.renew.window.factor": RefusedSetting(_KERBEROS_RENEWS, ("0.8",)),
+    **dict.fromkeys(
+        (
+            "sasl.oauthbearer.assertion.algorithm",
+            "sasl.oauthbearer.assertion.claim.aud",
+            "sasl.oauthbearer.assertion.claim.exp.seconds",
+            "sasl.oauthbearer.assertion.claim.iss",
+            "sasl.oauthbearer.assertion.claim.jti.include",
+            "sasl.oauthbearer.assertion.claim.nbf.seconds",
+            "sasl.oauthbearer.assertion.claim.sub",
+            "sasl.oauthbearer.assertion.file",
+            "sasl.oauthbearer.assertion.private.key.file",
+            "sasl.oauthbearer.assertion.private.key.passphrase",
+            "sasl.oauthbearer.assertion.template.file",
+        ),
+        RefusedSetting(_NO_ASSERTIONS),
+    ),
+    "sasl.oauthbearer.clock.skew.seconds": RefusedSetting(_BROKERS_CHECK, ("30",)),
+    "sasl.oauthbearer.expected.audience": RefusedSetting(_BROKERS_CHECK, ("",)),
+    "sasl.oauthbearer.expected.issuer": RefusedSetting(_BROKERS_CHECK, ("",)),
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms": RefusedSetting(_BROKERS_CHECK, ("3600000",)),
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": RefusedSetting(
+        _BROKERS_CHECK, ("10000",)
+    ),
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": RefusedSetting(_BROKERS_CHECK, ("100",)),
+    "sasl.oauthbearer.jwks.endpoint.url": RefusedSetting(_BROKERS_CHECK, ("",)),
+    "sasl.oauthbearer.jwt.retriever.class": RefusedSetting(
+        f"{_NO_ASSERTIONS}; a function of yours goes to sasl.login.callback.handler.class",
+        (
+            "",
+            f"{_OAUTH}defaultjwtretriever",
+            f"{_OAUTH}clientcredentialsjwtretriever",
+            f"{_OAUTH}filejwtretriever",
+        ),
+    ),
+    "sasl.oauthbearer.jwt.validator.class": RefusedSetting(
+        _BROKERS_CHECK, ("", f"{_OAUTH}defaultjwtvalidator", f"{_OAUTH}clientjwtvalidator")
+    ),
+    "sasl.oauthbearer.scope.claim.name": RefusedSetting(_BROKERS_CHECK, ("", "scope")),
+}

@@ -1,0 +1,142 @@
+"""What a client's connections are secured by, made of its settings.
+
+The settings are checked as a whole by `read_security`, which touches nothing but them: whoever
+makes a producer calls it first, to have what is wrong told at once. `ConnectionSecurity` is what a
+NetworkClient has for its life: the TLS contexts, and the source of SASL exchanges.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from spark_kafka_sink.errors import ConfigError, IllegalStateError
+from spark_kafka_sink.network.tls_contexts import TlsContexts
+from spark_kafka_sink.network.token_provider import TokenProvider
+from spark_kafka_sink.network.token_sources import token_source
+from spark_kafka_sink.security.login import (
+    Login,
+    PasswordLogin,
+    TokenLogin,
+    TokenSettings,
+    read_login,
+)
+from spark_kafka_sink.security.oauth_bearer import RefreshPolicy
+from spark_kafka_sink.security.tls import TlsSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from spark_kafka_sink.config.config_def import Password
+    from spark_kafka_sink.config.security_settings import SecuritySettings
+    from spark_kafka_sink.model import Node
+    from spark_kafka_sink.security.sasl import SaslClient
+
+
+class SecurityPlan(NamedTuple):
+    """What the settings come to: None for a layer that is not used."""
+
+    tls: TlsSettings | None
+    login: Login | None
+
+
+def read_security(settings: SecuritySettings) -> SecurityPlan:
+    """Read the settings of TLS and SASL as a whole; ConfigError where they cannot be."""
+    try:
+        return SecurityPlan(
+            _tls_settings(settings) if settings.uses_tls else None,
+            _login(settings) if settings.uses_sasl else None,
+        )
+    except ValueError as error:
+        raise ConfigError(f"{settings.prefix}{error}") from None
+
+
+def _tls_settings(settings: SecuritySettings) -> TlsSettings:
+    return TlsSettings(
+        protocol=settings.ssl_protocol,
+        enabled_protocols=settings.ssl_enabled_protocols,
+        cipher_suites=settings.ssl_cipher_suites,
+        check_hostname=bool(settings.ssl_endpoint_identification_algorithm),
+        truststore_type=settings.ssl_truststore_type,
+        truststore_location=settings.ssl_truststore_location or None,
+        truststore_password=_secret(settings.ssl_truststore_password),
+        truststore_certificates=_secret(settings.ssl_truststore_certificates),
+        keystore_type=settings.ssl_keystore_type,
+        keystore_location=settings.ssl_keystore_location or None,
+        keystore_password=_secret(settings.ssl_keystore_password),
+        keystore_key=_secret(settings.ssl_keystore_key),
+        keystore_certificate_chain=_secret(settings.ssl_keystore_certificate_chain),
+        key_password=_secret(settings.ssl_key_password),
+    )
+
+
+def _login(settings: SecuritySettings) -> Login:
+    handler = settings.sasl_login_callback_handler_class
+    login = read_login(
+        settings.sasl_mechanism,
+        _secret(settings.sasl_jaas_config),
+        TokenSettings(
+            handler=None if handler is None else handler.built_in or str(handler),
+            url=settings.sasl_oauthbearer_token_endpoint_url or None,
+            client_id=settings.sasl_oauthbearer_client_credentials_client_id,
+            client_secret=_secret(settings.sasl_oauthbearer_client_credentials_client_secret),
+            scope=settings.sasl_oauthbearer_scope,
+            urlencode=settings.sasl_oauthbearer_header_urlencode,
+            subject_claim=settings.sasl_oauthbearer_sub_claim_name,
+        ),
+    )
+    if isinstance(login, TokenLogin):
+        # Whether there can be a source is told now; it asks nobody before it is called.
+        token_source(login, settings, lambda: 0.0)
+    return login
+
+
+def _secret(password: Password | None) -> str | None:
+    """Take a secret out of its wrapping; an empty one is none."""
+    return None if password is None else password.value or None
+
+
+class ConnectionSecurity:
+    """See the module. Belongs to one event loop; `close` it."""
+
+    def __init__(self, settings: SecuritySettings, wall_clock: Callable[[], float]) -> None:
+        """Read no file and ask nobody yet; `wall_clock` gives seconds since 1970.
+
+        Raises ConfigError as `read_security`, and where a function for tokens cannot be had.
+        """
+        plan = read_security(settings)
+        self._login = plan.login
+        #: None for connections without TLS.
+        self.tls = None if plan.tls is None else TlsContexts(plan.tls, settings.prefix)
+        self._tokens: TokenProvider | None = None
+        if isinstance(plan.login, TokenLogin):
+            self._tokens = TokenProvider(
+                token_source(plan.login, settings, wall_clock),
+                _refresh_policy(settings),
+                wall_clock,
+            )
+
+    @property
+    def sasl_client(self) -> Callable[[Node], Awaitable[SaslClient]] | None:
+        """What begins an exchange for a connection; None for connections without SASL."""
+        return None if self._login is None else self._begin_exchange
+
+    async def _begin_exchange(self, node: Node) -> SaslClient:  # noqa: ARG002 - for all nodes alike
+        if isinstance(self._login, TokenLogin) and self._tokens is not None:
+            return self._login.client(await self._tokens.token())
+        if isinstance(self._login, PasswordLogin):
+            return self._login.client()
+        raise IllegalStateError("this connection has nobody who could log in")
+
+    async def close(self) -> None:
+        """End what is under way."""
+        if self._tokens is not None:
+            await self._tokens.close()
+
+
+def _refresh_policy(settings: SecuritySettings) -> RefreshPolicy:
+    return RefreshPolicy(
+        window_factor=settings.sasl_login_refresh_window_factor,
+        window_jitter=settings.sasl_login_refresh_window_jitter,
+        min_period=settings.sasl_login_refresh_min_period_seconds,
+        buffer=settings.sasl_login_refresh_buffer_seconds,
+    )

@@ -1,0 +1,81 @@
+"""A look at what a listener speaks, when it has hung up on our first message without a word.
+
+A plain listener of Kafka's does so when it is greeted in TLS, many a TLS listener when it is not,
+and so does a broker that is just being stopped. To tell them apart the listener is greeted the
+other way: in plain it is asked for the versions that it knows, which any broker answers to
+anybody; in TLS it has to answer a greeting with one. Nothing else is said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from spark_kafka_sink.errors import DecodeError
+from spark_kafka_sink.network.transport import PlaintextTransport
+from spark_kafka_sink.protocol.frame import FrameDecoder
+from spark_kafka_sink.protocol.headers import RequestHeader
+from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
+from spark_kafka_sink.protocol.registry import encode_request, peek_correlation_id
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.network.host_resolver import Address
+    from spark_kafka_sink.network.transport import SocketOptions
+
+_CORRELATION_ID: Final = 0x5EC0
+_MOST_BYTES: Final = 65_536
+#: A record of TLS: a handshake or an alert, version 3.x.
+_TLS_RECORDS: Final = (b"\x16\x03", b"\x15\x03")
+
+
+async def answers_in_plain(address: Address, options: SocketOptions, timeout: float) -> bool:  # noqa: ASYNC109  our own
+    """Tell whether a broker that speaks no TLS answers at an address within so many seconds."""
+    request = ApiVersionsRequest(client_software_name="", client_software_version="")
+    header = RequestHeader(
+        request_api_key=request.api_key,
+        request_api_version=0,
+        correlation_id=_CORRELATION_ID,
+        client_id=None,
+    )
+    frames = FrameDecoder(_MOST_BYTES)
+    transport: PlaintextTransport | None = None
+    try:
+        async with asyncio.timeout(timeout):
+            transport = await PlaintextTransport.connect(address, options)
+            await transport.write(encode_request(header, request))
+            while data := await transport.read():
+                frames.receive_data(data)
+                frame = frames.next_frame()
+                if frame is not None:
+                    return peek_correlation_id(frame) == _CORRELATION_ID
+    except (OSError, DecodeError):
+        return False
+    finally:
+        if transport is not None:
+            transport.close()
+    return False
+
+
+async def answers_in_tls(address: Address, options: SocketOptions, timeout: float) -> bool:  # noqa: ASYNC109  our own
+    """Tell whether a listener at an address answers in TLS within so many seconds."""
+    # Nobody is believed anything here: only the form of the answer counts.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    greeting = ssl.MemoryBIO()
+    tls = context.wrap_bio(ssl.MemoryBIO(), greeting)
+    with suppress(ssl.SSLWantReadError):
+        tls.do_handshake()
+    transport: PlaintextTransport | None = None
+    try:
+        async with asyncio.timeout(timeout):
+            transport = await PlaintextTransport.connect(address, options)
+            await transport.write([greeting.read()])
+            return (await transport.read()).startswith(_TLS_RECORDS)
+    except OSError:
+        return False
+    finally:
+        if transport is not None:
+            transport.close()

@@ -1,0 +1,177 @@
+"""One authentication by SASL: which request comes next, and what an answer means (KIP-43, KIP-152).
+
+    handshake  names the mechanism; the broker agrees, or lists those that it has
+    token      carries the mechanism's messages to and fro, until both sides are done
+
+Touches no socket: who owns the connection sends each request and hands in its answer. The first
+authentication of a connection and each later one (KIP-368) are the same here. An error names the
+broker, the mechanism and the user, and never a secret, even where the broker quotes one.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_kafka_sink.errors import (
+    AuthenticationError,
+    IllegalStateError,
+    KafkaError,
+    NetworkError,
+)
+from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
+from spark_kafka_sink.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from spark_kafka_sink.protocol.messages.sasl_handshake import (
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from spark_kafka_sink.security.sasl import SaslMechanism, no_common_mechanism
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spark_kafka_sink.model import Node
+    from spark_kafka_sink.security.sasl import SaslClient
+
+_ADVICE: Final[Mapping[SaslMechanism, str]] = {
+    SaslMechanism.OAUTHBEARER: (
+        "Check that the token is meant for this cluster and has not ended, and the clocks"
+    ),
+}
+_CHECK_USER: Final = (
+    "Check username and password in sasl.jaas.config, and that the cluster has this user for this "
+    "mechanism"
+)
+
+
+class AuthenticationState(Enum):
+    """Where an authentication is."""
+
+    INITIAL = auto()
+    #: The handshake was sent.
+    NEGOTIATING = auto()
+    #: A message of the mechanism was sent.
+    EXCHANGING = auto()
+    COMPLETE = auto()
+    FAILED = auto()
+
+
+_S = AuthenticationState
+
+TRANSITIONS: Final[Mapping[AuthenticationState, frozenset[AuthenticationState]]] = {
+    _S.INITIAL: frozenset({_S.NEGOTIATING}),
+    _S.NEGOTIATING: frozenset({_S.EXCHANGING, _S.FAILED}),
+    _S.EXCHANGING: frozenset({_S.EXCHANGING, _S.COMPLETE, _S.FAILED}),
+    _S.COMPLETE: frozenset(),
+    _S.FAILED: frozenset(),
+}
+
+
+class SaslAuthenticator:
+    """See the module. Made anew for each authentication."""
+
+    def __init__(self, client: SaslClient, node: Node) -> None:
+        """Say nothing yet."""
+        self._client = client
+        self._node = node
+        self._state = _S.INITIAL
+        #: Seconds until the broker wants another authentication; None for never.
+        self.session_lifetime: float | None = None
+
+    @property
+    def state(self) -> AuthenticationState:
+        """Where it is."""
+        return self._state
+
+    def _move(self, target: AuthenticationState) -> None:
+        if target not in TRANSITIONS[self._state]:
+            raise IllegalStateError(
+                f"{self._node}: an authentication does not go from {self._state.name} to "
+                f"{target.name}"
+            )
+        self._state = target
+
+    def begin(self) -> SaslHandshakeRequest:
+        """Give the first request."""
+        self._move(_S.NEGOTIATING)
+        return SaslHandshakeRequest(mechanism=self._client.mechanism)
+
+    def receive(self, response: Any) -> SaslAuthenticateRequest | None:
+        """Take the answer to the last request, and give the next one; None when it is done.
+
+        Raises AuthenticationError for what will be the same the next time, NetworkError for what
+        may not.
+        """
+        try:
+            if self._state is _S.NEGOTIATING:
+                return self._receive_handshake(response)
+            if self._state is _S.EXCHANGING:
+                return self._receive_token(response)
+        except KafkaError:
+            self._move(_S.FAILED)
+            raise
+        raise IllegalStateError(f"{self._node}: nothing was asked ({self._state.name})")
+
+    def _receive_handshake(self, response: SaslHandshakeResponse) -> SaslAuthenticateRequest:
+        match response.error_code:
+            case ErrorCode.NONE:
+                self._move(_S.EXCHANGING)
+                return SaslAuthenticateRequest(auth_bytes=self._client.initial_response())
+            case ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+                refusal = no_common_mechanism(self._client.mechanism, response.mechanisms)
+                raise AuthenticationError(f"{self._node}: {refusal}")
+            case ErrorCode.ILLEGAL_SASL_STATE:
+                raise AuthenticationError(
+                    f"{self._node}: this listener does not use SASL: set security.protocol to "
+                    "PLAINTEXT or SSL, or use the port of a SASL listener"
+                )
+            case code:
+                raise self._passing(code, None)
+
+    def _receive_token(self, response: SaslAuthenticateResponse) -> SaslAuthenticateRequest | None:
+        if response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED:
+            raise self._failed(response.error_message or "the broker gave no reason")
+        if response.error_code:
+            raise self._passing(response.error_code, response.error_message)
+        if response.session_lifetime_ms > 0:
+            self.session_lifetime = response.session_lifetime_ms / 1000
+        answer = None
+        if not self._client.is_complete or response.auth_bytes:
+            try:
+                answer = self._client.evaluate_challenge(response.auth_bytes)
+            except AuthenticationError as error:
+                raise self._failed(str(error)) from None
+        if answer is not None:
+            self._move(_S.EXCHANGING)
+            return SaslAuthenticateRequest(auth_bytes=answer)
+        if not self._client.is_complete:
+            raise self._failed("the broker ended the exchange before it was complete")
+        self._move(_S.COMPLETE)
+        return None
+
+    def _failed(self, reason: str) -> AuthenticationError:
+        told = self._client.failure
+        if told is not None and told not in reason:
+            reason = f"{reason.rstrip('.')} ({told})"
+        advice = _ADVICE.get(self._client.mechanism, _CHECK_USER)
+        return AuthenticationError(
+            f"{self._who()} failed: {self._hide(reason).rstrip('.')}. {advice}"
+        )
+
+    def _passing(self, code: int, message: str | None) -> NetworkError:
+        refusal = broker_error(code, f"{self._who()} is not possible now")
+        detail = f": {self._hide(message)}" if message else ""
+        return NetworkError(f"{refusal}{detail}")
+
+    def _who(self) -> str:
+        client = self._client
+        return f"{self._node}: {client.mechanism} authentication of user {client.user!r}"
+
+    def _hide(self, text: str) -> str:
+        """Take our secret out of a text of the broker's, and what would not print."""
+        if self._client.secret:
+            text = text.replace(self._client.secret, "[hidden]")
+        return "".join(character if character.isprintable() else "?" for character in text)

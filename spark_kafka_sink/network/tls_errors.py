@@ -1,0 +1,138 @@
+"""What went wrong in TLS, in words: which side refused what, and what to do.
+
+What will be the same the next time is an AuthenticationError (as Java's SslAuthenticationException,
+for SSLHandshakeException and its like): a certificate, a name, a version, a peer that speaks no
+TLS. A connection that just ended is a NetworkError.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING, Final
+
+from spark_kafka_sink.errors import AuthenticationError, KafkaError, NetworkError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spark_kafka_sink.model import Node
+
+#: OpenSSL's X509_V_ERR_* -> what is wrong with the broker's certificate, and what to do.
+_NOT_YET_VALID, _EXPIRED = 9, 10
+_UNKNOWN_ISSUERS: Final = frozenset({2, 18, 19, 20, 21, 27})
+_WRONG_HOST: Final = frozenset({62, 64})
+_REVOKED: Final = 23
+
+_OWN_CERTIFICATE: Final = "check the certificate in ssl.keystore.*"
+_NEEDS_CERTIFICATE: Final = (
+    "it wants a client certificate that it trusts (ssl.client.auth): set ssl.keystore.*"
+)
+#: Part of OpenSSL's name of an alert -> what the broker means by it.
+_ALERTS: Final[Mapping[str, str]] = {
+    "CERTIFICATE_REQUIRED": _NEEDS_CERTIFICATE,
+    "BAD_CERTIFICATE": _NEEDS_CERTIFICATE,
+    "UNKNOWN_CA": f"it does not know who signed this client's certificate; {_OWN_CERTIFICATE}",
+    "CERTIFICATE_UNKNOWN": f"it does not take this client's certificate; {_OWN_CERTIFICATE}",
+    "CERTIFICATE_EXPIRED": f"this client's certificate has expired; {_OWN_CERTIFICATE}",
+    "CERTIFICATE_REVOKED": f"this client's certificate was revoked; {_OWN_CERTIFICATE}",
+    "UNSUPPORTED_CERTIFICATE": f"it cannot use this client's certificate; {_OWN_CERTIFICATE}",
+    "ACCESS_DENIED": f"it does not let this client's certificate in; {_OWN_CERTIFICATE}",
+    "DECRYPT_ERROR": f"it cannot verify this client's certificate; {_OWN_CERTIFICATE}",
+    "PROTOCOL_VERSION": (
+        "it speaks none of the versions of TLS in ssl.enabled.protocols and ssl.protocol"
+    ),
+    "HANDSHAKE_FAILURE": (
+        "it has no cipher suite or version in common with ssl.cipher.suites and "
+        "ssl.enabled.protocols, or wants a client certificate (ssl.keystore.*)"
+    ),
+    "INSUFFICIENT_SECURITY": "it wants stronger cipher suites than ssl.cipher.suites has",
+    "UNRECOGNIZED_NAME": "it has no certificate for this host name",
+}
+#: What OpenSSL says when what came is no TLS at all.
+_NO_TLS: Final = frozenset(
+    {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE"}
+)
+#: What this side finds no common ground by.
+_NOTHING_IN_COMMON: Final = frozenset(
+    {"UNSUPPORTED_PROTOCOL", "NO_PROTOCOLS_AVAILABLE", "WRONG_SSL_VERSION", "NO_CIPHERS_AVAILABLE"}
+)
+_ENDED: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+#: A TLS record of the type `alert`, version 3.x: what a TLS listener answers plain bytes with.
+_ALERT_RECORD: Final = b"\x15\x03"
+
+
+def looks_like_tls(data: bytes) -> bool:
+    """Tell whether the first bytes of a peer are an alert of TLS."""
+    return data.startswith(_ALERT_RECORD)
+
+
+def peer_speaks_tls(node: Node) -> AuthenticationError:
+    """Make the error for a plain connection to a TLS listener."""
+    return AuthenticationError(
+        f"{node}: this listener speaks TLS, and security.protocol has none: set it to SSL or "
+        "SASL_SSL, or use a listener without TLS"
+    )
+
+
+def peer_speaks_no_tls(node: Node) -> AuthenticationError:
+    """Make the error for a TLS connection to a plain listener."""
+    return AuthenticationError(
+        f"{node}: this listener does not speak TLS: use the port of a TLS listener, or set "
+        "security.protocol to PLAINTEXT or SASL_PLAINTEXT"
+    )
+
+
+def tls_failure(error: ssl.SSLError, node: Node) -> KafkaError:
+    """Make our error of Python's."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return AuthenticationError(f"{node}: {_certificate_problem(error, node)}")
+    if isinstance(error, _ENDED):
+        return NetworkError(f"{node}: the broker closed the connection during the TLS handshake")
+    reason = error.reason or "unknown"
+    if reason in _NO_TLS:
+        return peer_speaks_no_tls(node)
+    if reason in _NOTHING_IN_COMMON:
+        return AuthenticationError(
+            f"{node}: TLS handshake failed ({reason}): there is no version or cipher suite in "
+            "common; check ssl.protocol, ssl.enabled.protocols and ssl.cipher.suites"
+        )
+    if "_ALERT_" in reason:
+        return alert_failure(reason, node)
+    return AuthenticationError(f"{node}: TLS handshake failed ({reason})")
+
+
+def alert_failure(reason: str, node: Node) -> KafkaError:
+    """Make the error of an alert that the broker has sent, in the handshake or after it."""
+    alert = reason.partition("_ALERT_")[2]
+    meaning = _ALERTS.get(alert)
+    if meaning is None:
+        return NetworkError(f"{node}: the broker ended the TLS connection ({alert or reason})")
+    return AuthenticationError(
+        f"{node}: the broker refuses the TLS connection ({alert}): {meaning}"
+    )
+
+
+def _certificate_problem(error: ssl.SSLCertVerificationError, node: Node) -> str:
+    code, message = error.verify_code, error.verify_message
+    if code in _WRONG_HOST:
+        return (
+            f"the broker's certificate is not for the host {node.host!r} ({message}): check the "
+            "address, or have the certificate name it; "
+            "ssl.endpoint.identification.algorithm= (empty) trusts whoever has a certificate of "
+            "the authority"
+        )
+    if code in _UNKNOWN_ISSUERS:
+        return (
+            f"the broker's certificate is not trusted ({message}): put the certificate of its "
+            "authority into ssl.truststore.location or ssl.truststore.certificates"
+        )
+    if code == _EXPIRED:
+        return (
+            f"the broker's certificate, or one in its chain, has expired ({message}): renew it, "
+            "and check this machine's clock"
+        )
+    if code == _NOT_YET_VALID:
+        return f"the broker's certificate is not valid yet ({message}): check this machine's clock"
+    if code == _REVOKED:
+        return f"the broker's certificate was revoked ({message})"
+    return f"the broker's certificate is refused ({message})"

@@ -1,0 +1,107 @@
+"""Keeps one token of OAUTHBEARER, and replaces it before it ends.
+
+Java's ExpiringCredentialRefreshingLogin, but for its thread.
+
+Whoever needs a token gets the one at hand at once. It is replaced in the background; while that
+fails, the old one is used up to its end, and another try is made every few seconds. A token whose
+end is not known is used for one authentication only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import TYPE_CHECKING, Final
+
+from spark_kafka_sink.errors import AuthenticationError, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spark_kafka_sink.network.token_sources import GetToken
+    from spark_kafka_sink.security.oauth_bearer import OAuthBearerToken, RefreshPolicy
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two tries to replace a token that still lasts.
+RETRY_INTERVAL: Final = 10.0
+
+
+class TokenProvider:
+    """See the module. Belongs to one event loop; `close` it."""
+
+    def __init__(
+        self,
+        get_token: GetToken,
+        policy: RefreshPolicy,
+        wall_clock: Callable[[], float],
+    ) -> None:
+        """Get nothing yet; `wall_clock` gives seconds since 1970."""
+        self._get_token = get_token
+        self._policy = policy
+        self._wall_clock = wall_clock
+        self._token: OAuthBearerToken | None = None
+        self._getting: asyncio.Task[OAuthBearerToken] | None = None
+        self._refresh: asyncio.TimerHandle | None = None
+
+    async def token(self) -> OAuthBearerToken:
+        """Give a token that has not ended, getting one if need be.
+
+        Raises AuthenticationError, ConfigError or NetworkError, as the source does.
+        """
+        token = self._token
+        if token is not None and not self._has_ended(token):
+            return token
+        getting = self._getting or self._start()
+        # Ours is not the only wait for it: it goes on when ours is cancelled.
+        await asyncio.wait({getting})
+        return getting.result()
+
+    def _has_ended(self, token: OAuthBearerToken) -> bool:
+        return token.expires_at is None or token.expires_at <= self._wall_clock()
+
+    def _start(self) -> asyncio.Task[OAuthBearerToken]:
+        self._getting = asyncio.get_running_loop().create_task(self._get())
+        self._getting.add_done_callback(self._done)
+        return self._getting
+
+    async def _get(self) -> OAuthBearerToken:
+        token = await self._get_token()
+        now = self._wall_clock()
+        if token.expires_at is not None and token.expires_at <= now:
+            raise AuthenticationError(
+                f"the token for {token.subject!r} (OAUTHBEARER) ended {now - token.expires_at:.0f} "
+                "seconds ago: check who issues it, and this machine's clock"
+            )
+        self._token = token
+        if token.expires_at is not None:
+            due_at = self._policy.refresh_at(token, now, random.random())
+            self._schedule(due_at - now)
+        return token
+
+    def _schedule(self, seconds: float) -> None:
+        if self._refresh is not None:
+            self._refresh.cancel()
+        self._refresh = asyncio.get_running_loop().call_later(max(seconds, 0), self._replace)
+
+    def _replace(self) -> None:
+        if self._getting is None:
+            self._start()
+
+    def _done(self, getting: asyncio.Task[OAuthBearerToken]) -> None:
+        self._getting = None
+        error = None if getting.cancelled() else getting.exception()
+        if error is None or self._token is None or self._has_ended(self._token):
+            return
+        what = error if isinstance(error, KafkaError) else type(error).__name__
+        logger.warning("the token is used on, since no other could be got: %s", what)
+        self._schedule(RETRY_INTERVAL)
+
+    async def close(self) -> None:
+        """End what is under way."""
+        if self._refresh is not None:
+            self._refresh.cancel()
+        if self._getting is not None:
+            self._getting.cancel()
+            await asyncio.wait({self._getting})

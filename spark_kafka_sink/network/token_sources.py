@@ -1,0 +1,178 @@
+"""Where tokens of OAUTHBEARER come from: made here, read, asked for over HTTPS, or a function's.
+
+Each source is a coroutine function that gives one token. None of them blocks the event loop: what
+does is done on a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spark_kafka_sink.errors import AuthenticationError, ConfigError, KafkaError, NetworkError
+from spark_kafka_sink.network.daemon_thread import in_daemon_thread
+from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.tls_contexts import TlsContexts
+from spark_kafka_sink.network.token_fetcher import DEFAULT_TIMEOUT, FetchTimeouts, fetch_token
+from spark_kafka_sink.security.client_credentials import ClientCredentials
+from spark_kafka_sink.security.login import TokenFile, UnsecuredToken
+from spark_kafka_sink.security.oauth_bearer import OAuthBearerToken, read_token
+from spark_kafka_sink.security.tls import TlsSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from spark_kafka_sink.config.security_settings import SecuritySettings
+    from spark_kafka_sink.security.login import TokenLogin
+
+    GetToken = Callable[[], Awaitable[OAuthBearerToken]]
+
+_THREAD = "kafka-token"
+_HANDLER = "sasl.login.callback.handler.class"
+
+
+def token_source(
+    login: TokenLogin, settings: SecuritySettings, wall_clock: Callable[[], float]
+) -> GetToken:
+    """Give the function that gets a token.
+
+    Raises ConfigError where the function that the settings name cannot be had.
+    """
+    source, subject = login.source, login.subject_claim
+    if isinstance(source, UnsecuredToken):
+        return _made_here(source, wall_clock)
+    if isinstance(source, TokenFile):
+        return _from_file(source, subject, settings.prefix)
+    if isinstance(source, ClientCredentials):
+        return _from_endpoint(source, login, settings)
+    reference = settings.sasl_login_callback_handler_class
+    function = None if reference is None else reference.load()
+    if not callable(function):
+        raise ConfigError(f"{settings.prefix}{_HANDLER}: {reference} cannot be called")
+    return _from_function(function, str(reference), subject)
+
+
+def endpoint_tls(options: Mapping[str, str]) -> TlsSettings:
+    """Read the `ssl.*` options of a login module, as Java does; ValueError where they cannot be."""
+    if "ssl.truststore.certificates" in options or "ssl.keystore.key" in options:
+        raise ValueError("sasl.jaas.config: for the token endpoint name files, ssl.*.location")
+    return TlsSettings(
+        truststore_type=options.get("ssl.truststore.type", "JKS"),
+        truststore_location=options.get("ssl.truststore.location"),
+        truststore_password=options.get("ssl.truststore.password"),
+        keystore_type=options.get("ssl.keystore.type", "JKS"),
+        keystore_location=options.get("ssl.keystore.location"),
+        keystore_password=options.get("ssl.keystore.password"),
+        key_password=options.get("ssl.key.password"),
+    )
+
+
+def _made_here(source: UnsecuredToken, wall_clock: Callable[[], float]) -> GetToken:
+    async def get() -> OAuthBearerToken:
+        return source.make(wall_clock())
+
+    return get
+
+
+def _from_file(source: TokenFile, subject_claim: str, prefix: str) -> GetToken:
+    setting = f"{prefix}sasl.oauthbearer.token.endpoint.url"
+
+    def read() -> OAuthBearerToken:
+        try:
+            text = Path(source.path).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not text"
+            raise ConfigError(f"{setting}: {source.path} cannot be read: {reason}") from None
+        try:
+            return read_token(text, subject_claim=subject_claim)
+        except ValueError as error:
+            raise AuthenticationError(f"{setting}: {source.path}: {error}") from None
+
+    async def get() -> OAuthBearerToken:
+        token: OAuthBearerToken = (await in_daemon_thread(_THREAD, read)).get()
+        return token
+
+    return get
+
+
+def _from_endpoint(
+    credentials: ClientCredentials, login: TokenLogin, settings: SecuritySettings
+) -> GetToken:
+    contexts = TlsContexts(endpoint_tls(login.tls_options), f"{settings.prefix}sasl.jaas.config: ")
+    timeouts = FetchTimeouts(
+        _seconds(settings.sasl_login_connect_timeout_ms),
+        _seconds(settings.sasl_login_read_timeout_ms),
+    )
+    patience = settings.sasl_login_retry_backoff_max_ms / 1000
+    backoff = ExponentialBackoff(settings.sasl_login_retry_backoff_ms / 1000, patience)
+
+    async def get() -> OAuthBearerToken:
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + patience
+        attempts = 0
+        while True:
+            fetched = await in_daemon_thread(
+                _THREAD, fetch_token, credentials, timeouts, contexts.current
+            )
+            if not isinstance(fetched.error, NetworkError):
+                return _read(fetched.get(), login.subject_claim, f"the endpoint {credentials.url}")
+            delay = backoff.delay(attempts)
+            attempts += 1
+            if loop.time() + delay >= give_up_at:
+                raise fetched.error
+            await asyncio.sleep(delay)
+
+    return get
+
+
+def _seconds(milliseconds: int | None) -> float:
+    return DEFAULT_TIMEOUT if milliseconds is None else milliseconds / 1000
+
+
+def _from_function(function: Callable[[], Any], name: str, subject_claim: str) -> GetToken:
+    async def get() -> OAuthBearerToken:
+        try:
+            if inspect.iscoroutinefunction(function):
+                given = await function()
+            else:
+                given = (await in_daemon_thread(_THREAD, function)).get()
+        except KafkaError:
+            raise
+        except Exception as error:
+            # What it raised may hold anything: it is the cause, and not quoted.
+            raise NetworkError(
+                f"{_HANDLER} {name} raised {type(error).__name__} instead of giving a token"
+            ) from error
+        return _given(given, name, subject_claim)
+
+    return get
+
+
+def _given(given: object, name: str, subject_claim: str) -> OAuthBearerToken:
+    """Read what a function gave: a token, or a token and its end in seconds since 1970."""
+    if isinstance(given, OAuthBearerToken):
+        return given
+    match given:
+        case str():
+            return _read(given, subject_claim, f"{_HANDLER} {name}")
+        case (str() as value, int() | float() as expires_at) if not isinstance(expires_at, bool):
+            token = _read(value, subject_claim, f"{_HANDLER} {name}")
+            return OAuthBearerToken(
+                value=token.value,
+                subject=token.subject,
+                started_at=token.started_at,
+                expires_at=float(expires_at),
+            )
+    raise AuthenticationError(
+        f"{_HANDLER} {name} gave {type(given).__name__}, and must give a token as str, or a tuple "
+        "of it and its end in seconds since 1970"
+    )
+
+
+def _read(value: str, subject_claim: str, source: str) -> OAuthBearerToken:
+    try:
+        return read_token(value, subject_claim=subject_claim)
+    except ValueError as error:
+        raise AuthenticationError(f"{source}: {error}") from None

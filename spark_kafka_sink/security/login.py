@@ -1,0 +1,286 @@
+"""Who logs in, and how: a mechanism and the login module of Java's `sasl.jaas.config`.
+
+A `Login` is what lasts: user and password, or where tokens come from. For each exchange it makes a
+`SaslClient`. Nothing is asked for or read here: where a token has to be got first, its source says
+so as data, and who owns sockets and files gets it.
+
+Whatever is wrong raises ValueError, a sentence that begins with a setting and shows no secret.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, TypeAlias
+from urllib.parse import unquote, urlsplit
+
+from spark_kafka_sink.security.client_credentials import ClientCredentials, check_url
+from spark_kafka_sink.security.jaas import LoginModule, parse_jaas
+from spark_kafka_sink.security.oauth_bearer import (
+    OAuthBearerClient,
+    OAuthBearerToken,
+    check_extensions,
+    read_token,
+    unsecured_token,
+)
+from spark_kafka_sink.security.plain import PlainClient
+from spark_kafka_sink.security.sasl import SaslMechanism
+from spark_kafka_sink.security.scram import ScramClient
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from spark_kafka_sink.security.sasl import SaslClient
+
+_KAFKA: Final = "org.apache.kafka.common.security."
+_MODULES: Final[Mapping[SaslMechanism, str]] = MappingProxyType(
+    {
+        SaslMechanism.PLAIN: f"{_KAFKA}plain.PlainLoginModule",
+        SaslMechanism.SCRAM_SHA_256: f"{_KAFKA}scram.ScramLoginModule",
+        SaslMechanism.SCRAM_SHA_512: f"{_KAFKA}scram.ScramLoginModule",
+        SaslMechanism.OAUTHBEARER: f"{_KAFKA}oauthbearer.OAuthBearerLoginModule",
+    }
+)
+_TLS_OPTION: Final = "ssl."
+_UNSECURED: Final = "unsecuredLogin"
+_EXTENSION: Final = "Extension_"
+#: Java's name for extensions beside a token that is not unsecured.
+_OTHER_EXTENSION: Final = "extension_"
+#: What an unsecured token sets by itself.
+_RESERVED_CLAIMS: Final = frozenset({"iat", "exp"})
+_LIFETIME: Final = "3600"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PasswordLogin:
+    """A user and a password: PLAIN and SCRAM."""
+
+    mechanism: SaslMechanism
+    username: str
+    password: str = field(repr=False)
+    #: Whether they are the id and the HMAC of a delegation token (KIP-48).
+    token_auth: bool = False
+
+    def client(self) -> SaslClient:
+        """Begin an exchange."""
+        if self.mechanism is SaslMechanism.PLAIN:
+            return PlainClient(self.username, self.password)
+        return ScramClient(self.mechanism, self.username, self.password, token_auth=self.token_auth)
+
+
+@dataclass(frozen=True, slots=True)
+class UnsecuredToken:
+    """A token that this client makes by itself and nobody signs."""
+
+    claims: Mapping[str, object]
+    #: Seconds.
+    lifetime: float
+    subject_claim: str
+
+    def make(self, now: float) -> OAuthBearerToken:
+        """Make one that begins now."""
+        token = unsecured_token(self.claims, now=now, lifetime=self.lifetime)
+        return read_token(token.value, subject_claim=self.subject_claim)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFile:
+    """A file that holds a token, and that somebody may replace."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFunction:
+    """A function that is called for each token; the network layer knows which."""
+
+    name: str
+
+
+TokenSource: TypeAlias = UnsecuredToken | TokenFile | TokenFunction | ClientCredentials
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLogin:
+    """A token, to be got from its source: OAUTHBEARER."""
+
+    source: TokenSource
+    extensions: Mapping[str, str] = field(default_factory=dict)
+    subject_claim: str = "sub"
+    #: The `ssl.*` options of the login module: how the token endpoint is made sure of.
+    tls_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    mechanism = SaslMechanism.OAUTHBEARER
+
+    def client(self, token: OAuthBearerToken) -> SaslClient:
+        """Begin an exchange that shows this token."""
+        return OAuthBearerClient(token, self.extensions)
+
+
+Login: TypeAlias = PasswordLogin | TokenLogin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenSettings:
+    """The settings of OAUTHBEARER beside sasl.jaas.config."""
+
+    #: What sasl.login.callback.handler.class names; None where it is not set.
+    handler: str | None = None
+    url: str | None = None
+    client_id: str | None = None
+    client_secret: str | None = field(default=None, repr=False)
+    scope: str | None = None
+    urlencode: bool = False
+    subject_claim: str = "sub"
+
+
+def read_login(mechanism: str, jaas: str | None, tokens: TokenSettings) -> Login:
+    """Read the settings of SASL; see the module for errors."""
+    if mechanism not in _MODULES:
+        raise ValueError(f"sasl.mechanism {mechanism} is not supported yet")
+    known = SaslMechanism(mechanism)
+    module = _module(known, jaas)
+    if known is SaslMechanism.OAUTHBEARER:
+        return _token_login(module, tokens)
+    if module is None:
+        raise ValueError(
+            f"sasl.jaas.config is required with sasl.mechanism={mechanism}: {_MODULES[known]} "
+            'required username="..." password="...";'
+        )
+    login = PasswordLogin(
+        mechanism=known,
+        username=_option(module, "username"),
+        password=_option(module, "password"),
+        token_auth=_flag(module, "tokenauth"),
+    )
+    try:
+        login.client()
+    except ValueError as error:
+        raise ValueError(f"sasl.jaas.config: {error}") from None
+    return login
+
+
+def _module(mechanism: SaslMechanism, jaas: str | None) -> LoginModule | None:
+    if jaas is None:
+        return None
+    try:
+        module = parse_jaas(jaas)
+    except ValueError as error:
+        raise ValueError(f"sasl.jaas.config {error}") from None
+    if not module.is_class(_MODULES[mechanism]):
+        theirs = sorted(other for other, name in _MODULES.items() if module.is_class(name))
+        advice = f"set sasl.mechanism={' or '.join(theirs)}, or " if theirs else ""
+        raise ValueError(
+            f"sasl.jaas.config names {module.name!r}, and sasl.mechanism is {mechanism}: {advice}"
+            f"name {_MODULES[mechanism]}"
+        )
+    return module
+
+
+def _option(module: LoginModule, name: str) -> str:
+    value = module.options.get(name)
+    if not value:
+        raise ValueError(f"sasl.jaas.config has no {name}")
+    return value
+
+
+def _flag(module: LoginModule, name: str) -> bool:
+    return module.options.get(name, "").lower() == "true"
+
+
+# --- tokens
+
+
+def _token_login(module: LoginModule | None, tokens: TokenSettings) -> TokenLogin:
+    options = {} if module is None else module.options
+    unsecured = f"{_UNSECURED}{_EXTENSION}"
+    extensions = {
+        name.removeprefix(prefix): value
+        for name, value in options.items()
+        for prefix in (unsecured, _OTHER_EXTENSION)
+        if name.startswith(prefix)
+    }
+    try:
+        check_extensions(extensions)
+    except ValueError as error:
+        raise ValueError(f"sasl.jaas.config: {error}") from None
+    return TokenLogin(
+        source=_token_source(options, tokens),
+        extensions=extensions,
+        subject_claim=tokens.subject_claim,
+        tls_options={
+            name: value for name, value in options.items() if name.startswith(_TLS_OPTION)
+        },
+    )
+
+
+def _token_source(options: Mapping[str, str], tokens: TokenSettings) -> TokenSource:
+    handler = tokens.handler or ("unsecured" if tokens.url is None else "token_endpoint")
+    if handler == "unsecured":
+        return _unsecured(options)
+    if handler != "token_endpoint":
+        return TokenFunction(handler)
+    if tokens.url is None:
+        raise ValueError(
+            "sasl.oauthbearer.token.endpoint.url is required: where tokens are asked for "
+            "(https://), or the file that holds one (file:///path)"
+        )
+    parts = urlsplit(tokens.url)
+    if parts.scheme == "file":
+        if not parts.path or parts.netloc not in {"", "localhost"}:
+            raise ValueError(
+                "sasl.oauthbearer.token.endpoint.url names no file: write file:///path/of/token"
+            )
+        return TokenFile(unquote(parts.path))
+    try:
+        check_url(tokens.url)
+    except ValueError as error:
+        raise ValueError(f"sasl.oauthbearer.token.endpoint.url {error}") from None
+    prefix = "sasl.oauthbearer.client.credentials.client"
+    client_id = tokens.client_id or options.get("clientId")
+    client_secret = tokens.client_secret or options.get("clientSecret")
+    for name, value in (("id", client_id), ("secret", client_secret)):
+        if not value:
+            raise ValueError(f"{prefix}.{name} is required by the token endpoint")
+    return ClientCredentials(
+        url=tokens.url,
+        client_id=client_id or "",
+        client_secret=client_secret or "",
+        scope=tokens.scope or options.get("scope"),
+        urlencode=tokens.urlencode,
+    )
+
+
+def _unsecured(options: Mapping[str, str]) -> UnsecuredToken:
+    """Read what Java's OAuthBearerUnsecuredLoginCallbackHandler reads."""
+    subject_claim = options.get(f"{_UNSECURED}PrincipalClaimName") or "sub"
+    claims = dict(_claims(options))
+    if not claims.get(subject_claim):
+        raise ValueError(
+            "sasl.oauthbearer.token.endpoint.url and sasl.login.callback.handler.class are not "
+            "set, which say where a token comes from; for a token that nobody signs "
+            f"sasl.jaas.config needs {_UNSECURED}StringClaim_{subject_claim}"
+        )
+    lifetime = options.get(f"{_UNSECURED}LifetimeSeconds", _LIFETIME)
+    if not lifetime.isdecimal():
+        raise ValueError(f"sasl.jaas.config: {_UNSECURED}LifetimeSeconds must be a whole number")
+    return UnsecuredToken(claims, float(lifetime), subject_claim)
+
+
+def _claims(options: Mapping[str, str]) -> Iterator[tuple[str, object]]:
+    for option, value in options.items():
+        kind, found, claim = option.removeprefix(_UNSECURED).partition("Claim_")
+        if not found or not claim or not option.startswith(_UNSECURED):
+            continue
+        if claim in _RESERVED_CLAIMS:
+            raise ValueError(f"sasl.jaas.config: the claim {claim!r} of a token is not to be set")
+        if kind == "String":
+            yield claim, value
+        elif kind == "List":
+            # The first character is what the others are separated by.
+            yield claim, value[1:].split(value[0]) if value[1:] else []
+        elif kind == "Number":
+            try:
+                yield claim, float(value)
+            except ValueError:
+                raise ValueError(f"sasl.jaas.config: {option} must be a number") from None

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode
+
+import pytest
+
+from spark_kafka_sink.security.client_credentials import ClientCredentials
+from spark_kafka_sink.security.login import (
+    PasswordLogin,
+    TokenFile,
+    TokenFunction,
+    TokenSettings,
+    UnsecuredToken,
+    read_login,
+)
+from spark_kafka_sink.security.oauth_bearer import read_token
+from spark_kafka_sink.security.sasl import SaslMechanism
+
+KAFKA = "org.apache.kafka.common.security"
+PLAIN = f"{KAFKA}.plain.PlainLoginModule required"
+SCRAM = f"{KAFKA}.scram.ScramLoginModule required"
+BEARER = f"{KAFKA}.oauthbearer.OAuthBearerLoginModule required"
+USER = 'username="alice" password="planted-secret"'
+URL = "https://idp.example/token"
+
+
+def login(mechanism, jaas, **tokens):
+    return read_login(mechanism, jaas, TokenSettings(**tokens))
+
+
+def refusal(mechanism, jaas, **tokens):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is compared
+        login(mechanism, jaas, **tokens)
+    assert "planted-secret" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "jaas", "said"),
+    [
+        ("PLAIN", f"{PLAIN} {USER};", b"\0alice\0planted-secret"),
+        ("SCRAM-SHA-256", f"{SCRAM} {USER};", b"n,,n=alice,r="),
+        ("SCRAM-SHA-512", f"kafkashaded.{SCRAM} {USER};", b"n,,n=alice,r="),
+    ],
+)
+def test_a_user_and_a_password_are_read(mechanism, jaas, said):
+    """The login module of a JVM user gives who logs in, and each exchange begins anew."""
+    made = login(mechanism, jaas)
+    assert (
+        PasswordLogin(
+            mechanism=SaslMechanism(mechanism),
+            username="alice",
+            password="planted-secret",  # noqa: S106
+        )
+        == made
+    )
+    assert made.client().initial_response().startswith(said)
+    assert made.client() is not made.client()
+    assert "planted-secret" not in repr(made)
+
+
+def test_a_delegation_token_is_announced():
+    """With tokenauth the user is the id of a delegation token (KIP-48)."""
+    made = login("SCRAM-SHA-256", f'{SCRAM} {USER} tokenauth="true";')
+    assert made.client().initial_response().endswith(b",tokenauth=true")
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "jaas", "problem"),
+    [
+        ("PLAIN", None, "sasl.jaas.config is required with sasl.mechanism=PLAIN: org.apache"),
+        ("PLAIN", f'{PLAIN} password="planted-secret";', "sasl.jaas.config has no username"),
+        ("PLAIN", f'{PLAIN} username="a" password="";', "sasl.jaas.config has no password"),
+        ("PLAIN", f'{PLAIN} username="a\\0" password="b";', "sasl.jaas.config: the username must"),
+        ("PLAIN", f"{PLAIN} {USER}", "sasl.jaas.config must end with a semicolon"),
+        ("SCRAM-SHA-256", f"{PLAIN} {USER};", "set sasl.mechanism=PLAIN, or name org.apache."),
+        ("PLAIN", f"{SCRAM} {USER};", "set sasl.mechanism=SCRAM-SHA-256 or SCRAM-SHA-512, or"),
+        ("PLAIN", f"com.example.Module required {USER};", "names 'com.example.Module', and sasl."),
+        ("OAUTHBEARER", f"{PLAIN} {USER};", "set sasl.mechanism=PLAIN"),
+        ("OAUTHBEARER", None, "sasl.oauthbearer.token.endpoint.url and sasl.login.callback"),
+        ("OAUTHBEARER", f'{BEARER} unsecuredLoginStringClaim_exp="1";', "claim 'exp' of a token"),
+        (
+            "OAUTHBEARER",
+            f'{BEARER} unsecuredLoginStringClaim_sub="a" unsecuredLoginLifetimeSeconds="1.5";',
+            "unsecuredLoginLifetimeSeconds must be a whole number",
+        ),
+        (
+            "OAUTHBEARER",
+            f'{BEARER} unsecuredLoginNumberClaim_n="x";',
+            "unsecuredLoginNumberClaim_n must be a number",
+        ),
+        (
+            "OAUTHBEARER",
+            f'{BEARER} unsecuredLoginStringClaim_sub="a" unsecuredLoginExtension_auth="x";',
+            "sasl.jaas.config: the SASL extension 'auth'",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(mechanism, jaas, problem):
+    """A sentence says what is wrong and what to write, and shows no password."""
+    assert problem in refusal(mechanism, jaas)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "problem"),
+    [
+        ({"handler": "token_endpoint"}, "sasl.oauthbearer.token.endpoint.url is required"),
+        ({"url": "http://idp.example/x"}, "sasl.oauthbearer.token.endpoint.url must be an https"),
+        ({"url": "file:"}, "sasl.oauthbearer.token.endpoint.url names no file"),
+        ({"url": "file://host/x"}, "sasl.oauthbearer.token.endpoint.url names no file"),
+        ({"url": URL}, "sasl.oauthbearer.client.credentials.client.id is required"),
+        ({"url": URL, "client_id": "a"}, "sasl.oauthbearer.client.credentials.client.secret is r"),
+    ],
+)
+def test_a_token_endpoint_needs_all_its_settings(tokens, problem):
+    """What is missing is named."""
+    assert problem in refusal("OAUTHBEARER", None, **tokens)
+
+
+def test_client_credentials_come_from_settings_or_the_login_module():
+    """Settings go before options of sasl.jaas.config (KIP-1139), which work on."""
+    jaas = f'{BEARER} clientId="a" clientSecret="planted-secret" scope="s" ssl.truststore.type=PEM;'
+    old = login("OAUTHBEARER", jaas, url=URL, urlencode=True)
+    assert (
+        ClientCredentials(
+            url=URL,
+            client_id="a",
+            client_secret="planted-secret",  # noqa: S106
+            scope="s",
+            urlencode=True,
+        )
+        == old.source
+    )
+    assert {"ssl.truststore.type": "PEM"} == old.tls_options
+    new = login("OAUTHBEARER", jaas, url=URL, client_id="b", client_secret="c", scope="t")  # noqa: S106
+    assert ("b", "c", "t") == (new.source.client_id, new.source.client_secret, new.source.scope)
+    assert "planted-secret" not in repr((old, new))
+
+
+def test_a_token_may_lie_in_a_file():
+    """A file:// address is where somebody else puts tokens."""
+    assert TokenFile("/a b/token") == login("OAUTHBEARER", None, url="file:///a%20b/token").source
+
+
+@pytest.mark.parametrize("handler", ["msk_iam", "'package.module:function'"])
+def test_a_function_may_give_tokens(handler):
+    """What the handler names is called by who owns the network."""
+    assert TokenFunction(handler) == login("OAUTHBEARER", None, handler=handler).source
+
+
+def test_an_unsecured_token_is_made_as_java_makes_it():
+    """Claims of strings, numbers and lists, the lifetime and the name of the subject are Java's."""
+    made = login(
+        "OAUTHBEARER",
+        f'{BEARER} unsecuredLoginStringClaim_azp="alice" unsecuredLoginNumberClaim_n="1.5" '
+        'unsecuredLoginListClaim_scope="|a|b" unsecuredLoginListClaim_none="|" '
+        'unsecuredLoginPrincipalClaimName="azp" unsecuredLoginLifetimeSeconds="60" '
+        'unsecuredLoginExtension_traceId="7";',
+    )
+    assert isinstance(made.source, UnsecuredToken)
+    token = made.source.make(1000.0)
+    claims = json.loads(urlsafe_b64decode(token.value.split(".")[1] + "=="))
+    expected = {"azp": "alice", "n": 1.5, "scope": ["a", "b"], "none": []}
+    assert {"iat": 1000.0, "exp": 1060.0, **expected} == claims
+    assert ("alice", 1060.0) == (token.subject, token.expires_at)
+    assert b"\x01traceId=7\x01" in made.client(token).initial_response()
+
+
+def test_each_exchange_shows_the_token_it_is_given():
+    """A login makes an exchange of any token."""
+    made = login("OAUTHBEARER", f'{BEARER} extension_a="b";', url="file:///t")
+    said = made.client(read_token("x.y.z")).initial_response()
+    assert b"n,,\x01auth=Bearer x.y.z\x01a=b\x01\x01" == said
+
+
+@pytest.mark.parametrize("mechanism", ["GSSAPI", "AWS_MSK_IAM"])
+def test_a_mechanism_that_is_not_there_is_refused(mechanism):
+    """What cannot be done yet is said."""
+    assert f"sasl.mechanism {mechanism} is not supported yet" == refusal(mechanism, None)
