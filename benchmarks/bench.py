@@ -15,7 +15,15 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import bare_producer, kernel, latency, row_wise, spark_write, worker_memory
+from benchmarks import (
+    bare_producer,
+    embedded_broker,
+    kernel,
+    latency,
+    row_wise,
+    spark_write,
+    worker_memory,
+)
 from benchmarks.setting import Setting
 
 SECTIONS = {
@@ -26,6 +34,7 @@ SECTIONS = {
     "write": spark_write.run,
     "one-row": spark_write.run_one_row,
     "memory": worker_memory.run,
+    "broker": embedded_broker.run,
 }
 
 

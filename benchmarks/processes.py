@@ -65,13 +65,28 @@ def cpu_seconds_between(
     return ticks / _TICKS
 
 
+def own_cpu_seconds(process: int) -> float:
+    """Give the CPU time that a process has used so far, all its threads together."""
+    fields = _stat(process)
+    return sum(map(int, fields[11:13])) / _TICKS if fields else float("nan")
+
+
+def memory_bytes(process: int) -> float:
+    """Give the resident set of a process now."""
+    return _status_bytes(process, "VmRSS:")
+
+
 def peak_memory_bytes(process: int) -> float:
     """Give the largest resident set that a process has ever had."""
+    return _status_bytes(process, "VmHWM:")
+
+
+def _status_bytes(process: int, field: str) -> float:
     try:
         lines = (_PROC / str(process) / "status").read_text().splitlines()
     except OSError:
         return float("nan")
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
 def command_line(process: int) -> str:

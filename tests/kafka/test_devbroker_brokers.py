@@ -1,0 +1,295 @@
+"""Three embedded brokers against three of Apache Kafka: who answers what for whom.
+
+A topic is on two of the brokers. Its leader, its follower and a stranger are asked the same before
+its leader stops, while it is away, and when it is back.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+import pytest
+
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.describe_cluster import DescribeClusterRequest
+from spark_kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from spark_kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest
+from spark_kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest
+from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from spark_kafka_sink.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
+from spark_kafka_sink.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from tests.support.broker_asker import FETCH, METADATA, PRODUCE, Asker, creatable, produce_request
+from tests.support.plain_batches import plain_batch
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+NODES = (1, 2, 3)
+LEADER, FOLLOWER, STRANGER = NODES
+NAMES = {LEADER: "the first leader", FOLLOWER: "its follower", STRANGER: "a stranger"}
+SECONDS = 60
+
+
+class Brokers:
+    """Three brokers, each asked by itself; they stop and start."""
+
+    def __init__(self, ports, stop, start):
+        self._ports = ports
+        self.stop = stop
+        self.start = start
+
+    def ask(self, node_id, request, version):
+        """Ask one broker on a connection of its own."""
+        asker = self.asker(node_id)
+        try:
+            return asker.ask(request, version)
+        finally:
+            asker.close()
+
+    def asker(self, node_id):
+        """Give somebody who asks one broker."""
+        return Asker(self._ports[node_id])
+
+    def create(self, *replicas, min_insync_replicas=1):
+        """Create a topic of one partition on these brokers, and wait until all know of it."""
+        name = f"brokers-{uuid.uuid4().hex}"
+        # The records are as old as they can be.
+        configs = {"min.insync.replicas": str(min_insync_replicas), "retention.ms": "-1"}
+        asker = self.asker(STRANGER)
+        (result,) = asker.create(creatable(name, -1, -1, [(0, replicas)], **configs))
+        asker.close()
+        assert 0 == result.error_code
+        self.wait(
+            lambda: all(self.described(node, name)["isr"] == sorted(replicas) for node in NODES)
+        )
+        # What leads it has yet to begin to.
+        self.wait(lambda: not self.listed(replicas[0], name)[0][0])
+        return name
+
+    def wait(self, condition):
+        """Wait until something is so."""
+        deadline = time.monotonic() + SECONDS
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def described(self, node_id, topic, version=METADATA):
+        """Note what a broker says of the topic's partition."""
+        request = MetadataRequest(topics=(MetadataRequestTopic(name=topic),))
+        (found,) = self.ask(node_id, request, version).topics
+        if not found.partitions:
+            return {"isr": []}
+        (p,) = found.partitions
+        return {
+            "error": p.error_code,
+            "leader": p.leader_id,
+            "epoch": p.leader_epoch,
+            "replicas": list(p.replica_nodes),
+            "isr": sorted(p.isr_nodes),
+            "offline": list(p.offline_replicas),
+        }
+
+    def running(self, node_id):
+        """Note which brokers a broker knows."""
+        request = DescribeClusterRequest(include_cluster_authorized_operations=False)
+        answer = self.ask(node_id, request, 0)
+        return answer.error_code, sorted(broker.broker_id for broker in answer.brokers)
+
+    def produced(self, node_id, topic, *, acks=-1, version=PRODUCE):
+        """Note the answer to a batch."""
+        request = produce_request(topic, plain_batch(2), acks=acks)
+        answer = self.ask(node_id, request, version)
+        (p,) = answer.responses[0].partition_responses
+        hint = p.current_leader
+        return (
+            p.error_code,
+            p.base_offset,
+            p.log_start_offset,
+            (hint.leader_id, hint.leader_epoch),
+            [node.node_id for node in answer.node_endpoints],
+        )
+
+    def fetched(self, node_id, topic, *, version=FETCH, epoch=-1, last_epoch=-1, offset=0):
+        """Note the answer to a reader."""
+        partition = FetchPartition(
+            partition=0,
+            fetch_offset=offset,
+            partition_max_bytes=10**6,
+            current_leader_epoch=epoch,
+            last_fetched_epoch=last_epoch,
+        )
+        if version < 13:
+            asked = FetchTopic(topic=topic, partitions=(partition,))
+        else:
+            request = MetadataRequest(topics=(MetadataRequestTopic(name=topic),))
+            topic_id = self.ask(node_id, request, METADATA).topics[0].topic_id
+            asked = FetchTopic(topic_id=topic_id, partitions=(partition,))
+        request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=(asked,))
+        answer = self.ask(node_id, request, version)
+        (p,) = answer.responses[0].partitions
+        hint, diverging = p.current_leader, p.diverging_epoch
+        return (
+            p.error_code,
+            bool(p.records),
+            (hint.leader_id, hint.leader_epoch),
+            (diverging.epoch, diverging.end_offset),
+            [node.node_id for node in answer.node_endpoints],
+        )
+
+    def listed(self, node_id, topic, *, timestamp=-1, epoch=-1):
+        """Note the answer to who looks for an offset."""
+        asker = self.asker(node_id)
+        try:
+            return asker.offsets((topic, 0, timestamp, epoch))
+        finally:
+            asker.close()
+
+    def epoch_ends(self, node_id, topic, *, epoch, current=-1):
+        """Note where a leader epoch ends."""
+        request = OffsetForLeaderEpochRequest(
+            replica_id=-1,
+            topics=(
+                OffsetForLeaderTopic(
+                    topic=topic,
+                    partitions=(
+                        OffsetForLeaderPartition(
+                            partition=0, current_leader_epoch=current, leader_epoch=epoch
+                        ),
+                    ),
+                ),
+            ),
+        )
+        (p,) = self.ask(node_id, request, 4).topics[0].partitions
+        return p.error_code, p.leader_epoch, p.end_offset
+
+
+@pytest.fixture(params=["kafka_cluster", "kafka_cluster_3"])
+def kafka_brokers(request):
+    """Give three brokers of Kafka."""
+    cluster = request.getfixturevalue(request.param)
+    by_id = {broker.node_id: broker for broker in cluster.brokers}
+
+    def start(node_id):
+        by_id[node_id].start()
+        cluster.wait_until_ready()
+
+    return Brokers(
+        {i: int(broker.address.rpartition(":")[2]) for i, broker in by_id.items()},
+        lambda node_id: by_id[node_id].stop(),
+        start,
+    )
+
+
+@pytest.fixture
+def our_brokers():
+    """Give three brokers of ours."""
+    with DevBroker(brokers=3) as cluster:
+        ports = {i: int(a.rpartition(":")[2]) for i, a in cluster.addresses.items()}
+        yield Brokers(ports, cluster.stop, cluster.start)
+
+
+def everything(brokers, topic, nodes, when):
+    """Ask each of these brokers everything."""
+    seen = {}
+    for node_id in nodes:
+
+        def note(what, answer, node_id=node_id):
+            seen[f"{when}, {NAMES[node_id]}: {what}"] = answer
+
+        note("metadata", brokers.described(node_id, topic))
+        note("old metadata", brokers.described(node_id, topic, version=0).get("error"))
+        for version in (9, 11):
+            note(f"produce {version}", brokers.produced(node_id, topic, version=version))
+        for epoch in (-1, 0, 1, 2):
+            for version in (10, 12, 16, 17):
+                answer = brokers.fetched(node_id, topic, version=version, epoch=epoch)
+                note(f"fetch {version} in epoch {epoch}", answer)
+            for timestamp in (-1, -2, -3, 0):
+                answer = brokers.listed(node_id, topic, timestamp=timestamp, epoch=epoch)
+                note(f"offset of {timestamp} in epoch {epoch}", answer)
+            for asked in (0, 1, 2):
+                answer = brokers.epoch_ends(node_id, topic, epoch=asked, current=epoch)
+                note(f"end of epoch {asked} in epoch {epoch}", answer)
+        for last_epoch, offset in [(0, 0), (0, 6), (1, 6), (2, 0)]:
+            answer = brokers.fetched(node_id, topic, last_epoch=last_epoch, offset=offset)
+            note(f"fetch {offset} after epoch {last_epoch}", answer)
+    return seen
+
+
+def leaders_and_followers(brokers):
+    """Ask before, while, and after the leader is away."""
+    topic = brokers.create(LEADER, FOLLOWER)
+    strict = brokers.create(FOLLOWER, LEADER, min_insync_replicas=2)
+    single = brokers.create(LEADER)
+    seen = everything(brokers, topic, NODES, "before")
+    seen["enough replicas"] = brokers.produced(FOLLOWER, strict)
+    brokers.stop(LEADER)
+    try:
+        left = (FOLLOWER, STRANGER)
+        brokers.wait(lambda: all(brokers.described(n, topic)["leader"] == FOLLOWER for n in left))
+        brokers.wait(lambda: all(brokers.described(n, strict)["isr"] == [FOLLOWER] for n in left))
+        brokers.wait(lambda: all(LEADER not in brokers.running(n)[1] for n in left))
+        brokers.wait(lambda: not brokers.produced(FOLLOWER, topic)[0])
+        seen |= everything(brokers, topic, left, "while")
+        seen["too few replicas"] = [
+            brokers.produced(FOLLOWER, strict, acks=acks) for acks in (-1, 1)
+        ]
+        # Who was in sync last is told differently by versions with KIP-966 and without.
+        leaderless = brokers.described(STRANGER, single)
+        seen["no leader"] = [leaderless[key] for key in ("error", "leader", "replicas", "offline")]
+        seen["no leader to write to"] = brokers.produced(STRANGER, single)[0]
+        seen["running"] = brokers.running(STRANGER)
+    finally:
+        brokers.start(LEADER)
+    brokers.wait(lambda: all(brokers.described(n, topic)["isr"] == [1, 2] for n in NODES))
+    brokers.wait(lambda: all(brokers.described(n, single)["leader"] == LEADER for n in NODES))
+    brokers.wait(lambda: not brokers.produced(LEADER, single)[0])
+    seen |= everything(brokers, topic, NODES, "afterwards")
+    seen["enough replicas again"] = brokers.produced(FOLLOWER, strict)
+    return seen
+
+
+def coordinators(brokers):
+    """Ask each broker who coordinates, and then those that do not."""
+    found = {}
+    for key_type, key in [(0, "a group"), (1, "an id")]:
+        request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=(key,))
+
+        def named(request=request):
+            answers = [brokers.ask(node, request, 4).coordinators[0] for node in NODES]
+            return {c.node_id for c in answers if c.error_code == ErrorCode.NONE}
+
+        brokers.wait(lambda named=named: len(named()) == 1 and -1 not in named())
+        (found[key_type],) = named()
+    init = InitProducerIdRequest(transactional_id="an id", transaction_timeout_ms=1000)
+    read = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="a group", topics=()),))
+
+    def asked_of_group(node_id):
+        return brokers.ask(node_id, read, 8).groups[0].error_code
+
+    def asked_of_id(node_id):
+        return brokers.ask(node_id, init, 4).error_code
+
+    # They have yet to begin to, even where they have been named.
+    brokers.wait(lambda: not asked_of_group(found[0]))
+    brokers.wait(lambda: not asked_of_id(found[1]))
+    return {
+        "of groups": sorted((node == found[0], asked_of_group(node)) for node in NODES),
+        "of transactions": sorted((node == found[1], asked_of_id(node)) for node in NODES),
+    }
+
+
+@pytest.mark.parametrize("scenario", [leaders_and_followers, coordinators])
+def test_three_brokers_answer_as_kafkas_do(kafka_brokers, our_brokers, scenario):
+    """Whoever is asked, and whoever leads, the answers are the same."""
+    theirs, ours = scenario(kafka_brokers), scenario(our_brokers)
+    assert theirs.keys() == ours.keys()
+    assert {} == {key: (theirs[key], ours[key]) for key in theirs if theirs[key] != ours[key]}
