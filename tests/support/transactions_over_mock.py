@@ -24,6 +24,7 @@ S = TransactionState
 
 
 def numbers(batch: ProducerBatch) -> tuple[int, int]:
+    """Give a batch's epoch and first sequence number."""
     return batch.producer_id_and_epoch.epoch, batch.base_sequence
 
 

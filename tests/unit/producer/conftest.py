@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from spark_kafka_sink.devbroker import DevBroker
 from tests.support.sender_harness import (
     SenderHarness,
 )
+from tests.support.sending import PARTITIONS
 from tests.support.transactions_over_mock import TRANSACTIONAL
 
 if TYPE_CHECKING:
@@ -34,3 +36,10 @@ def either(request: pytest.FixtureRequest) -> Iterator[SenderHarness]:
     """Give a transactional producer under either set of rules."""
     with SenderHarness(transaction_version=request.param, **TRANSACTIONAL) as harness:
         yield harness
+
+
+@pytest.fixture
+def broker() -> Iterator[DevBroker]:
+    """Give a broker with two topics, `t` of three partitions and `one` of one."""
+    with DevBroker(topics={"t": PARTITIONS, "one": 1}) as broker:
+        yield broker

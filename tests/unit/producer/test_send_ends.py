@@ -1,0 +1,203 @@
+"""What ends the producer under single sends, and what closing does with them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spark_kafka_sink.devbroker.faults import AnswerError, NeverAnswer
+from spark_kafka_sink.errors import (
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerClosedError,
+)
+from spark_kafka_sink.producer.record_gatherer import CHUNK_RECORDS
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.record_columns import columns
+from tests.support.sending import LONG_LINGER, TIMEOUT, sending_producer, values_of
+
+# --- what ends the producer
+
+
+def test_the_end_of_the_network_thread_resolves_every_record(broker):
+    """A mistake of ours leaves nobody waiting, and every later call tells it."""
+    told = []
+    producer = sending_producer(broker, **LONG_LINGER)
+    producer.send("one", b"first")
+    producer.flush()
+    futures = [
+        producer.send("one", b"%d" % n, on_delivery=lambda m, e: told.append(e)) for n in range(10)
+    ]
+    producer._core._sender.run_once = lambda now: 1 / 0
+    producer._core.gatherer.note_staged()
+    producer._core._thread.call_soon(producer._core._wakeup)
+    producer._core._thread.join(TIMEOUT)
+    for future in futures:
+        with pytest.raises(KafkaError, match="ZeroDivisionError"):
+            future.result(TIMEOUT)
+    assert 10 == len(told)
+    for use in (
+        producer.flush,
+        lambda: producer.send("one", b"v"),
+        lambda: producer.send("another", b"v"),
+        lambda: producer.append(columns([b"v"])),
+    ):
+        with pytest.raises(KafkaError, match="ZeroDivisionError"):
+            use()
+    producer.close()
+
+
+def test_a_producer_id_that_is_refused_resolves_every_record(broker):
+    """Without the right to write nothing waits for it; once it is granted, records go."""
+    refused = broker.on(
+        ApiKey.INIT_PRODUCER_ID, AnswerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    )
+    with sending_producer(broker, **{"linger.ms": 1}) as producer:
+        for _ in range(2):
+            with pytest.raises(KafkaError, match="CLUSTER_AUTHORIZATION_FAILED"):
+                producer.send("one", b"v").result(TIMEOUT)
+        refused.remove()
+        assert 0 == producer.send("one", b"w").result(TIMEOUT).offset
+    assert [b"w"] == values_of(broker)
+
+
+# --- close
+
+
+def test_every_use_after_close_is_an_error(broker):
+    """Not a hang; closing again is none."""
+    producer = sending_producer(broker)
+    future = producer.send("one", b"v")
+    producer.close()
+    producer.close()
+    for use in (
+        lambda: producer.send("one", b"v"),
+        lambda: producer.send("one", b"v", partition=0),
+        lambda: producer.send_arrow(pa.table({"value": [b"v"]}), topic="one"),
+        lambda: producer.append(columns([b"v"])),
+        lambda: producer.partitions_for("one"),
+        producer.flush,
+    ):
+        with pytest.raises(ProducerClosedError, match="is closed"):
+            use()
+    assert 0 == future.result(0).offset
+
+
+def test_closing_sends_what_is_gathered(broker):
+    """A graceful close waits for every record, and calls every callback."""
+    told = []
+    producer = sending_producer(broker, **LONG_LINGER)
+    futures = [
+        producer.send("one", b"%d" % n, on_delivery=lambda m, e: told.append(m.offset))
+        for n in range(10)
+    ]
+    producer.close()
+    assert list(range(10)) == told
+    assert list(range(10)) == [future.result(0).offset for future in futures]
+
+
+@pytest.mark.parametrize("timeout", [0, 0.2])
+def test_a_close_that_runs_out_of_time_fails_every_record(broker, timeout):
+    """What is staged, open, queued and in flight ends with an error, and is told to callbacks."""
+    broker.on(ApiKey.PRODUCE, NeverAnswer())
+    told = []
+    producer = sending_producer(
+        broker, **{"batch.size": 500, "linger.ms": 60_000, "delivery.timeout.ms": 180_000}
+    )
+    futures = [
+        producer.send("one", b"%0100d" % n, on_delivery=lambda m, e: told.append(e))
+        for n in range(CHUNK_RECORDS + 10)
+    ]
+    if timeout:
+        with pytest.raises(KafkaTimeoutError, match=f"within {timeout} s"):
+            producer.close(timeout)
+    else:
+        producer.close(timeout)
+    assert all(future.done() for future in futures)
+    assert {ProducerClosedError} == {type(future.exception(0)) for future in futures}
+    assert len(futures) == len(told)
+    assert not producer._core._thread.is_alive
+
+
+def test_a_block_that_fails_gives_up_what_is_gathered(broker):
+    """The context manager closes at once, and lets the block's own error through."""
+    with pytest.raises(ZeroDivisionError), sending_producer(broker, **LONG_LINGER) as producer:  # noqa: PT012
+        future = producer.send("one", b"v")
+        raise ZeroDivisionError
+    with pytest.raises(ProducerClosedError):
+        future.result(0)
+
+
+def test_closing_wakes_who_waits(broker):
+    """A thread that waits for a record, or for memory, is told when another one closes."""
+    broker.on(ApiKey.PRODUCE, NeverAnswer())
+    producer = sending_producer(broker, **{"linger.ms": 0})
+    future = producer.send("one", b"v")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(future.result)
+        producer.close(0)
+        with pytest.raises(ProducerClosedError):
+            waiting.result(TIMEOUT)
+
+
+FORKED = """
+import os, sys, threading
+from spark_kafka_sink import KafkaProducer
+from spark_kafka_sink.errors import ProducerClosedError
+
+settings = {"bootstrap.servers": sys.argv[1], "delivery.timeout.ms": 180_000}
+producer = KafkaProducer({**settings, "linger.ms": 60_000})
+producer.send("one", b"parent")
+producer.flush()
+staged = producer.send("one", b"staged")
+child = os.fork()
+if child == 0:
+    told = []
+    for use in (
+        lambda: producer.send("one", b"child"),
+        lambda: producer.send("one", b"child", partition=0),
+        lambda: producer.flush(),
+        lambda: producer.partitions_for("one"),
+        lambda: producer.close(),
+        lambda: staged.result(),
+        lambda: producer.init_transactions(),
+    ):
+        try:
+            use()
+        except ProducerClosedError as error:
+            told.append("make one after the fork" in str(error))
+    with KafkaProducer(settings) as another:
+        another.send("one", b"child").result(30)
+    os._exit(0 if told == [True] * 7 else 1)
+_, status = os.waitpid(child, 0)
+producer.close()
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_forked_child_is_told_to_make_its_own_producer(broker):
+    """No call hangs or sends the parent's records twice; a new producer works."""
+    root = Path(__file__).parents[3]
+    done = subprocess.run(  # noqa: S603  our own interpreter and code
+        [
+            sys.executable,
+            "-W",
+            "ignore::DeprecationWarning",
+            "-c",
+            FORKED,
+            broker.bootstrap_servers,
+        ],
+        cwd=root,
+        timeout=60,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (0, "") == (done.returncode, done.stderr)
+    assert [b"parent", b"child", b"staged"] == values_of(broker)
