@@ -11,6 +11,7 @@ Lives on the loop of its NetworkClient. Times are seconds of that loop's clock.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -118,7 +119,16 @@ class ClusterCalls:
 
     async def nodes(self, deadline: float) -> list[Node]:
         """Name every broker of the cluster, as of now."""
-        await self._client.update_metadata(deadline)
+        attempts = 0
+        while True:
+            try:
+                await self._client.update_metadata(deadline)
+            except NetworkError as error:
+                # Its connection may have ended since it was last used.
+                await self.back_off(attempts, deadline, "Metadata", error)
+                attempts += 1
+            else:
+                break
         return list(self._client.metadata.snapshot.nodes.values())
 
     async def partition_count(self, topic: str, deadline: float) -> int:
@@ -267,6 +277,9 @@ class ClusterCalls:
     async def _leader(self, topic_partition: TopicPartition, deadline: float) -> Node:
         topic, partition = topic_partition
         await self._client.wait_for_topics([topic], deadline, partition=partition)
+        if self._client.metadata.next_update_at() <= self._loop.time():
+            # Nobody does it in passing here, as the producer's thread does.
+            await self._client.update_metadata(deadline)
         node = self._client.metadata.snapshot.leader_of(topic_partition)
         if node is None:
             self._client.metadata.request_update()
@@ -300,18 +313,23 @@ class ClusterCalls:
         wanted = list(dict.fromkeys(transactional_ids))
         unknown = tuple(name for name in wanted if name not in self._coordinators)
         if len(unknown) > 1:
-            connection = await self._client.least_loaded_connection(deadline)
-            versions = connection.api_versions
-            if versions.version_for(ApiKey.FIND_COORDINATOR) >= _COORDINATOR_KEYS_VERSION:
-                response = await self._send(connection, _find_coordinators(unknown), deadline)
-                for found in response.coordinators:
-                    # What is not found at once is asked for, and waited for, one by one.
-                    if not found.error_code:
-                        self._coordinators[found.key] = Node(found.node_id, found.host, found.port)
+            # What is not found at once is asked for, and waited for, one by one.
+            with suppress(NetworkError):
+                await self._find_at_once(unknown, deadline)
         groups: dict[Node, list[str]] = {}
         for name in wanted:
             groups.setdefault(await self._coordinator(name, deadline), []).append(name)
         return groups
+
+    async def _find_at_once(self, transactional_ids: tuple[str, ...], deadline: float) -> None:
+        connection = await self._client.least_loaded_connection(deadline)
+        versions = connection.api_versions
+        if versions.version_for(ApiKey.FIND_COORDINATOR) < _COORDINATOR_KEYS_VERSION:
+            return
+        response = await self._send(connection, _find_coordinators(transactional_ids), deadline)
+        for found in response.coordinators:
+            if not found.error_code:
+                self._coordinators[found.key] = Node(found.node_id, found.host, found.port)
 
     def forget_coordinators(self, transactional_ids: Iterable[str]) -> None:
         """Look them up again when they are next needed."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 TIMEOUT = 60.0
 TASKS = 2
+ROWS_PER_TASK = 3
 QUERY = "query-1"
 TRANSACTION_TIMEOUT_MS = 600_000
 
@@ -157,14 +158,16 @@ class Worker:
     def run(self, plan: Plan, batch_id: int = 0, name: str = "") -> list[Prepared]:
         """Write the rows of a batch: the same ones whenever it is written."""
         return [
-            self.begin(plan, partition).write(*rows(batch_id, name)[partition])
+            self.begin(plan, partition).write(
+                *rows(batch_id, name, self.world.rows_per_task)[partition]
+            )
             for partition in range(TASKS)
         ]
 
 
-def rows(batch_id: int, name: str = "") -> list[list[str]]:
+def rows(batch_id: int, name: str = "", count: int = ROWS_PER_TASK) -> list[list[str]]:
     """Give the rows of a batch, by partition."""
-    return [[f"{name}b{batch_id}.p{place}.{row}" for row in range(3)] for place in range(TASKS)]
+    return [[f"{name}b{batch_id}.p{place}.{row}" for row in range(count)] for place in range(TASKS)]
 
 
 class World:
@@ -177,6 +180,7 @@ class World:
         self.data = f"data-{name}"
         self.ledger = f"ledger-{name}"
         self.transaction_timeout_ms = TRANSACTION_TIMEOUT_MS
+        self.rows_per_task = ROWS_PER_TASK
         self.clock = Clock()
         self._admins: list[AdminClient] = []
         self.admin = self.new_admin()
@@ -365,9 +369,9 @@ def world_at(site: Site) -> Iterator[World]:
         made.close()
 
 
-def each_once(*batches: int, name: str = "") -> list[str]:
+def each_once(*batches: int, name: str = "", count: int = ROWS_PER_TASK) -> list[str]:
     """Give what is visible when these batches are in once each."""
-    return sorted(value for batch in batches for part in rows(batch, name) for value in part)
+    return sorted(value for batch in batches for part in rows(batch, name, count) for value in part)
 
 
 def duplicates(values: list[str]) -> dict[str, int]:

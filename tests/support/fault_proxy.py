@@ -50,6 +50,8 @@ class FaultProxy:
         self, faults: Iterable[Fault] = (), *, seed: int = 0, lifetime_seconds: float = 1800
     ) -> None:
         """Take a port. The seed is that of the garbage."""
+        #: Who is shown each frame that goes on unharmed: its side, connection, and bytes with size.
+        self.observer: Callable[[Side, int, bytes], None] = lambda *_: None
         self.rules = FaultRules()
         self.rules.arm(*faults)
         self._rng = random.Random(seed)
@@ -191,7 +193,12 @@ class FaultProxy:
                 _reset_when_closed(client)
                 return
             relay = _Relay(
-                self.rules, client, broker, rng=self._rng, connection=next(self._numbers)
+                self.rules,
+                client,
+                broker,
+                rng=self._rng,
+                connection=next(self._numbers),
+                observe=self.observer,
             )
             await relay.run()
 
@@ -207,8 +214,10 @@ class _Relay:
         *,
         rng: random.Random,
         connection: int,
+        observe: Callable[[Side, int, bytes], None],
     ) -> None:
         self._rules = rules
+        self._observe = observe
         self._client = client
         self._broker = broker
         self._rng = rng
@@ -267,6 +276,7 @@ class _Relay:
                 await self._loop.sock_sendall(sink, held)
                 held = b""
             if fault is None:
+                self._observe(side, self._connection, frame)
                 await self._loop.sock_sendall(sink, frame)
             elif fault.action is Action.HANG:
                 await self._discard(source)

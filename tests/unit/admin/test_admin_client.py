@@ -114,6 +114,20 @@ def test_every_broker_is_asked_for_its_transactions(broker, admin):
         admin.list_transactions(lambda _: True, timeout=TIMEOUT)
 
 
+@pytest.mark.parametrize("api_key", [ApiKey.METADATA, ApiKey.FIND_COORDINATOR], ids=str)
+def test_a_lost_connection_is_made_again(broker, admin, api_key):
+    """The broker has been started again since the last call: that is no error of this one."""
+    producers = {name: _open(admin, name) for name in ("orders.1", "orders.2")}
+    broker.on(api_key, CloseConnection(), times=1)
+    with _admin(broker) as other:
+        other.list_transactions(lambda _: True, timeout=TIMEOUT)
+        broker.on(api_key, CloseConnection(), times=1)
+        listed = other.list_transactions(lambda _: True, timeout=TIMEOUT)
+        assert set(producers) == {one.transactional_id for one in listed}
+        described = other.describe_transactions(list(producers), timeout=TIMEOUT)
+        assert producers == {name: one.producer for name, one in described.items()}
+
+
 def test_a_state_that_no_broker_knows_is_an_error(admin):
     """A filter that the broker cannot apply would list too little."""
     with pytest.raises(KafkaError, match="knows no state"):
@@ -399,6 +413,23 @@ def test_what_can_be_retried_is(broker, admin, fault):
     """A lost connection and an outdated leader are looked up again."""
     hook = broker.on(ApiKey.LIST_OFFSETS, fault, times=2)
     assert (0, 2) == (admin.end_offset(PLACE, timeout=TIMEOUT), hook.fired)
+
+
+def test_a_partition_that_has_no_leader_yet_is_asked_about_again(broker, admin):
+    """A broker that has just been started says so for a moment."""
+    leadership = broker.call(lambda it: it.cluster.partition(PLACE).leadership)
+    node = leadership.leader_id
+    leadership.leader_id = -1
+    asked = []
+
+    def elect(*_):
+        asked.append(leadership.leader_id)
+        if len(asked) > 1:
+            leadership.leader_id = node
+
+    broker.on(ApiKey.METADATA, elect)
+    assert 0 == admin.end_offset(PLACE, timeout=TIMEOUT)
+    assert [-1, -1] == asked[:2]
 
 
 def test_a_coordinator_that_cannot_be_found_in_time_is_named(broker, admin):

@@ -1,0 +1,313 @@
+"""Drivers, workers and brokers that are killed by SIGKILL, on real Kafka.
+
+The victim stands behind a proxy, whose trace of what the broker has answered proves how far it had
+got. Afterwards another driver starts, as Spark would do it; a consumer that is not ours must see
+each row exactly once, and nothing may be left open.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark_kafka_sink.exactly_once.points import Point
+from spark_kafka_sink.exactly_once.transitions import WriteState
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from tests.support.broker_trace import BrokerTrace, Received
+from tests.support.exactly_once_processes import BEGUN, FLUSHED, Child, Workers
+from tests.support.exactly_once_sites import KafkaSite
+from tests.support.exactly_once_world import QUERY, each_once, rows, world_at
+from tests.support.fault_rules import Action, Fault, Side
+from tests.support.kafka_files import KAFKA_3, KAFKA_4
+from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
+from tests.support.proxied_kafka import start_proxied_kafka
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.exactly_once_world import World
+    from tests.support.proxied_kafka import ProxiedKafka
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+#: Enough for some batches of each task.
+ROWS = 200
+FENCED = Received(ledger_inits=1)
+LISTED = FENCED._replace(described=1, listed=1)
+
+#: What the broker has done for the victim, where two decided winners and an orphan were left.
+PLAN_TRACES = {
+    Point.PLAN_FENCED: FENCED,
+    Point.ROLLED_FORWARD: FENCED._replace(task_commits=2),
+    Point.LISTED: LISTED._replace(task_commits=2),
+    Point.CLAIMED: LISTED._replace(task_commits=2, ledger_commits=1),
+    Point.SWEPT: LISTED._replace(task_commits=2, ledger_commits=1, task_aborts=1),
+}
+#: The same of a commit of two winners, beside which a loser is open.
+COMMIT_TRACES = {
+    Point.COMMIT_FENCED: FENCED,
+    Point.CHECKED: LISTED,
+    Point.DECIDED: LISTED._replace(ledger_commits=1),
+    Point.COMMITTED: LISTED._replace(ledger_commits=1, task_commits=2),
+    Point.DONE: LISTED._replace(ledger_inits=2, ledger_commits=2, task_commits=2),
+}
+ABORT_TRACES = {
+    Point.ABORT_FENCED: FENCED,
+    Point.ABORT_CLAIMED: FENCED._replace(ledger_commits=1),
+}
+
+
+@dataclass
+class Scene:
+    """A world of its own on a cluster behind a proxy, and what tests do in it."""
+
+    kafka: ProxiedKafka
+    trace: BrokerTrace
+    world: World
+    worker: Child
+
+    def driver(self) -> Child:
+        """Start a driver behind the proxy; what it does is traced from now on."""
+        self.trace.forget()
+        return Child("driver", self.kafka.bootstrap_servers, self.world.ledger, self.world.prefix)
+
+    def new_worker(self) -> Child:
+        """Start a worker, likewise."""
+        self.trace.forget()
+        return Child("worker", self.kafka.bootstrap_servers, self.world.data, self.world.prefix)
+
+    def restart_broker(self) -> None:
+        """Kill the broker, and start it again."""
+        (broker,) = self.kafka.cluster.brokers
+        broker.kill()
+        broker.start()
+        self.kafka.cluster.wait_until_ready()
+
+    def check(self, *batches: int) -> None:
+        """Let the query replay its last batch and go on; each row must be there once, none open."""
+        for batch_id in (batches[-1], len(batches)):
+            self.world.finish(batch_id)
+        seen = self.world.site.read_committed(self.world.data)
+        assert each_once(*batches, len(batches), count=ROWS) == seen
+        assert [] == self.world.left_open()
+
+
+@pytest.fixture(scope="module", params=[KAFKA_4, KAFKA_3])
+def proxied(request: pytest.FixtureRequest) -> Iterator[ProxiedKafka]:
+    """Give a broker behind a proxy."""
+    try:
+        with start_proxied_kafka(request.param) as kafka:
+            yield kafka
+    except KafkaUnavailableError as error:
+        skip_or_fail(error, os.environ)
+
+
+@pytest.fixture
+def scene(proxied: ProxiedKafka) -> Iterator[Scene]:
+    """Give a scene with a worker at work."""
+    with scene_on(proxied) as made:
+        yield made
+
+
+@contextmanager
+def scene_on(kafka: ProxiedKafka) -> Iterator[Scene]:
+    """Set a scene."""
+    with world_at(KafkaSite(kafka.cluster)) as world:
+        world.rows_per_task = ROWS
+        child = Child("worker", kafka.bootstrap_servers, world.data, world.prefix)
+        with child:
+            world.worker = Workers(child, lambda batch_id, name: rows(batch_id, name, ROWS))
+            yield Scene(kafka, BrokerTrace(kafka.proxy), world, child)
+        kafka.disarm()
+
+
+def _by_name(point):
+    return point.name.lower()
+
+
+# --- drivers
+
+
+@pytest.mark.parametrize("point", PLAN_TRACES, ids=_by_name)
+def test_a_driver_is_killed_in_its_plan(scene, point):
+    """Before it lie a decided batch and an orphan, and whoever comes next finds them as well."""
+    plan = scene.world.driver().plan()
+    scene.world.decide_and_die(0)
+    scene.worker.call("write", plan, 0, ["an orphan's row"])
+    with scene.driver() as victim:
+        victim.begin("plan", QUERY)
+        victim.run_to(point)
+        assert PLAN_TRACES[point] == scene.trace.received
+    scene.check(0)
+
+
+def _to_be_committed(scene):
+    """Have a plan, two winners, and a loser."""
+    plan = scene.world.driver().plan()
+    scene.worker.call("write", plan, 1, ["a loser's row"])
+    return plan, scene.world.worker.run(plan, 0)
+
+
+@pytest.mark.parametrize("point", COMMIT_TRACES, ids=_by_name)
+def test_a_driver_is_killed_in_its_commit(scene, point):
+    """Until the decision is durable nothing of the batch counts, and from then on all of it."""
+    plan, prepared = _to_be_committed(scene)
+    with scene.driver() as victim:
+        victim.begin("commit", plan, QUERY, 0, prepared)
+        victim.run_to(point)
+        assert COMMIT_TRACES[point] == scene.trace.received
+    is_decided = point in {Point.DECIDED, Point.COMMITTED, Point.DONE}
+    assert is_decided != scene.world.driver().plan().must_write(QUERY, 0)
+    scene.check(0)
+
+
+def test_a_driver_is_killed_half_way_through_the_commits(scene):
+    """One winner is committed; the request for the other never arrives."""
+    plan, prepared = _to_be_committed(scene)
+    held = Fault(side=Side.REQUEST, action=Action.HANG, api_key=ApiKey.END_TXN, nth=2)
+    with scene.driver() as victim:
+        victim.begin("commit", plan, QUERY, 0, prepared)
+        victim.run_to(Point.DECIDED)
+        scene.kafka.proxy.arm(held)
+        victim.go()
+        scene.trace.wait_for(task_commits=1)
+        assert scene.kafka.proxy.rules.wait_for(bool, 60)
+    assert COMMIT_TRACES[Point.DECIDED]._replace(task_commits=1) == scene.trace.received
+    assert ROWS == len(scene.world.visible())
+    assert not scene.world.driver().plan().must_write(QUERY, 0)
+    scene.check(0)
+
+
+@pytest.mark.parametrize("side", Side, ids=lambda side: side.value)
+def test_a_driver_is_killed_while_its_decision_is_on_its_way(scene, side):
+    """The request may be lost, or its answer: the ledger knows."""
+    plan, prepared = _to_be_committed(scene)
+    held = Fault(side=side, action=Action.HANG, api_key=ApiKey.END_TXN)
+    scene.kafka.proxy.arm(held)
+    with scene.driver() as victim:
+        victim.begin("commit", plan, QUERY, 0, prepared)
+        victim.run_to(Point.CHECKED)
+        victim.go()
+        assert scene.kafka.proxy.rules.wait_for(bool, 60)
+    scene.kafka.disarm()
+    is_decided = side is Side.ANSWER
+    assert is_decided != scene.world.driver().plan().must_write(QUERY, 0)
+    scene.check(0)
+
+
+@pytest.mark.parametrize("point", ABORT_TRACES, ids=_by_name)
+def test_a_driver_is_killed_in_its_abort(scene, point):
+    """What it left open is swept by the next one."""
+    plan, prepared = _to_be_committed(scene)
+    with scene.driver() as victim:
+        victim.begin("abort", plan, QUERY, 0, prepared)
+        victim.run_to(point)
+        assert ABORT_TRACES[point] == scene.trace.received
+    scene.check(0)
+
+
+# --- workers
+
+
+def _commit_beside(scene, plan):
+    """Have the task run again elsewhere, and commit."""
+    scene.world.driver().commit(plan, scene.world.worker.run(plan, 0))
+    assert each_once(0, count=ROWS) == scene.world.visible()
+    scene.check(0)
+
+
+def test_a_worker_is_killed_before_it_writes(scene):
+    """It has a producer id and nothing else."""
+    plan = scene.world.driver().plan()
+    with scene.new_worker() as victim:
+        victim.begin("write", plan, 0, ["a row of the dead"])
+        victim.run_to(BEGUN)
+        assert Received(task_inits=1) == scene.trace.received
+    _commit_beside(scene, plan)
+
+
+def test_a_worker_is_killed_in_mid_write(scene):
+    """Some of its rows are in the log, and none counts."""
+    plan = scene.world.driver().plan()
+    with scene.new_worker() as victim:
+        victim.begin("write_on", plan, 0)
+        victim.run_to(BEGUN)
+        victim.go()
+        scene.trace.wait_for(task_batches=3)
+    _commit_beside(scene, plan)
+
+
+def test_a_worker_is_killed_after_its_flush(scene):
+    """All is acknowledged, but its message never gets to the driver."""
+    plan = scene.world.driver().plan()
+    with scene.new_worker() as victim:
+        victim.begin("write", plan, 0, ["a row of the dead"])
+        victim.run_to(FLUSHED)
+        assert Received(task_inits=1, task_batches=1) == scene.trace.received
+    _commit_beside(scene, plan)
+
+
+def test_a_worker_that_stalls_wakes_up_after_the_next_batch_has_begun(scene):
+    """Its transaction is nobody's, and is swept."""
+    plan = scene.world.driver().plan()
+    with scene.new_worker() as zombie:
+        zombie.begin("write", plan, 0, ["a zombie's row"])
+        zombie.run_to(BEGUN)
+        scene.world.driver().commit(plan, scene.world.worker.run(plan, 0), 0)
+        later = scene.world.driver()
+        plan = later.plan()
+        prepared = scene.world.worker.run(plan, 1)
+        scene.trace.forget()
+        zombie.go()
+        zombie.run_to(FLUSHED)
+        assert Received(task_batches=1) == scene.trace.received
+        later.commit(plan, prepared, 1)
+    scene.check(0, 1)
+
+
+# --- brokers
+
+
+def test_the_broker_is_killed_while_tasks_have_their_rows_in_it(scene):
+    """Open transactions live on in its log, and the batch is committed."""
+    plan, prepared = _to_be_committed(scene)
+    scene.restart_broker()
+    with scene.driver() as driver:
+        driver.call("commit", plan, QUERY, 0, prepared)
+    assert WriteState.DONE is scene.world.state()
+    scene.check(0)
+
+
+def test_the_broker_is_killed_after_a_decision(scene):
+    """The driver waits for it and commits what it has decided."""
+    plan, prepared = _to_be_committed(scene)
+    with scene.driver() as driver:
+        driver.begin("commit", plan, QUERY, 0, prepared)
+        driver.run_to(Point.DECIDED)
+        assert COMMIT_TRACES[Point.DECIDED] == scene.trace.received
+        scene.restart_broker()
+        driver.go()
+        driver.finish()
+    assert each_once(0, count=ROWS) == scene.world.visible()
+    # A coordinator that has been loaded anew knows no epoch before the latest, and may refuse the
+    # mark of what is done: then the next plan notes it.
+    assert scene.world.state() in {WriteState.DECIDED, WriteState.DONE}
+    assert not scene.world.driver().plan().must_write(QUERY, 0)
+    assert WriteState.DONE is scene.world.state()
+    scene.check(0)
+
+
+def test_broker_and_driver_are_killed_after_the_decision(scene):
+    """What was decided is durable, whoever dies."""
+    plan, prepared = _to_be_committed(scene)
+    with scene.driver() as victim:
+        victim.begin("commit", plan, QUERY, 0, prepared)
+        victim.run_to(Point.DECIDED)
+        assert COMMIT_TRACES[Point.DECIDED] == scene.trace.received
+    scene.restart_broker()
+    assert not scene.world.driver().plan().must_write(QUERY, 0)
+    scene.check(0)
