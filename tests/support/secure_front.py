@@ -269,6 +269,8 @@ class _Conversation:
                 answer = self._answer(frame)
                 if answer is None:
                     before.write(struct.pack(">i", len(frame)) + frame)
+                    if _wants_no_answer(frame):
+                        continue
                     answer = self._rewritten(frame, await _frame(behind))
                 await self._stream.send(answer)
         finally:
@@ -410,6 +412,11 @@ class _Exchange:
         if self.is_complete and not self._rules.honest:
             return b"v=" + base64.b64encode(bytes(32))
         return answer
+
+
+def _wants_no_answer(frame: bytes) -> bool:
+    header, _ = decode_request_header(frame)
+    return header.request_api_key == ApiKey.PRODUCE and decode_request(frame)[1].acks == 0
 
 
 async def _frame(reader: Any) -> bytes:

@@ -170,7 +170,7 @@ def test_no_more_requests_are_in_flight_than_allowed(broker, allowed):
     with FaultProxy([hang]) as proxy:
         proxy.connect_to(broker.bootstrap_servers)
         host, _, port = proxy.address.rpartition(":")
-        broker.call(lambda b: b.advertise(host, int(port)))
+        broker.call(lambda b: b.advertise(host, int(port), listener="PLAINTEXT"))
         seen = _seen(broker, ApiKey.PRODUCE)
         producer = _producer(
             proxy.address,
