@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 
 PRODUCER_ID = 1000
 BACKOFF = 0.1
+#: The settings of a producer without idempotence.
+PLAIN = {"enable_idempotence": False}
+#: Past any back-off of the harness.
+LATER = BACKOFF * 2
 
 
 class SenderHarness:
@@ -342,3 +346,8 @@ def produce_response(
 def place(partition: int = 0) -> TopicPartition:
     """Name a partition of topic `t`."""
     return TopicPartition("t", partition)
+
+
+def numbers(batch: ProducerBatch) -> tuple[int, int]:
+    """Give a batch's epoch and first sequence number."""
+    return batch.producer_id_and_epoch.epoch, batch.base_sequence

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata
 from spark_kafka_sink.producer.transaction_state import TransactionState
 from tests.support.sender_harness import (
-    BACKOFF,
     SenderHarness,
     place,
 )
 
-if TYPE_CHECKING:
-    from spark_kafka_sink.producer.producer_batch import ProducerBatch
-
-
 TRANSACTIONAL = {"transactional_id": "orders.7"}
 GROUP = ConsumerGroupMetadata("readers", 4, "member-1")
 OFFSETS = {place(0): OffsetAndMetadata(70, 3, "note"), place(1): OffsetAndMetadata(80)}
-LATER = BACKOFF * 2
 S = TransactionState
-
-
-def numbers(batch: ProducerBatch) -> tuple[int, int]:
-    """Give a batch's epoch and first sequence number."""
-    return batch.producer_id_and_epoch.epoch, batch.base_sequence
 
 
 def answer_end(harness: SenderHarness, epoch: int) -> None:

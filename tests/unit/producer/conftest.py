@@ -8,6 +8,7 @@ import pytest
 
 from spark_kafka_sink.devbroker import DevBroker
 from tests.support.sender_harness import (
+    PLAIN,
     SenderHarness,
 )
 from tests.support.sending import PARTITIONS
@@ -43,3 +44,20 @@ def broker() -> Iterator[DevBroker]:
     """Give a broker with two topics, `t` of three partitions and `one` of one."""
     with DevBroker(topics={"t": PARTITIONS, "one": 1}) as broker:
         yield broker
+
+
+@pytest.fixture
+def plain() -> Iterator[SenderHarness]:
+    """Give a producer without idempotence."""
+    with SenderHarness(**PLAIN) as harness:
+        yield harness
+
+
+@pytest.fixture
+def idempotent() -> Iterator[SenderHarness]:
+    """Give an idempotent producer that has its id, with the first batch of partition 0 in."""
+    with SenderHarness() as harness:
+        harness.add()
+        harness.initialize()
+        harness.produce()
+        yield harness

@@ -5,18 +5,13 @@ The scenarios are those of Kafka's SenderTest.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from spark_kafka_sink.errors import (
-    BrokerError,
     DeliveryError,
     DeliveryTimeoutError,
-    FatalProducerError,
     NetworkError,
 )
-from spark_kafka_sink.model import ProducerIdAndEpoch
 from spark_kafka_sink.network.metadata import PartitionMetadata
 from spark_kafka_sink.producer import sender
 from spark_kafka_sink.producer.record_accumulator import NEVER
@@ -29,42 +24,13 @@ from spark_kafka_sink.protocol.messages.produce import (
 )
 from tests.support.producer_batches import NODES, batch
 from tests.support.sender_harness import (
-    BACKOFF,
-    PRODUCER_ID,
+    LATER,
+    PLAIN,
     SenderHarness,
+    numbers,
     place,
     produce_response,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from spark_kafka_sink.producer.producer_batch import ProducerBatch
-
-PLAIN = {"enable_idempotence": False}
-#: Past any back-off of the harness.
-LATER = BACKOFF * 2
-
-
-@pytest.fixture
-def plain() -> Iterator[SenderHarness]:
-    """Give a producer without idempotence."""
-    with SenderHarness(**PLAIN) as harness:
-        yield harness
-
-
-@pytest.fixture
-def idempotent() -> Iterator[SenderHarness]:
-    """Give an idempotent producer that has its id, with the first batch of partition 0 in."""
-    with SenderHarness() as harness:
-        harness.add()
-        harness.initialize()
-        harness.produce()
-        yield harness
-
-
-def _numbers(batch: ProducerBatch) -> tuple[int, int]:
-    return batch.producer_id_and_epoch.epoch, batch.base_sequence
 
 
 def test_a_batch_is_sent_and_acknowledged(plain):
@@ -206,14 +172,14 @@ def test_a_duplicate_is_a_success_without_an_offset(idempotent):
     assert -1 == added.result.base_offset
 
 
-def test_a_batch_that_was_appended_to_too_few_replicas_keeps_its_numbers(idempotent):
+def test_a_batch_that_was_appended_to_too_few_replicas_keeps_itsnumbers(idempotent):
     """NOT_ENOUGH_REPLICAS_AFTER_APPEND means written: only the same numbers do not double it."""
     added = idempotent.add()
     idempotent.step()
-    first = _numbers(added)
+    first = numbers(added)
     idempotent.produce(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
     idempotent.step(LATER)
-    assert first == _numbers(added)
+    assert first == numbers(added)
     assert added in idempotent.events.drained[-1][0]
 
 
@@ -226,7 +192,7 @@ def test_a_batch_too_large_for_its_broker_goes_again_in_halves(idempotent, monke
     idempotent.produce(ErrorCode.MESSAGE_TOO_LARGE)
     assert [("t", whole.size_bytes)] == idempotent.too_large
     assert 1 == idempotent.events.split
-    assert [(0, 1), (0, 4)] == [_numbers(half) for half in halves]
+    assert [(0, 1), (0, 4)] == [numbers(half) for half in halves]
     idempotent.produce()
     idempotent.produce()
     assert not idempotent.accumulator.has_incomplete
@@ -333,317 +299,6 @@ def test_a_throttle_that_is_over_in_time_postpones_nothing(plain):
     plain.step()
     plain.step(121)
     assert isinstance(added.result.error, DeliveryError)
-
-
-# --- idempotence
-
-
-def test_an_idempotent_producer_asks_for_its_id_when_it_has_something_to_send():
-    """No id is asked for before the first batch, and nothing is sent before it is there."""
-    with SenderHarness() as harness:
-        harness.step()
-        assert [] == harness.network.sent
-        harness.add()
-        harness.step()
-        assert None is harness.network.sent[0].request.transactional_id
-        harness.init_producer_id()
-        assert ApiKey.PRODUCE == harness.take().request.api_key
-
-
-def test_a_producer_id_that_is_refused_for_now_is_asked_for_again():
-    """COORDINATOR_LOAD_IN_PROGRESS, as a broker answers right after its start, is retried."""
-    with SenderHarness() as harness:
-        harness.add()
-        harness.init_producer_id(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        assert [] == harness.network.sent
-        harness.step(LATER)
-        harness.init_producer_id()
-        harness.produce()
-        assert not harness.accumulator.has_incomplete
-
-
-def test_a_missing_right_to_an_id_fails_what_waits_and_is_tried_again_for_the_next():
-    """CLUSTER_AUTHORIZATION_FAILED: the batches fail; with the right granted the next go."""
-    with SenderHarness() as harness:
-        refused = harness.add()
-        harness.init_producer_id(code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        assert isinstance(refused.result.error, BrokerError)
-        harness.step()
-        assert [] == harness.network.sent
-        harness.add()
-        harness.init_producer_id()
-        harness.produce()
-        assert not harness.accumulator.has_incomplete
-
-
-def test_several_batches_of_a_partition_are_in_flight_and_done_in_order(idempotent):
-    """Five requests go one after another, each following the one before by its numbers."""
-    batches = [idempotent.add(records=2) for _ in range(6)]
-    idempotent.step()
-    assert [1, 3, 5, 7, 9] == [each.base_sequence for each in batches[:5]]
-    assert not batches[5].has_sequence
-    idempotent.produce()
-    assert 11 == batches[5].base_sequence
-
-
-def test_a_batch_that_came_too_early_goes_again_in_its_turn(idempotent):
-    """A retriable answer to the first makes the second out of order: both go again, in order."""
-    first, second = idempotent.add(), idempotent.add()
-    idempotent.step()
-    idempotent.produce(ErrorCode.NOT_ENOUGH_REPLICAS)
-    idempotent.produce(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    idempotent.step(LATER)
-    [sent] = idempotent.network.sent
-    assert [first] == idempotent.events.drained[-1][0]
-    idempotent.network.sent.remove(sent)
-    idempotent.answer_produce(sent)
-    assert [second] == idempotent.events.drained[-1][0]
-    assert [(0, 1), (0, 2)] == [_numbers(first), _numbers(second)]
-
-
-def test_an_unexplained_gap_starts_the_partition_anew(idempotent):
-    """KIP-360: with everything before acknowledged, a new epoch goes on from 0."""
-    first, second = idempotent.add(records=2), idempotent.add()
-    idempotent.step()
-    idempotent.produce(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    idempotent.step(LATER)
-    assert (0, 1) == _numbers(first)
-    idempotent.produce(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    idempotent.step(LATER)
-    assert [(1, 0), (1, 2)] == [_numbers(first), _numbers(second)]
-    idempotent.produce()
-    idempotent.produce()
-    assert not idempotent.accumulator.has_incomplete
-
-
-def test_other_partitions_take_over_a_new_epoch_when_nothing_of_theirs_is_in_flight(idempotent):
-    """A partition that had no trouble goes on with its numbers until it is idle."""
-    other = idempotent.add(1)
-    idempotent.step()
-    sent_to_other = idempotent.take()
-    idempotent.add(0)
-    idempotent.step()
-    idempotent.produce(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    idempotent.step(LATER)
-    following = idempotent.add(1)
-    idempotent.step()
-    assert ((0, 0), False) == (_numbers(other), following.has_sequence)
-    idempotent.answer_produce(sent_to_other)
-    assert (1, 0) == _numbers(following)
-
-
-def test_a_broker_that_refuses_the_beginning_of_an_epoch_is_not_asked_for_ever(idempotent):
-    """A batch that is out of order even as the first of an epoch fails."""
-    added = idempotent.add()
-    idempotent.step()
-    idempotent.produce(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    idempotent.step(LATER)
-    idempotent.produce(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    assert "has lost records" in str(added.result.error)
-
-
-def test_a_batch_refused_for_good_leaves_no_gap(idempotent):
-    """What was sent behind it gets new numbers, as soon as it has been answered."""
-    refused, behind = idempotent.add(records=3), idempotent.add(records=2)
-    idempotent.step()
-    idempotent.produce(ErrorCode.INVALID_RECORD)
-    later = idempotent.add()
-    idempotent.step()
-    assert isinstance(refused.result.error, DeliveryError)
-    assert not later.has_sequence
-    idempotent.produce(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    idempotent.step(LATER)
-    assert (1, 0) == _numbers(behind)
-    idempotent.produce()
-    assert (1, 2) == _numbers(later)
-
-
-def _sent_behind_an_expired_batch(idempotent):
-    expired = idempotent.add()
-    idempotent.step()
-    idempotent.take()
-    idempotent.now += 60
-    behind = idempotent.add()
-    idempotent.step()
-    sent = idempotent.take()
-    idempotent.step(61)
-    assert expired.is_done
-    return behind, sent
-
-
-def test_nothing_new_goes_while_the_fate_of_an_expired_batch_is_unknown(idempotent):
-    """Those behind it tell: acknowledged, they show that it is in, and the numbers go on."""
-    behind, sent = _sent_behind_an_expired_batch(idempotent)
-    later = idempotent.add()
-    idempotent.step()
-    assert not later.has_sequence
-    idempotent.answer_produce(sent)
-    assert behind.result.error is None
-    assert (0, 3) == _numbers(later)
-
-
-def test_an_expired_batch_that_was_not_appended_starts_the_partition_anew(idempotent):
-    """The one right behind it is out of order: so it is not in, and a new epoch goes on."""
-    behind, sent = _sent_behind_an_expired_batch(idempotent)
-    idempotent.answer_produce(sent, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    idempotent.step(LATER)
-    assert (1, 0) == _numbers(behind)
-
-
-def test_an_expired_batch_with_nothing_behind_it_starts_the_partition_anew(idempotent):
-    """Nobody will ever tell whether it is in: the next one begins a new epoch."""
-    idempotent.add()
-    idempotent.step()
-    idempotent.take()
-    idempotent.step(121)
-    later = idempotent.add()
-    idempotent.step()
-    assert (1, 0) == _numbers(later)
-
-
-def test_a_batch_that_expires_before_it_was_sent_costs_no_epoch(idempotent):
-    """Without numbers it leaves no gap."""
-    idempotent.network.down.add(0)
-    expired = idempotent.add()
-    idempotent.step(121)
-    assert expired.is_done
-    idempotent.network.down.clear()
-    later = idempotent.add()
-    idempotent.step()
-    assert (0, 1) == _numbers(later)
-
-
-def test_a_producer_that_retention_made_forgotten_goes_on(idempotent):
-    """UNKNOWN_PRODUCER_ID with the log's start past our last offset: start anew, lose nothing."""
-    added = idempotent.add()
-    idempotent.step()
-    idempotent.produce(ErrorCode.UNKNOWN_PRODUCER_ID, log_start_offset=10)
-    idempotent.step(LATER)
-    assert (1, 0) == _numbers(added)
-    idempotent.produce()
-    assert added.result.error is None
-
-
-def test_an_unknown_producer_without_a_log_start_is_just_sent_again(idempotent):
-    """A partition that has just moved cannot tell: the numbers stay until it can."""
-    added = idempotent.add()
-    idempotent.step()
-    idempotent.produce(ErrorCode.UNKNOWN_PRODUCER_ID, log_start_offset=-1)
-    idempotent.step(LATER)
-    assert (0, 1) == _numbers(added)
-
-
-def test_a_used_up_epoch_has_a_new_id_asked_for(idempotent):
-    """After epoch 32767 comes another producer id, and numbers from 0."""
-    idempotent.manager.producer_id_and_epoch = ProducerIdAndEpoch(PRODUCER_ID, 2**15 - 1)
-    added = idempotent.add()
-    idempotent.step()
-    idempotent.produce(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    idempotent.init_producer_id()
-    idempotent.step(LATER)
-    assert (0, 0) == _numbers(added)
-    idempotent.produce()
-    assert not idempotent.accumulator.has_incomplete
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-        ErrorCode.PRODUCER_FENCED,
-        ErrorCode.UNSUPPORTED_VERSION,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-    ],
-)
-def test_a_fatal_answer_ends_the_producer_and_every_later_call_says_of_what(idempotent, code):
-    """All batches fail, and nothing is taken any more."""
-    batches = [idempotent.add(0), idempotent.add(1)]
-    idempotent.step()
-    idempotent.produce(code)
-    assert all(each.is_done for each in batches)
-    with pytest.raises(FatalProducerError, match=code.name):
-        idempotent.manager.fail_if_not_ready_for_send()
-    with pytest.raises(DeliveryError, match=code.name):
-        idempotent.accumulator.raise_if_failed()
-
-
-def test_an_unexpected_failure_ends_the_producer(plain):
-    """What nobody expected is never passed over."""
-    added = plain.add()
-
-    async def broken(deadline: float) -> None:
-        raise ZeroDivisionError(deadline)
-
-    plain.network.update_metadata = broken
-    plain.network.metadata.request_update()
-    plain.step()
-    plain.step()
-    assert isinstance(added.result.error, ZeroDivisionError)
-
-
-def test_a_retried_batch_of_another_partition_keeps_its_epoch(idempotent):
-    """Only partitions with a gap start anew: what is retried elsewhere stays as it was sent."""
-    healthy = idempotent.add(1)
-    idempotent.step()
-    idempotent.produce(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    broken = idempotent.add(0)
-    idempotent.step()
-    idempotent.produce(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    idempotent.step(LATER)
-    assert [(0, 0), (1, 0)] == [_numbers(healthy), _numbers(broken)]
-    idempotent.produce()
-    idempotent.produce()
-    assert not idempotent.accumulator.has_incomplete
-    following = idempotent.add(1)
-    idempotent.step()
-    assert (1, 0) == _numbers(following)
-
-
-def test_an_acknowledgement_under_an_old_epoch_counts(idempotent):
-    """A batch that is with its broker while another partition's trouble raises the epoch."""
-    on_its_way = idempotent.add(1)
-    idempotent.step()
-    sent = idempotent.take()
-    idempotent.add(0)
-    idempotent.step()
-    idempotent.produce(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    idempotent.step(LATER)
-    idempotent.produce()
-    idempotent.answer_produce(sent)
-    assert on_its_way.result.error is None
-    assert not idempotent.accumulator.has_incomplete
-
-
-def test_numbers_are_not_given_anew_while_an_answer_to_the_old_ones_may_come(idempotent):
-    """A batch behind a gap that turns out to be in is done, and those behind it follow it."""
-    idempotent.add()
-    behind, last = idempotent.add(), idempotent.add()
-    idempotent.step()
-    idempotent.produce(ErrorCode.INVALID_RECORD)
-    idempotent.step(LATER)
-    assert [(0, 2), (0, 3)] == [_numbers(behind), _numbers(last)]
-    idempotent.produce()
-    idempotent.produce(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    idempotent.step(LATER)
-    assert behind.result.error is None
-    assert (1, 0) == _numbers(last)
-
-
-def test_a_second_batch_does_not_overtake_an_expired_first_one():
-    """Without idempotence and with one request at a time, order is kept by waiting."""
-    with SenderHarness(max_in_flight_requests_per_connection=1, **PLAIN) as harness:
-        harness.network.max_in_flight = 1
-        first = harness.add()
-        harness.step()
-        harness.now += 60
-        second = harness.add()
-        harness.step(61)
-        assert first.is_done
-        [sent] = harness.network.sent
-        harness.answer_produce(sent)
-        assert sent is harness.take()
-        harness.produce()
-        assert second.result.error is None
 
 
 # --- closing

@@ -7,8 +7,9 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.producer_batches import NODES
 from tests.support.sender_harness import (
     BACKOFF,
+    LATER,
 )
-from tests.support.transactions_over_mock import LATER, answer_end
+from tests.support.transactions_over_mock import answer_end
 
 # --- coordinators
 

@@ -20,19 +20,13 @@ from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.producer_batches import batch
 from tests.support.sender_harness import (
+    LATER,
     PRODUCER_ID,
+    numbers,
     place,
     produce_response,
 )
-from tests.support.transactions_over_mock import (
-    GROUP,
-    LATER,
-    OFFSETS,
-    S,
-    answer_end,
-    is_ready,
-    numbers,
-)
+from tests.support.transactions_over_mock import GROUP, OFFSETS, S, answer_end, is_ready
 
 # --- errors that an abort gets over
 

@@ -18,9 +18,10 @@ from spark_kafka_sink.protocol.messages.find_coordinator import (
 )
 from tests.support.producer_batches import NODES
 from tests.support.sender_harness import (
+    LATER,
     place,
 )
-from tests.support.transactions_over_mock import GROUP, LATER, OFFSETS, S, answer_end, is_ready
+from tests.support.transactions_over_mock import GROUP, OFFSETS, S, answer_end, is_ready
 
 # --- offsets
 

@@ -25,8 +25,9 @@ from tests.support.producer_batches import NODES
 from tests.support.sender_harness import (
     PRODUCER_ID,
     SenderHarness,
+    numbers,
 )
-from tests.support.transactions_over_mock import TRANSACTIONAL, S, answer_end, is_ready, numbers
+from tests.support.transactions_over_mock import TRANSACTIONAL, S, answer_end, is_ready
 
 # --- the way it should go
 
