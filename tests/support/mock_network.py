@@ -21,6 +21,9 @@ ALL_VERSIONS = {
     request.api_key: (request.versions.min, request.versions.max) for request, _ in MESSAGES
 }
 
+#: Seconds without use after which a topic is forgotten.
+MAX_IDLE = 300.0
+
 
 @dataclass(eq=False)
 class SentRequest:
@@ -76,7 +79,7 @@ class MockNetwork:
     def __init__(self, leaders: dict[int, int | None]) -> None:
         """Let every node be connected."""
         self.metadata = Metadata(
-            refresh_backoff=ExponentialBackoff(0.1, 1.0), max_age=300.0, max_idle=300.0
+            refresh_backoff=ExponentialBackoff(0.1, 1.0), max_age=300.0, max_idle=MAX_IDLE
         )
         self.metadata.snapshot = snapshot(leaders)
         self.api_versions = NodeApiVersions(ALL_VERSIONS, {"transaction.version": 2})

@@ -22,6 +22,8 @@ from spark_kafka_sink.protocol.messages.produce import (
     LeaderIdAndEpoch,
     NodeEndpoint,
 )
+from tests.support.metadata_script import described
+from tests.support.mock_network import MAX_IDLE
 from tests.support.producer_batches import NODES, batch
 from tests.support.sender_harness import (
     LATER,
@@ -71,6 +73,27 @@ def test_a_partition_without_a_leader_has_the_metadata_asked_for():
         assert [] == harness.network.sent
         assert 1 == harness.network.metadata_updates
         assert ("t",) == harness.network.metadata.topics
+
+
+def test_a_topic_that_was_forgotten_as_idle_is_found_again_for_the_next_batch(plain):
+    """metadata.max.idle.ms: nothing is asked about it meanwhile, and nothing is lost."""
+    metadata = plain.network.metadata
+    answer = described(NODES[0], {"t": 1})
+    metadata.add_topic("t", plain.now)
+    metadata.update(answer, plain.now)
+    plain.add()
+    plain.step()
+    plain.produce()
+    plain.now += MAX_IDLE
+    metadata.question(plain.now)
+    assert () == metadata.topics
+    later = plain.add()
+    plain.step()
+    assert (("t",), []) == (metadata.topics, plain.network.sent)
+    metadata.update(answer, plain.now)
+    plain.step()
+    plain.produce(offset=1)
+    assert 1 == later.result.base_offset
 
 
 @pytest.mark.parametrize(

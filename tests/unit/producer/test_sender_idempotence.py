@@ -104,6 +104,78 @@ def test_an_unexplained_gap_starts_the_partition_anew(idempotent):
     assert not idempotent.accumulator.has_incomplete
 
 
+def test_a_gap_right_behind_the_last_acknowledged_batch_is_left_by_a_new_epoch(idempotent):
+    """The broker has lost what it acknowledged: this batch begins anew, the next one follows it."""
+    idempotent.add(records=2)
+    idempotent.step()
+    idempotent.produce()
+    gap = idempotent.add()
+    idempotent.step()
+    assert (0, 3) == numbers(gap)
+    idempotent.produce(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    idempotent.step(LATER)
+    assert ProducerIdAndEpoch(PRODUCER_ID, 1) == idempotent.manager.producer_id_and_epoch
+    following = idempotent.add()
+    idempotent.step()
+    idempotent.produce()
+    assert [(1, 0), (1, 1)] == [numbers(gap), numbers(following)]
+
+
+def test_a_partition_without_a_batch_on_its_way_begins_the_new_epoch_with_its_next_one(idempotent):
+    """It had no trouble, and keeps its numbers until there is something to number."""
+    before = idempotent.add(1)
+    idempotent.step()
+    idempotent.produce()
+    gap = idempotent.add(0)
+    idempotent.step()
+    idempotent.produce(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    idempotent.step(LATER)
+    idempotent.produce()
+    following = idempotent.add(1)
+    idempotent.step()
+    idempotent.produce()
+    assert [(0, 0), (1, 0), (1, 0)] == [numbers(each) for each in (before, gap, following)]
+    assert not idempotent.accumulator.has_incomplete
+
+
+def test_a_batch_that_fails_after_another_partition_got_a_new_epoch_leaves_no_old_numbers():
+    """Its retry keeps the old ones; when its retries are used up, the next one begins anew."""
+    with SenderHarness(retries=1) as harness:
+        for partition in (0, 1):
+            harness.add(partition)
+        harness.initialize()
+        harness.produce()
+        harness.produce()
+        gap, failing = harness.add(0), harness.add(1)
+        harness.step()
+        sent_to_0, sent_to_1 = harness.take(ApiKey.PRODUCE), harness.take(ApiKey.PRODUCE)
+        harness.answer_produce(sent_to_0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        harness.answer_produce(sent_to_1, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        harness.step(LATER)
+        assert [(1, 0), (0, 1)] == [numbers(gap), numbers(failing)]
+        for code in (ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER):
+            harness.produce(code)
+        assert isinstance(failing.result.error, DeliveryError)
+        following, behind_gap = harness.add(1), harness.add(0)
+        harness.step()
+        assert [(1, 0), (1, 1)] == [numbers(following), numbers(behind_gap)]
+
+
+def test_with_one_request_in_flight_the_id_comes_first_and_then_batch_after_batch():
+    """max.in.flight.requests.per.connection=1: no request overtakes the one for the id."""
+    with SenderHarness(max_in_flight_requests_per_connection=1) as harness:
+        harness.network.max_in_flight = 1
+        batches = [harness.add(), harness.add()]
+        harness.step()
+        assert [ApiKey.INIT_PRODUCER_ID] == [s.request.api_key for s in harness.network.sent]
+        harness.init_producer_id()
+        assert [True, False] == [each.has_sequence for each in batches]
+        harness.produce()
+        assert [(0, 0), (0, 1)] == [numbers(each) for each in batches]
+        harness.produce()
+        assert not harness.accumulator.has_incomplete
+
+
 def test_other_partitions_take_over_a_new_epoch_when_nothing_of_theirs_is_in_flight(idempotent):
     """A partition that had no trouble goes on with its numbers until it is idle."""
     other = idempotent.add(1)

@@ -231,3 +231,74 @@ def test_a_wait_in_vain_tells_the_last_error_of_the_network(tv2):
     cause = KafkaError("127.0.0.1:9094 refused the connection")
     with pytest.raises(KafkaTimeoutError, match=r"error of the network was: 127\.0\.0\.1:9094"):
         offsets.wait(0, lambda: cause)
+
+
+# --- each answer of the group's coordinator
+
+
+def _offsets_answered_by(harness, code):
+    """Have a transaction's offsets on their way, and answer by this code."""
+    harness.begin()
+    result = harness.manager.send_offsets_to_transaction(OFFSETS, GROUP)
+    if not harness.manager.is_transaction_v2:
+        harness.add_offsets()
+    harness.find_coordinator(node_id=2)
+    harness.offset_commit(code)
+    return result
+
+
+def _go_again_to_the_same_coordinator(harness, code) -> bool:
+    result = _offsets_answered_by(harness, code)
+    assert not result.is_completed
+    assert [] == harness.network.sent
+    harness.step(LATER)
+    assert NODES[2] == harness.offset_commit().node
+    result.wait(0)
+    return harness.manager.state is S.IN_TRANSACTION
+
+
+def _end_the_producer(harness, code, *, by: str) -> bool:
+    result = _offsets_answered_by(harness, code)
+    with pytest.raises(BrokerError, match=by):
+        result.wait(0)
+    with pytest.raises(KafkaError, match=by):
+        harness.manager.begin_abort()
+    return harness.manager.has_fatal_error
+
+
+def test_offsets_of_a_partition_that_is_not_known_yet_are_sent_again(either):
+    """UNKNOWN_TOPIC_OR_PARTITION: the group's coordinator may learn of it late."""
+    assert _go_again_to_the_same_coordinator(either, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def test_offsets_wait_for_a_coordinator_that_is_loading(either):
+    """COORDINATOR_LOAD_IN_PROGRESS: it is the right one, and nobody else is asked."""
+    assert _go_again_to_the_same_coordinator(either, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+
+def test_offsets_are_sent_again_after_a_network_exception(either):
+    """NETWORK_EXCEPTION, which a broker has from another one, is retriable."""
+    assert _go_again_to_the_same_coordinator(either, ErrorCode.NETWORK_EXCEPTION)
+
+
+def test_offsets_of_a_fenced_producer_end_it(either):
+    """PRODUCER_FENCED: another producer has the transactional id."""
+    assert _end_the_producer(either, ErrorCode.PRODUCER_FENCED, by="newer producer has taken over")
+
+
+def test_offsets_under_an_old_epoch_are_taken_for_those_of_a_fenced_producer(either):
+    """INVALID_PRODUCER_EPOCH is what brokers before 2.7 call it."""
+    fenced = "newer producer has taken over"
+    assert _end_the_producer(either, ErrorCode.INVALID_PRODUCER_EPOCH, by=fenced)
+
+
+def test_offsets_without_the_right_to_the_transactional_id_end_the_producer(either):
+    """TRANSACTIONAL_ID_AUTHORIZATION_FAILED: an abort would be refused, too."""
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert _end_the_producer(either, code, by=f"{code.name}.*Close this producer")
+
+
+def test_offsets_in_a_message_format_without_transactions_end_the_producer(either):
+    """UNSUPPORTED_FOR_MESSAGE_FORMAT: no retry makes the group's topic another one."""
+    code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    assert _end_the_producer(either, code, by=code.name)
