@@ -38,26 +38,27 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.listener import Listener
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """Make the parser of the command line."""
+    made = argparse.ArgumentParser(
         prog="python -m spark_kafka_sink.devbroker",
         description="A Kafka-compatible broker for development.",
     )
-    add_listener_arguments(parser)
-    parser.add_argument(
+    add_listener_arguments(made)
+    made.add_argument(
         "--brokers",
         type=_positive,
         default=1,
         metavar="NUMBER",
         help="brokers of the cluster, on ports from --port on (default: %(default)s)",
     )
-    parser.add_argument(
+    made.add_argument(
         "--data-dir",
         type=Path,
         metavar="DIRECTORY",
         help="keep topics and records there, in Kafka's file format (default: in memory)",
     )
-    parser.add_argument(
+    made.add_argument(
         "--topic",
         action="append",
         default=[],
@@ -65,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME[:PARTITIONS[:SETTING=VALUE]...]",
         help="create a topic, unless --data-dir has it; may be given several times",
     )
-    parser.add_argument(
+    made.add_argument(
         "--fault",
         action="append",
         default=[],
@@ -74,15 +75,15 @@ def _parser() -> argparse.ArgumentParser:
         f"{', '.join(ACTIONS)}; produce:drop-answer:3 appends three times without an answer; "
         "may be given several times",
     )
-    parser.add_argument(
+    made.add_argument(
         "--log-requests", action="store_true", help="write a line for each request to stderr"
     )
-    parser.add_argument(
+    made.add_argument(
         "--no-auto-create-topics",
         action="store_true",
         help="do not create topics that clients ask for",
     )
-    parser.add_argument(
+    made.add_argument(
         "--transaction-version",
         type=int,
         choices=(0, 2),
@@ -90,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
         help="level of the feature transaction.version: 2 as Kafka 4, 0 as older ones "
         "(default: %(default)s)",
     )
-    return parser
+    return made
 
 
 def _positive(text: str) -> int:
@@ -136,7 +137,7 @@ def _addresses(server: ClusterServer, listeners: Sequence[Listener]) -> str:
 
 def main() -> int:
     """Run until a signal; return the exit code."""
-    arguments = _parser().parse_args()
+    arguments = parser().parse_args()
     settings = BrokerSettings(
         auto_create_topics=not arguments.no_auto_create_topics,
         default_replication_factor=usual_replication_factor(arguments.brokers),
