@@ -143,10 +143,37 @@ class LedgerState(NamedTuple):
     claim: Claim | None
     writes: Mapping[str, WriteRecord]
 
+    @classmethod
+    def of(cls, entries: PrefixEntries) -> LedgerState:
+        """Read the entries of a prefix; raises LedgerFormatError."""
+        writes = {write_id: entries.record(write_id) for write_id in entries.write_ids}
+        return cls(
+            entries.claim, {name: record for name, record in writes.items() if record is not None}
+        )
+
     @property
     def generation(self) -> int:
         """The latest generation that was claimed; 0 before the first."""
         return 0 if self.claim is None else self.claim.generation
+
+
+def read_all_prefixes(admin: AdminClient, topic: str, budget: Budget) -> dict[str, LedgerState]:
+    """Read what a ledger says of every prefix, and fence nobody; see `Ledger.read`.
+
+    Raises BrokerError with UNKNOWN_TOPIC_OR_PARTITION where there is no such topic.
+    """
+    what = "reading the ledger"
+    # A topic that is not there is waited for by every other question.
+    admin.topic_configs(topic, timeout=budget.left(what))
+    place = TopicPartition(topic, LEDGER_PARTITION)
+    end = admin.end_offset(place, timeout=budget.left(what))
+    offset = admin.start_offset(place, timeout=budget.left(what))
+    fold = LedgerFold()
+    while offset < end:
+        chunk = admin.read_partition(place, offset, timeout=budget.left(what))
+        fold.apply(chunk.events)
+        offset = chunk.next_offset
+    return {prefix: LedgerState.of(entries) for prefix, entries in sorted(fold.prefixes.items())}
 
 
 class LedgerChanges(NamedTuple):
@@ -213,11 +240,7 @@ class Ledger:
             self._forget()
             self._read_to(end, budget)
         self._own_pieces.clear()
-        entries = self._fold.prefixes.get(self.prefix, PrefixEntries())
-        writes = {write_id: entries.record(write_id) for write_id in entries.write_ids}
-        return LedgerState(
-            entries.claim, {name: record for name, record in writes.items() if record is not None}
-        )
+        return LedgerState.of(self._fold.prefixes.get(self.prefix, PrefixEntries()))
 
     def _read_to(self, end: int, budget: Budget) -> None:
         what = "reading the ledger"

@@ -185,24 +185,27 @@ def list_open(admin: AdminClient, prefix: str, budget: Budget) -> list[OpenTrans
 
 def abort_exactly(
     admin: AdminClient, transactions: Iterable[OpenTransaction], budget: Budget
-) -> None:
+) -> dict[OpenTransaction, KafkaError]:
     """Abort these and no others; a later transaction of the same id has another epoch.
 
     What cannot be aborted is only a matter of time: its time-out ends it, and until then it holds
-    back read_committed consumers. So that is a warning.
+    back read_committed consumers. So that is a warning, and given with its error.
     """
     todo = list(transactions)
     answers = admin.end_transactions(
         [TransactionEnd(one.transactional_id, one.producer, committed=False) for one in todo],
         timeout=budget.left("aborting transactions"),
     )
+    errors = {}
     for one, answer in zip(todo, answers, strict=True):
         if isinstance(answer, KafkaError):
+            errors[one] = answer
             logger.warning(
                 "%s stays open until it times out, and read_committed consumers wait for it: %s",
                 one.transactional_id,
                 answer,
             )
+    return errors
 
 
 # --- what an operator decides

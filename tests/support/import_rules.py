@@ -32,6 +32,8 @@ LAYERS: dict[str, frozenset[str]] = {
     "producer": _BOTTOM | {"network", "record", "protocol", "config", "metrics"},
     "admin": _BOTTOM | {"network", "protocol", "record", "config"},
     "exactly_once": _BOTTOM | {"admin", "producer"},
+    # The operator's command.
+    "transactions": _BOTTOM | {"exactly_once", "admin", "config"},
     "spark": _BOTTOM | {"exactly_once", "admin", "producer", "record", "config", "metrics"},
     "devbroker": _BOTTOM | {"protocol", "record", "security"},
     # The package itself only hands on the Spark edge's public names.
@@ -62,6 +64,7 @@ GUARDED: dict[str, tuple[str, ...]] = {
         "producer/producer_core.py",
         "devbroker/server.py",
         "spark/*.py",
+        "transactions.py",
     ),
 }
 

@@ -1,0 +1,182 @@
+"""What `inspection` has found, in words for a person and as values for JSON.
+
+Pure. Times are milliseconds since 1970 in, and UTC in words; numbers keep their units in names.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from spark_kafka_sink.exactly_once.inspection import open_seconds
+from spark_kafka_sink.exactly_once.recovery import describe_mixed
+from spark_kafka_sink.exactly_once.transitions import WriteState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from spark_kafka_sink.admin.transaction_values import TransactionDescription
+    from spark_kafka_sink.exactly_once.inspection import HeldBack, Holder, PrefixReport
+    from spark_kafka_sink.exactly_once.ledger_records import Winner, WriteRecord
+    from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
+
+
+def as_text(
+    reports: Sequence[PrefixReport], held: Sequence[HeldBack], *, now_ms: int, details: bool
+) -> list[str]:
+    """Say it line by line; `details` has each transaction of what is decided or mixed."""
+    lines = [] if reports else ["the ledger is empty"]
+    for report in reports:
+        lines += _prefix(report, now_ms=now_ms, details=details)
+    if not held:
+        return [*lines, "read_committed consumers are held back nowhere"]
+    lines.append(f"read_committed consumers are held back in {len(held)} partitions:")
+    return lines + [_held(one) for one in held]
+
+
+def _prefix(report: PrefixReport, *, now_ms: int, details: bool) -> list[str]:
+    claim = report.state.claim
+    claimed = "not claimed"
+    if claim is not None:
+        claimed = (
+            f"generation {claim.generation}, claimed by {claim.claimed_by} at "
+            f"{_time(claim.claimed_at_ms)}"
+        )
+    lines = [f"prefix {report.prefix}: {claimed}"]
+    for write_id, record in report.state.writes.items():
+        lines.append(f"  write {write_id}: {_write(write_id, record)}")
+        if details:
+            lines += [f"    {_winner(winner)}" for winner in record.winners]
+    if not report.open_transactions:
+        return [*lines, "  no open transactions"]
+    lines.append(f"  open transactions: {len(report.open_transactions)}")
+    return lines + [f"    {_open(one, now_ms)}" for one in report.open_transactions]
+
+
+def _write(write_id: str, record: WriteRecord) -> str:
+    if record.write.state is WriteState.MIXED:
+        return describe_mixed(write_id, record)
+    said = f"batch {record.write.batch_id} is {record.write.state.value}"
+    if record.write.state is WriteState.DECIDED:
+        said += f", {len(record.winners)} transactions are being committed or wait for it"
+    return f"{said}, since {_time(record.updated_at_ms)}"
+
+
+def _winner(winner: Winner) -> str:
+    fate = "decided" if winner.fate is None else winner.fate.value
+    places = ", ".join(map(str, winner.ranges))
+    return f"{winner.transactional_id} ({who(winner.producer)}): {fate}; {places}"
+
+
+def _open(transaction: TransactionDescription, now_ms: int) -> str:
+    return (
+        f"{transaction.transactional_id} ({who(transaction.producer)}), open for "
+        f"{_seconds(open_seconds(transaction, now_ms))} of at most "
+        f"{transaction.timeout_ms / 1000:.0f} s, in {_places(transaction.partitions)}"
+    )
+
+
+def _held(one: HeldBack) -> str:
+    by = ", ".join(map(_holder, one.holders)) or "whoever has ended just now: look again"
+    behind = one.high_watermark - one.last_stable_offset
+    return (
+        f"  {one.topic_partition} at offset {one.last_stable_offset} of {one.high_watermark} "
+        f"({behind} behind) by {by}"
+    )
+
+
+def _holder(holder: Holder) -> str:
+    name = holder.transactional_id or "a transactional id that no coordinator shows to this user"
+    return f"{name} ({who(holder.producer)}), open for {_seconds(holder.open_seconds)}"
+
+
+def who(producer: ProducerIdAndEpoch) -> str:
+    """Name a producer as brokers' logs do."""
+    return f"producer id {producer.producer_id}, epoch {producer.epoch}"
+
+
+def _places(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(map(str, sorted(partitions))) or "no partition yet"
+
+
+def _seconds(seconds: float | None) -> str:
+    return "an unknown time" if seconds is None else f"{seconds:.0f} s"
+
+
+def _time(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+# --- as JSON
+
+
+def report_json(report: PrefixReport, *, now_ms: int) -> dict[str, Any]:
+    """Give a prefix as values for JSON."""
+    claim = report.state.claim
+    return {
+        "prefix": report.prefix,
+        "claim": None if claim is None else claim._asdict(),
+        "writes": [
+            {
+                "write_id": write_id,
+                "batch_id": record.write.batch_id,
+                "generation": record.write.generation,
+                "state": record.write.state.value,
+                "updated_at_ms": record.updated_at_ms,
+                "winners": [_winner_json(winner) for winner in record.winners],
+            }
+            for write_id, record in report.state.writes.items()
+        ],
+        "open_transactions": [
+            {
+                "transactional_id": one.transactional_id,
+                "producer_id": one.producer.producer_id,
+                "producer_epoch": one.producer.epoch,
+                "open_seconds": open_seconds(one, now_ms),
+                "timeout_ms": one.timeout_ms,
+                "partitions": [_place_json(place) for place in sorted(one.partitions)],
+            }
+            for one in report.open_transactions
+        ],
+    }
+
+
+def held_back_json(one: HeldBack) -> dict[str, Any]:
+    """Give a partition that holds consumers back as values for JSON."""
+    return {
+        **_place_json(one.topic_partition),
+        "last_stable_offset": one.last_stable_offset,
+        "high_watermark": one.high_watermark,
+        "holders": [
+            {
+                "transactional_id": holder.transactional_id,
+                "producer_id": holder.producer.producer_id,
+                "producer_epoch": holder.producer.epoch,
+                "start_offset": holder.start_offset,
+                "open_seconds": holder.open_seconds,
+            }
+            for holder in one.holders
+        ],
+    }
+
+
+def _winner_json(winner: Winner) -> dict[str, Any]:
+    return {
+        "transactional_id": winner.transactional_id,
+        "producer_id": winner.producer.producer_id,
+        "producer_epoch": winner.producer.epoch,
+        "fate": None if winner.fate is None else winner.fate.value,
+        "ranges": [
+            {
+                **_place_json(written.topic_partition),
+                "first_offset": written.first_offset,
+                "last_offset": written.last_offset,
+                "records": written.records,
+            }
+            for written in winner.ranges
+        ],
+    }
+
+
+def _place_json(place: TopicPartition) -> dict[str, Any]:
+    return {"topic": place.topic, "partition": place.partition}

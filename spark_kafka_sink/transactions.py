@@ -1,0 +1,359 @@
+"""`python -m spark_kafka_sink.transactions`: exactly-once writes, for the person on call.
+
+    list          every prefix of the ledger, or one: writes, open transactions, who is held back
+    describe      the same of one prefix, with each transaction of what is decided or mixed
+    abort         end the open transactions of a prefix that belong to no decision
+    roll-forward  commit what is decided under a prefix, as its next start would
+    resolve       end a write that is visible in part: --skip (as it is), --replay (write it again)
+
+The last three change something, `--dry-run` only says what they would. Rules are those of drivers
+(`exactly_once.operations`): nothing decided is aborted, nothing undecided committed.
+
+Exit codes: 0 done, or nothing to do; 1 the cluster or the ledger refused; 2 wrong usage; 3 a write
+is visible in part and waits to be resolved. With `--json` the answer is one JSON object on standard
+output; errors are a sentence on standard error. No secret is ever printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_kafka_sink.admin.admin_client import AdminClient
+from spark_kafka_sink.config.exactly_once_options import DEFAULT_LEDGER_TOPIC
+from spark_kafka_sink.config.java_properties import parse_properties
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.errors import BrokerError, ConfigError, IllegalStateError, KafkaError
+from spark_kafka_sink.exactly_once import operations, recovery
+from spark_kafka_sink.exactly_once.budget import Budget
+from spark_kafka_sink.exactly_once.inspection import held_back, inspect
+from spark_kafka_sink.exactly_once.ledger import Ledger, LedgerState, read_all_prefixes
+from spark_kafka_sink.exactly_once.transactional_ids import check_prefix
+from spark_kafka_sink.exactly_once.transactions_report import (
+    as_text,
+    held_back_json,
+    report_json,
+    who,
+)
+from spark_kafka_sink.exactly_once.transitions import WriteState
+from spark_kafka_sink.model import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from spark_kafka_sink.exactly_once.inspection import PrefixReport
+
+OK: Final = 0
+REFUSED: Final = 1
+WRONG_USAGE: Final = 2
+NEEDS_AN_OPERATOR: Final = 3
+_BOOTSTRAP: Final = "bootstrap.servers"
+_UNKNOWN_TOPIC: Final = "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; give its exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        config = _config(options)
+        if options.prefix is not None:
+            check_prefix(options.prefix)
+    except (ConfigError, OSError) as error:
+        return _fail(error, WRONG_USAGE)
+    try:
+        with AdminClient(config) as admin:
+            session = _Session(admin, options)
+            code: int = options.run(session)
+    except (KafkaError, IllegalStateError) as error:
+        return _fail(error, REFUSED)
+    return code
+
+
+def _fail(error: Exception, code: int) -> int:
+    sys.stderr.write(f"error: {error}\n")
+    return code
+
+
+# --- usage
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m spark_kafka_sink.transactions",
+        description="Look at, and mend, exactly-once writes. Exit codes: 0 done; 1 refused by the "
+        "cluster or the ledger; 2 wrong usage; 3 a write waits to be resolved.",
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def command(
+        name: str, run: Callable[[_Session], int], *, text: str, needs_prefix: bool = True
+    ) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(run=run)
+        sub.add_argument("--bootstrap-server", metavar="HOST:PORT,...", help="where to begin")
+        sub.add_argument(
+            "--command-config",
+            type=Path,
+            metavar="FILE",
+            help="client settings by Kafka's names, as Kafka's own tools take them (.properties)",
+        )
+        sub.add_argument(
+            "--property",
+            action="append",
+            default=[],
+            metavar="KEY=VALUE",
+            help="one more client setting; goes before the file's",
+        )
+        sub.add_argument(
+            "--ledger-topic", default=DEFAULT_LEDGER_TOPIC, help="ledgerTopic (%(default)s)"
+        )
+        sub.add_argument(
+            "--prefix", required=needs_prefix, help="transactionalIdPrefix of the query or job"
+        )
+        sub.add_argument(
+            "--timeout", type=float, default=60.0, help="seconds that all may take (%(default)s)"
+        )
+        sub.add_argument("--json", action="store_true", help="answer by a JSON object")
+        return sub
+
+    for name, run, text in (
+        ("list", _list, "show writes, open transactions, and whom they hold back"),
+        ("describe", _describe, "show all of one prefix"),
+    ):
+        sub = command(name, run, text=text, needs_prefix=name == "describe")
+        sub.add_argument(
+            "--topic",
+            action="append",
+            default=[],
+            help="look also for what holds back the read_committed consumers of this topic",
+        )
+    changing = [
+        command("abort", _abort, text="end open transactions that belong to no decision"),
+        command("roll-forward", _roll_forward, text="commit what is decided"),
+        command("resolve", _resolve, text="end a write that is visible in part"),
+    ]
+    for sub in changing:
+        sub.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    changing[-1].add_argument("--write-id", required=True, help="the write: a query's id, or a job")
+    how = changing[-1].add_mutually_exclusive_group(required=True)
+    how.add_argument("--skip", action="store_true", help="take the batch as it is, as if done")
+    how.add_argument(
+        "--replay", action="store_true", help="write it again; what is in will be there twice"
+    )
+    return parser
+
+
+def _config(options: argparse.Namespace) -> ProducerConfig:
+    settings: dict[str, object] = {}
+    if options.command_config is not None:
+        try:
+            settings.update(parse_properties(options.command_config.read_text()))
+        except ValueError as error:
+            raise ConfigError(
+                f"{options.command_config} is no .properties file: {error}"
+            ) from error
+    for entry in options.property:
+        key, separator, value = entry.partition("=")
+        if not separator:
+            raise ConfigError("--property takes KEY=VALUE")
+        settings[key.strip()] = value.strip()
+    if options.bootstrap_server is not None:
+        settings[_BOOTSTRAP] = options.bootstrap_server
+    if _BOOTSTRAP not in settings:
+        raise ConfigError(f"no cluster: give --bootstrap-server, or {_BOOTSTRAP} in a file")
+    return ProducerConfig.from_mapping({"client.id": "spark-kafka-sink-transactions", **settings})
+
+
+# --- commands
+
+
+class _Session:
+    """One run of a command: the cluster, the options, the time."""
+
+    def __init__(self, admin: AdminClient, options: argparse.Namespace) -> None:
+        self.admin = admin
+        self.options = options
+        self.budget = Budget.of(time.time, options.timeout)
+        self.name = f"an operator on {platform.node()}, process {os.getpid()}"
+
+    @property
+    def now_ms(self) -> int:
+        return int(time.time() * 1000)
+
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger(
+            self.admin,
+            topic=self.options.ledger_topic,
+            prefix=self.options.prefix,
+            clock=time.time,
+        )
+
+    def states(self) -> dict[str, LedgerState]:
+        """Read the ledger of one prefix, or of all."""
+        topic, prefix = self.options.ledger_topic, self.options.prefix
+        try:
+            states = read_all_prefixes(self.admin, topic, self.budget)
+        except BrokerError as error:
+            if error.name != _UNKNOWN_TOPIC:
+                raise
+            raise KafkaError(
+                f"there is no ledger topic {topic!r}: either nothing was written exactly once, or "
+                "ledgerTopic was set: name it by --ledger-topic"
+            ) from error
+        if prefix is None:
+            return states
+        return {prefix: states.get(prefix, LedgerState(None, {}))}
+
+    def say(self, lines: Sequence[str], answer: dict[str, Any]) -> None:
+        """Answer, in words or as JSON."""
+        text = json.dumps(answer, indent=2) if self.options.json else "\n".join(lines)
+        sys.stdout.write(text + "\n")
+
+
+def _list(session: _Session) -> int:
+    return _show(session, details=False)
+
+
+def _describe(session: _Session) -> int:
+    return _show(session, details=True)
+
+
+def _show(session: _Session, *, details: bool) -> int:
+    admin, budget = session.admin, session.budget
+    reports: list[PrefixReport] = [
+        inspect(admin, prefix, state, budget) for prefix, state in session.states().items()
+    ]
+    places = {place for report in reports for place in report.partitions}
+    for topic in session.options.topic:
+        count = admin.partition_count(topic, timeout=budget.left("asking for topics"))
+        places |= {TopicPartition(topic, number) for number in range(count)}
+    now_ms = session.now_ms
+    held = held_back(admin, places, now_ms=now_ms, budget=budget)
+    session.say(
+        as_text(reports, held, now_ms=now_ms, details=details),
+        {
+            "prefixes": [report_json(report, now_ms=now_ms) for report in reports],
+            "held_back": [held_back_json(one) for one in held],
+        },
+    )
+    return NEEDS_AN_OPERATOR if any(report.needs_an_operator for report in reports) else OK
+
+
+def _abort(session: _Session) -> int:
+    prefix = session.options.prefix
+    [state] = session.states().values()
+    if session.options.dry_run:
+        todo = operations.undecided_open(session.admin, prefix, state, session.budget)
+        session.say(
+            [f"would abort {one.transactional_id} ({who(one.producer)})" for one in todo]
+            or [f"nothing to abort under {prefix}"],
+            {"dry_run": True, "aborted": [one.transactional_id for one in todo], "failed": {}},
+        )
+        return OK
+    done = operations.abort(
+        session.admin,
+        session.ledger,
+        now_ms=session.now_ms,
+        name=session.name,
+        budget=session.budget,
+    )
+    failed = {one.transaction.transactional_id: str(one.error) for one in done if one.error}
+    ended = [one.transaction.transactional_id for one in done if not one.error]
+    session.say(
+        [
+            *(f"aborted {name}" for name in ended),
+            *(f"{name} stays open until it times out: {why}" for name, why in failed.items()),
+        ]
+        or [f"nothing to abort under {prefix}"],
+        {"dry_run": False, "aborted": ended, "failed": failed},
+    )
+    return REFUSED if failed else OK
+
+
+def _roll_forward(session: _Session) -> int:
+    prefix = session.options.prefix
+    [state] = session.states().values()
+    if session.options.dry_run:
+        pending = operations.decided_writes(state)
+        session.say(
+            [
+                f"would commit {len(record.winners)} transactions of batch "
+                f"{record.write.batch_id} of {write_id}"
+                for write_id, record in pending.items()
+            ]
+            or [f"nothing to roll forward under {prefix}"],
+            {"dry_run": True, "rolled_forward": dict.fromkeys(pending, "decided")},
+        )
+        return OK
+    ends = operations.roll_forward(
+        session.admin, session.ledger, now_ms=session.now_ms, budget=session.budget
+    )
+    session.say(
+        [
+            recovery.describe_mixed(write_id, record)
+            if record.write.state is WriteState.MIXED
+            else f"batch {record.write.batch_id} of {write_id} is {record.write.state.value}"
+            for write_id, record in ends.items()
+        ]
+        or [f"nothing to roll forward under {prefix}"],
+        {
+            "dry_run": False,
+            "rolled_forward": {
+                write_id: record.write.state.value for write_id, record in ends.items()
+            },
+        },
+    )
+    is_mixed = any(record.write.state is WriteState.MIXED for record in ends.values())
+    return NEEDS_AN_OPERATOR if is_mixed else OK
+
+
+def _resolve(session: _Session) -> int:
+    options = session.options
+    [state] = session.states().values()
+    known = state.writes.get(options.write_id)
+    if known is None:
+        raise KafkaError(
+            f"the ledger has no write {options.write_id!r} under prefix {options.prefix!r}; "
+            "`list` names those that it has"
+        )
+    if known.write.state is not WriteState.MIXED:
+        raise IllegalStateError(
+            f"there is nothing to resolve: batch {known.write.batch_id} of {options.write_id!r} "
+            f"is {known.write.state.value}"
+        )
+    becomes = WriteState.DONE if options.skip else WriteState.VOID
+    if not options.dry_run:
+        recovery.resolve(
+            session.ledger,
+            options.write_id,
+            skip=options.skip,
+            now_ms=session.now_ms,
+            budget=session.budget,
+        )
+    verb = "would be" if options.dry_run else "is"
+    meaning = (
+        "it counts as written, as it is"
+        if options.skip
+        else "its next start writes it again, and what was in is there twice"
+    )
+    session.say(
+        [f"batch {known.write.batch_id} of {options.write_id} {verb} {becomes.value}: {meaning}"],
+        {
+            "dry_run": options.dry_run,
+            "write_id": options.write_id,
+            "batch_id": known.write.batch_id,
+            "state": becomes.value,
+        },
+    )
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

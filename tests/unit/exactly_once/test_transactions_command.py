@@ -1,0 +1,349 @@
+"""The operator's command, against what drivers and tasks have left behind."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from spark_kafka_sink import transactions
+from spark_kafka_sink.admin.record_batches import KeyValue
+from spark_kafka_sink.devbroker.faults import AnswerError
+from spark_kafka_sink.exactly_once.errors import MixedError, OvertakenError
+from spark_kafka_sink.exactly_once.points import Point
+from spark_kafka_sink.exactly_once.transitions import WriteState
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.exactly_once_world import (
+    QUERY,
+    TRANSACTION_TIMEOUT_MS,
+    CrashError,
+    Worker,
+    each_once,
+    rows,
+)
+
+
+@pytest.fixture
+def run(here, capsys):
+    """Run a command in the world; give its exit code, and what it printed."""
+
+    def call(command, *arguments, prefix=here.prefix):
+        given = ["--bootstrap-server", here.site.bootstrap_servers, "--ledger-topic", here.ledger]
+        given += [] if prefix is None else ["--prefix", prefix]
+        code = transactions.main([command, *given, *arguments])
+        said = capsys.readouterr()
+        return code, said.err if code in {1, 2} else said.out
+
+    return call
+
+
+def _json(answer):
+    code, text = answer
+    assert code in {0, 3}
+    return json.loads(text)
+
+
+def _orphan(here, *values):
+    """Leave a task's transaction open."""
+    return here.worker.begin(here.driver().plan(), 0).write(*(values or ("a", "b"))).transaction
+
+
+# --- looking
+
+
+def test_it_is_told_who_holds_back_consumers(here, run):
+    """Partition, offsets, transactional id, producer id, and for how long."""
+    here.finish(0)
+    orphan = _orphan(here)
+    code, text = run("list")
+    assert 0 == code
+    assert f"write {QUERY}: batch 0 is done" in text
+    assert re.search(
+        rf"{here.data}-0 at offset 4 of 6 \(2 behind\) by {orphan.transactional_id} \(producer id "
+        rf"{orphan.producer.producer_id}, epoch {orphan.producer.epoch}\), open for \d+ s",
+        text,
+    )
+    [held] = _json(run("list", "--json"))["held_back"]
+    assert (here.data, 0, 4, 6) == (
+        held["topic"],
+        held["partition"],
+        held["last_stable_offset"],
+        held["high_watermark"],
+    )
+    [holder] = held["holders"]
+    assert orphan.transactional_id == holder["transactional_id"]
+    assert 4 == holder["start_offset"]
+
+
+def test_nothing_is_held_back_when_all_has_ended(here, run):
+    """Nor is anything open."""
+    here.finish(0)
+    here.visible()
+    code, text = run("list", "--topic", here.data)
+    assert (0, True) == (code, "held back nowhere" in text)
+    [report] = _json(run("describe", "--json"))["prefixes"]
+    assert ([], "done") == (report["open_transactions"], report["writes"][0]["state"])
+
+
+def test_looking_stops_nobody(here, run):
+    """A driver between its plan and its commit does not notice."""
+    driver = here.driver()
+    plan = driver.plan()
+    prepared = here.worker.run(plan)
+    assert 0 == run("list")[0]
+    assert 0 == run("describe")[0]
+    driver.commit(plan, prepared)
+    assert each_once(0) == here.visible()
+
+
+def test_without_a_prefix_all_of_the_ledger_are_listed(here, run):
+    """Each with its own writes."""
+    here.finish(0)
+    longer = f"{here.prefix}.eu"
+    here.driver(prefix=longer).plan()
+    reports = _json(run("list", "--json", prefix=None))["prefixes"]
+    assert [here.prefix, longer] == [report["prefix"] for report in reports]
+
+
+def test_somebody_elses_transaction_is_named(here, run):
+    """Whoever writes to the topic in transactions can hold back its consumers."""
+    name = f"stranger-{here.prefix}"
+    stranger = here.admin.init_producer_id(name, transaction_timeout_ms=60_000, timeout=30)
+    here.admin.write_to_transaction(
+        name,
+        stranger,
+        here.places[1],
+        [KeyValue(b"k", b"v")],
+        now_ms=int(here.clock() * 1000),
+        timeout=30,
+    )
+    assert [] == _json(run("list", "--json"))["held_back"]
+    [held] = _json(run("list", "--json", "--topic", here.data))["held_back"]
+    assert (1, name) == (held["partition"], held["holders"][0]["transactional_id"])
+
+
+def test_an_orphan_is_gone_after_its_time_out(here, run):
+    """Nobody has to do anything."""
+    here.transaction_timeout_ms = 1_000
+    _orphan(here)
+    here.time_out_everything()
+    here.transaction_timeout_ms = TRANSACTION_TIMEOUT_MS
+    here.visible()
+    assert [] == _json(run("list", "--json", "--topic", here.data))["held_back"]
+    here.finish(0)
+    assert each_once(0) == here.visible()
+
+
+def test_an_orphan_is_gone_after_the_next_start(here, run):
+    """The plan of whoever comes next under the prefix aborts it."""
+    _orphan(here)
+    here.driver("next").plan()
+    here.visible()
+    assert [] == _json(run("list", "--json", "--topic", here.data))["held_back"]
+
+
+# --- aborting
+
+
+def test_an_orphan_is_aborted(here, run):
+    """And not before it was said without --dry-run."""
+    orphan = _orphan(here)
+    generation = here.ledger_state().generation
+    code, text = run("abort", "--dry-run")
+    assert (0, True) == (code, f"would abort {orphan.transactional_id}" in text)
+    assert (1, generation) == (len(here.left_open()), here.ledger_state().generation)
+    assert (0, f"aborted {orphan.transactional_id}\n") == run("abort")
+    assert (0, f"nothing to abort under {here.prefix}\n") == run("abort")
+    assert ([], []) == (here.left_open(), here.visible())
+
+
+def test_a_driver_whose_transactions_are_aborted_cannot_decide(here, run):
+    """It fails with a sentence that names the operator, and its batch is written again."""
+    driver = here.driver()
+    plan = driver.plan()
+    prepared = here.worker.run(plan)
+    assert 2 == len(_json(run("abort", "--json"))["aborted"])
+    with pytest.raises(OvertakenError, match=r"an operator on .* claimed generation"):
+        driver.commit(plan, prepared)
+    here.finish(0)
+    assert each_once(0) == here.visible()
+
+
+def test_what_is_decided_is_never_aborted(here, run):
+    """It is rolled forward instead."""
+    driver = here.dying(Point.DECIDED)
+    plan = driver.plan()
+    prepared = here.worker.run(plan)
+    loser = here.worker.begin(plan, 0).write("a loser's row")
+    with pytest.raises(CrashError):
+        driver.commit(plan, prepared)
+    assert [loser.transaction.transactional_id] == _json(run("abort", "--json"))["aborted"]
+    assert 2 == len(here.left_open())
+    assert {QUERY: "done"} == _json(run("roll-forward", "--json"))["rolled_forward"]
+    assert (each_once(0), []) == (here.visible(), here.left_open())
+
+
+def test_what_may_not_be_aborted_is_told(tv2, capsys):
+    """By exit code 1; it stays open until its time-out."""
+    orphan = _orphan(tv2)
+    refused = AnswerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    hook = tv2.broker.on(ApiKey.END_TXN, lambda request, _: None if request.committed else refused)
+    where = ["--bootstrap-server", tv2.site.bootstrap_servers, "--ledger-topic", tv2.ledger]
+    assert 1 == transactions.main(["abort", *where, "--prefix", tv2.prefix])
+    said = capsys.readouterr().out
+    assert f"{orphan.transactional_id} stays open until it times out" in said
+    assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in said
+    hook.remove()
+
+
+def test_another_prefix_is_left_alone(here, run):
+    """`orders` is not `orders.eu`."""
+    longer = f"{here.prefix}.eu"
+    plan = here.driver(prefix=longer).plan()
+    Worker(here, longer).begin(plan, 0).write("theirs")
+    assert (0, f"nothing to abort under {here.prefix}\n") == run("abort")
+    assert 1 == len(here.left_open(longer))
+    assert 0 == run("abort", prefix=longer)[0]
+    assert [] == here.left_open(longer)
+
+
+# --- rolling forward, resolving
+
+
+def test_a_decision_is_rolled_forward(here, run):
+    """As the next start would; a second time there is nothing to do."""
+    here.decide_and_die()
+    code, text = run("roll-forward", "--dry-run")
+    assert (0, f"would commit 2 transactions of batch 0 of {QUERY}\n") == (code, text)
+    assert [] == here.visible()
+    assert (0, f"batch 0 of {QUERY} is done\n") == run("roll-forward")
+    assert (0, f"nothing to roll forward under {here.prefix}\n") == run("roll-forward")
+    assert (each_once(0), WriteState.DONE) == (here.visible(), here.state())
+
+
+def test_a_mixed_write_asks_for_an_operator(here, run):
+    """The exit code says so, and the text which offsets are in and which are not."""
+    here.mix()
+    code, text = run("roll-forward")
+    assert (3, True) == (code, "is visible in part" in text)
+    for command in ("list", "describe"):
+        code, text = run(command)
+        assert 3 == code
+        assert f"in: {here.data}-0 offsets 0 to 2; not in: {here.data}-1 offsets 0 to 2" in text
+    fates = [w["fate"] for w in _json(run("list", "--json"))["prefixes"][0]["writes"][0]["winners"]]
+    assert ["committed", "aborted"] == fates
+
+
+@pytest.mark.parametrize(
+    ("how", "state", "seen"),
+    [
+        ("--skip", WriteState.DONE, rows(0)[0]),
+        ("--replay", WriteState.VOID, [*rows(0)[0], *each_once(0)]),
+    ],
+)
+def test_a_mixed_write_is_resolved(here, run, how, state, seen):
+    """Skipped it counts as in; replayed it is written again, and what was in is there twice."""
+    here.mix()
+    with pytest.raises(MixedError):
+        here.driver().plan()
+    code, text = run("resolve", "--write-id", QUERY, how, "--dry-run")
+    assert (0, True) == (code, f"would be {state.value}" in text)
+    assert WriteState.MIXED is here.state()
+    assert 0 == run("resolve", "--write-id", QUERY, how)[0]
+    assert state is here.state()
+    assert 0 == run("list")[0]
+    here.finish(0)
+    assert sorted(seen) == here.visible()
+
+
+def test_only_what_is_mixed_is_resolved(here, run):
+    """Other writes, and those that are not there, are refused with a sentence."""
+    here.finish(0)
+    code, text = run("resolve", "--write-id", QUERY, "--skip")
+    assert (1, True) == (code, "nothing to resolve: batch 0 of 'query-1' is done" in text)
+    code, text = run("resolve", "--write-id", "nobody", "--replay")
+    assert (1, True) == (code, "has no write 'nobody'" in text)
+
+
+# --- usage
+
+
+def test_a_ledger_that_is_not_there_is_named(here, capsys):
+    """Without waiting for it."""
+    servers = here.site.bootstrap_servers
+    assert 1 == transactions.main(["list", "--bootstrap-server", servers, "--ledger-topic", "none"])
+    assert "there is no ledger topic 'none'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["list"], "no cluster: give --bootstrap-server"),
+        (["list", "--property", "x"], "--property takes KEY=VALUE"),
+        (["list", "--command-config", "/no/such/file"], "No such file"),
+        (
+            ["list", "--bootstrap-server", "localhost:1", "--property", "lingr.ms=1"],
+            "lingr.ms.*linger.ms",
+        ),
+        (["abort", "--bootstrap-server", "localhost:1", "--prefix", ""], "1 to 200 printable"),
+    ],
+    ids=["no cluster", "no value", "no file", "unknown setting", "no prefix"],
+)
+def test_wrong_usage_is_told(capsys, arguments, sentence):
+    """By exit code 2 and a sentence, before anybody is asked."""
+    assert 2 == transactions.main(arguments)
+    assert re.search(sentence, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["resolve", "--prefix", "p", "--write-id", "w"], ["abort"], ["list", "--what"]],
+    ids=["no command", "no way to resolve", "no prefix", "unknown"],
+)
+def test_the_usage_is_shown(capsys, arguments):
+    """As every command line tool does."""
+    with pytest.raises(SystemExit, match="2"):
+        transactions.main(arguments)
+    assert "usage:" in capsys.readouterr().err
+
+
+def test_a_cluster_that_does_not_answer_is_told(capsys):
+    """In the time that was given."""
+    arguments = ["list", "--bootstrap-server", "127.0.0.1:1", "--timeout", "0.3"]
+    assert 1 == transactions.main(arguments)
+    assert "error: " in capsys.readouterr().err
+
+
+def test_no_secret_is_printed(tmp_path, capsys):
+    """Whatever is wrong with the file that holds it."""
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "bootstrap.servers=127.0.0.1:1\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="me" password="hush-hush" nonsense;\nssl.key.password=hush-hush\n'
+    )
+    code = transactions.main(["list", "--command-config", str(file), "--timeout", "0.3"])
+    said = capsys.readouterr()
+    assert code in {1, 2}
+    assert "hush-hush" not in said.out + said.err
+
+
+def test_it_runs_as_a_module(tv2, tmp_path):
+    """With the settings of a file, as Kafka's own tools take them."""
+    orphan = _orphan(tv2)
+    file = tmp_path / "client.properties"
+    file.write_text(f"# the cluster\nbootstrap.servers = {tv2.site.bootstrap_servers}\n")
+    command = ["list", "--command-config", str(file), "--ledger-topic", tv2.ledger]
+    done = subprocess.run(  # noqa: S603  our own command
+        [sys.executable, "-m", "spark_kafka_sink.transactions", *command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (0, "") == (done.returncode, done.stderr)
+    assert orphan.transactional_id in done.stdout
