@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from spark_kafka_sink.devbroker.connection_limits import ConnectionLimits
 from spark_kafka_sink.devbroker.dev_broker import DevBroker
 from spark_kafka_sink.devbroker.listener import Listener
 from spark_kafka_sink.devbroker.sasl.sasl_settings import SaslSettings
 
-__all__ = ["DevBroker", "Listener", "SaslSettings"]
+__all__ = ["ConnectionLimits", "DevBroker", "Listener", "SaslSettings"]

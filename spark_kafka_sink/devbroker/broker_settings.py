@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from spark_kafka_sink.devbroker.connection_limits import ConnectionLimits
 from spark_kafka_sink.devbroker.topic_config import TopicConfig
 
 
@@ -21,6 +22,8 @@ class BrokerSettings:
     topic_defaults: TopicConfig = field(default_factory=TopicConfig)
     #: Most bytes of records in one Fetch answer (fetch.max.bytes).
     fetch_max_bytes: int = 55 * 1024 * 1024
+    #: How many connections there may be, and for how long.
+    connection_limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     #: Largest request in bytes (socket.request.max.bytes).
     socket_request_max_bytes: int = 100 * 1024 * 1024
     #: Decode every record that is appended, and refuse what cannot be decoded.

@@ -22,6 +22,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from spark_kafka_sink.devbroker.connection_limits import Patience
 from spark_kafka_sink.devbroker.faults import (
     AnswerError,
     CloseConnection,
@@ -87,6 +88,7 @@ class Connection:
         connection_id: int,
         listener: Listener,
         authenticator: SaslAuthenticator | None,
+        client_host: str,
     ) -> None:
         self._server = server
         self._id = connection_id
@@ -103,7 +105,14 @@ class Connection:
         self._closing = False
         #: Ends the time in which nothing is heard.
         self._unmute: asyncio.TimerHandle | None = None
-        self._client_host = ""
+        self.client_host = client_host
+        self._patience = Patience(
+            server.broker.settings.connection_limits,
+            server.loop.time(),
+            authenticates=authenticator is not None,
+        )
+        #: Looks whether patience is at its end; not later than that.
+        self._watchdog: asyncio.TimerHandle | None = None
 
     @property
     def _max_frame_bytes(self) -> int:
@@ -119,18 +128,19 @@ class Connection:
         """Begin to listen to the client."""
         # What an accepted socket gives is a stream in both directions.
         self._transport = cast("asyncio.Transport", transport)
-        address = transport.get_extra_info("peername")
-        self._client_host = str(address[0]) if address else ""
         self._transport.set_write_buffer_limits(high=_MAX_PENDING_WRITE_BYTES)
         self._server.connected(self)
+        self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the client, and what it still waits for."""
         if exc is not None:
             logger.debug("connection %d: %s", self._id, exc)
         self._stop_waiting()
-        if self._unmute is not None:
-            self._unmute.cancel()
+        for timer in (self._unmute, self._watchdog):
+            if timer is not None:
+                timer.cancel()
+        self._watchdog = None
         self._outgoing.clear()
         self._transport = None
         self._server.disconnected(self)
@@ -142,6 +152,7 @@ class Connection:
     def buffer_updated(self, nbytes: int) -> None:
         """Handle the requests that are now complete."""
         self._receiver.received(nbytes)
+        self._patience.active(self._server.loop.time())
         self._advance()
 
     def eof_received(self) -> bool:
@@ -158,6 +169,7 @@ class Connection:
     def resume_writing(self) -> None:
         """Go on with answers, and then with requests."""
         self._write_paused = False
+        self._patience.active(self._server.loop.time())
         self._advance()
 
     # What the server calls.
@@ -179,6 +191,27 @@ class Connection:
             self._send(waiting.header, waiting.response)
         self._advance()
 
+    def _watch(self) -> None:
+        """Look at the connection again when patience ends, as things are now."""
+        ends_at, _ = self._patience.ends()
+        if self._watchdog is not None:
+            if self._watchdog.when() <= ends_at:
+                return
+            self._watchdog.cancel()
+        self._watchdog = self._server.loop.call_at(ends_at, self._look)
+
+    def _look(self) -> None:
+        self._watchdog = None
+        now = self._server.loop.time()
+        if self._waiting is not None:
+            self._patience.active(now)
+        ends_at, reason = self._patience.ends()
+        if ends_at <= now:
+            logger.info("closing connection %d: %s for too long", self._id, reason)
+            self.abort()
+        elif self._transport is not None:
+            self._watch()
+
     # The way of a request.
 
     def _advance(self) -> None:
@@ -195,6 +228,11 @@ class Connection:
         elif self._read_paused and not pause and not self._eof:
             self._transport.resume_reading()
         self._read_paused = pause
+        if pause or not self._receiver.is_partial:
+            self._patience.request_ended()
+        else:
+            self._patience.request_began(self._server.loop.time())
+            self._watch()
         if self._eof and not self._write_paused:
             self._close()
 
@@ -211,6 +249,7 @@ class Connection:
             frame = self._receiver.next_frame()
             if frame is None:
                 return
+            self._patience.request_ended()
             now = self._server.dispatcher.clock()
             if self._authenticator is not None and self._authenticator.takes(frame, now):
                 self._authenticate(self._authenticator, frame, now)
@@ -233,6 +272,8 @@ class Connection:
         else:
             self._server.dispatcher.handled()
             self._receiver.max_frame_bytes = self._max_frame_bytes
+            if authenticator.is_complete:
+                self._patience.authenticated()
             self._outgoing.extend(answer)
             self._flush()
 
@@ -276,7 +317,7 @@ class Connection:
                 now,
                 arrived=waiting.arrived,
                 kept=waiting.kept,
-                client_host=self._client_host,
+                client_host=self.client_host,
                 listener=self._listener.name,
             )
         finally:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from spark_kafka_sink.devbroker.broker import brokers_of, usual_replication_factor
 from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.committed_records import committed_records
+from spark_kafka_sink.devbroker.connection_limits import ConnectionLimits
 from spark_kafka_sink.devbroker.listener import LOOPBACK, Listener
 from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.devbroker.server import ClusterServer, ServerThread
@@ -64,6 +65,8 @@ class DevBroker:
         transaction_marker_delay_ms: int = 0,
         group_initial_rebalance_delay_ms: int = 0,
         group_min_session_timeout_ms: int = BrokerSettings().group_min_session_timeout_ms,
+        connection_limits: ConnectionLimits | None = None,
+        socket_request_max_bytes: int = BrokerSettings().socket_request_max_bytes,
         clock: Callable[[], float] | None = None,
     ) -> None:
         """Set up brokers that listen from `start` on.
@@ -93,6 +96,8 @@ class DevBroker:
             transaction_marker_delay_ms=transaction_marker_delay_ms,
             group_initial_rebalance_delay_ms=group_initial_rebalance_delay_ms,
             group_min_session_timeout_ms=group_min_session_timeout_ms,
+            connection_limits=connection_limits or ConnectionLimits(),
+            socket_request_max_bytes=socket_request_max_bytes,
         )
         self._server = ClusterServer(
             brokers_of(settings, brokers, data_dir=None if data_dir is None else Path(data_dir)),

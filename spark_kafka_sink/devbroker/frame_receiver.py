@@ -7,7 +7,8 @@ buffer of its own as soon as its size is known, and received straight into it. F
 and belong to whoever takes them.
 
 A size is believed step by step: the buffer of a large frame begins small and grows as bytes arrive,
-so that nobody claims memory by a header alone. Rules and limits are otherwise those of
+so that nobody claims memory by a header alone. Who has sent a large frame is believed as much of
+the next one: growing costs time. Rules and limits are otherwise those of
 `protocol.frame.FrameDecoder`.
 """
 
@@ -19,8 +20,10 @@ from spark_kafka_sink.errors import DecodeError
 
 _SIZE = struct.Struct(">i")
 _SMALL_BUFFER_BYTES = 64 * 1024
-#: What a frame's buffer begins with; it doubles when it is full.
-_FIRST_BUFFER_BYTES = 4 * 1024 * 1024
+#: What the first large frame's buffer begins with; it doubles when it is full.
+_FIRST_BUFFER_BYTES = 128 * 1024
+#: What a buffer begins with at most, where such frames have come before.
+_MAX_FIRST_BUFFER_BYTES = 4 * 1024 * 1024
 
 
 class FrameReceiver:
@@ -30,7 +33,8 @@ class FrameReceiver:
         """`max_frame_bytes` does not count the four bytes of the size."""
         #: May change between two frames.
         self.max_frame_bytes = max_frame_bytes
-        self._small = memoryview(bytearray(_SMALL_BUFFER_BYTES))
+        #: Made when it is first needed: a client that says nothing costs nothing.
+        self._small = memoryview(bytearray())
         #: What of the small buffer is received and not yet taken.
         self._begin = 0
         self._end = 0
@@ -38,6 +42,7 @@ class FrameReceiver:
         self._large: bytearray | None = None
         self._large_size = 0
         self._large_received = 0
+        self._believed = _FIRST_BUFFER_BYTES
 
     def buffer(self) -> memoryview:
         """Return where the next bytes are to be written; never empty.
@@ -45,6 +50,8 @@ class FrameReceiver:
         Every frame must have been taken by `next_frame`, until it gave None.
         """
         if self._large is None:
+            if not self._small:
+                self._small = memoryview(bytearray(_SMALL_BUFFER_BYTES))
             return self._small[self._end :]
         capacity = len(self._large)
         if self._large_received == capacity:
@@ -88,7 +95,7 @@ class FrameReceiver:
         return None
 
     def _begin_large(self, start: int, size: int) -> None:
-        self._large = bytearray(min(size, _FIRST_BUFFER_BYTES))
+        self._large = bytearray(min(size, self._believed))
         self._large_size = size
         self._large_received = self._end - start
         self._large[: self._large_received] = self._small[start : self._end]
@@ -98,6 +105,7 @@ class FrameReceiver:
         if self._large is None or self._large_received < self._large_size:
             return None
         frame, self._large = memoryview(self._large), None
+        self._believed = min(max(self._believed, len(frame)), _MAX_FIRST_BUFFER_BYTES)
         return frame
 
     def _compact(self) -> None:

@@ -13,6 +13,7 @@ import signal
 import socket
 import threading
 import time
+from collections import Counter
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,7 +43,6 @@ _WILDCARDS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared with, not
 _THREAD_TIMEOUT_SECONDS = 30.0
 _BACKLOG = 128
 _ACCEPT_RETRY_SECONDS = 1.0
-_TLS_HANDSHAKE_SECONDS = 30.0
 _TLS_SHUTDOWN_SECONDS = 5.0
 
 
@@ -75,6 +75,9 @@ class Server:
         self._open: list[_OpenListener] = []
         self._accepting: set[asyncio.Task[None]] = set()
         self._next_connection_id = 1
+        #: Connections by the client's address, TLS handshakes included.
+        self._clients: Counter[str] = Counter()
+        self._limits = broker.settings.connection_limits
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -137,7 +140,7 @@ class Server:
         if opened not in self._open:
             return
         try:
-            client, _ = opened.socket.accept()
+            client, address = opened.socket.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return  # The client has left already.
         except OSError:
@@ -145,13 +148,34 @@ class Server:
             self.loop.remove_reader(opened.socket)
             self.loop.call_later(_ACCEPT_RETRY_SECONDS, self._listen, opened)
             return
+        host = str(address[0])
+        if not self._admit(host):
+            client.close()
+            return
         client.setblocking(False)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        task = self.loop.create_task(self._attach(client, opened))
+        task = self.loop.create_task(self._attach(client, host, opened))
         self._accepting.add(task)
         task.add_done_callback(self._accepting.discard)
 
-    async def _attach(self, client: socket.socket, opened: _OpenListener) -> None:
+    def _admit(self, host: str) -> bool:
+        """Count a client, unless there are enough."""
+        limits = self._limits
+        if (
+            self._clients.total() >= limits.max_connections
+            or self._clients[host] >= limits.max_connections_per_ip
+        ):
+            logger.info("closing a connection of %s: there are too many", host)
+            return False
+        self._clients[host] += 1
+        return True
+
+    def _release(self, host: str) -> None:
+        self._clients[host] -= 1
+        if not self._clients[host]:
+            del self._clients[host]
+
+    async def _attach(self, client: socket.socket, host: str, opened: _OpenListener) -> None:
         connection_id = self._next_connection_id
         self._next_connection_id += 1
         authenticator = None
@@ -159,17 +183,20 @@ class Server:
             authenticator = SaslAuthenticator(
                 opened.listener.sasl, opened.credentials, self.broker, name=str(connection_id)
             )
-        connection = _Protocol(self, connection_id, opened.listener, authenticator)
+        connection = _Protocol(self, connection_id, opened.listener, authenticator, host)
         with_tls = opened.tls is not None
         try:
             await self.loop.connect_accepted_socket(
                 lambda: connection,
                 client,
                 ssl=opened.tls,
-                ssl_handshake_timeout=_TLS_HANDSHAKE_SECONDS if with_tls else None,
+                ssl_handshake_timeout=self._limits.authentication_timeout_ms / 1000
+                if with_tls
+                else None,
                 ssl_shutdown_timeout=_TLS_SHUTDOWN_SECONDS if with_tls else None,
             )
         except OSError as error:
+            self._release(host)
             logger.info("connection %d: no TLS handshake: %s", connection_id, error)
 
     def connected(self, connection: Connection) -> None:
@@ -180,6 +207,7 @@ class Server:
     def disconnected(self, connection: Connection) -> None:
         """Forget a client."""
         self._connections.discard(connection)
+        self._release(connection.client_host)
         if not self._connections:
             self._drained.set()
 

@@ -67,7 +67,7 @@ def test_frames_can_be_written_to_and_do_not_share_memory():
 def test_a_large_frame_is_received_where_it_stays():
     """The memory that is written to is the memory of the frame."""
     receiver = FrameReceiver(LIMIT)
-    head = struct.pack(">i", 1_000_000)
+    head = struct.pack(">i", 100_000)
     receiver.buffer()[: len(head)] = head
     receiver.received(len(head))
     assert None is receiver.next_frame()
@@ -76,7 +76,7 @@ def test_a_large_frame_is_received_where_it_stays():
     receiver.received(len(buffer))
     frame = receiver.next_frame()
 
-    assert (1_000_000, True) == (len(buffer), buffer.obj is frame.obj)
+    assert (100_000, True) == (len(buffer), buffer.obj is frame.obj)
 
 
 def test_a_size_is_not_believed_before_its_bytes_arrive():
@@ -95,7 +95,24 @@ def test_a_size_is_not_believed_before_its_bytes_arrive():
         del buffer
         receiver.received(count)
 
-    assert [4 << 20, 4 << 20, 8 << 20] == sizes
+    assert [128 << 10, 128 << 10, 256 << 10] == sizes
+
+
+def test_who_has_sent_a_large_frame_is_believed_as_much_again():
+    """The next frame's buffer begins as large as the largest so far, up to a limit."""
+    receiver = FrameReceiver(100 * 1024 * 1024)
+    sizes = []
+    for size in (1 << 20, 10 << 20, 10 << 20):
+        head = struct.pack(">i", size)
+        receiver.buffer()[: len(head)] = head
+        receiver.received(len(head))
+        receiver.next_frame()
+        sizes.append(len(receiver.buffer()))
+        while receiver.is_partial:
+            receiver.received(len(receiver.buffer()))
+            receiver.next_frame()
+
+    assert [128 << 10, 1 << 20, 4 << 20] == sizes
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), LIMIT + 1, 2**31 - 1])
