@@ -137,18 +137,16 @@ class Broker:
             handler.api_key: handler for handler in (*handlers, self._api_versions)
         }
 
-    def advertise(
-        self, host: str, port: int, *, listener: str | None = None, now: float = 0.0
-    ) -> None:
+    def advertise(self, host: str, port: int, *, listener: str | None = None) -> None:
         """Tell the cluster that this broker runs, and under which address clients reach it.
 
-        `listener` names one that has an address of its own for its clients.
+        `listener` names one that has an address of its own for its clients. What the broker is to
+        lead is decided by `ClusterState.elect`, when all have come who are to come.
         """
-        node = Node(self.node_id, host, port)
-        if listener is None:
-            self.cluster.register(node, now)
-        else:
-            self.cluster.other_addresses.setdefault(listener, {})[self.node_id] = node
+        addresses = self.cluster.nodes
+        if listener is not None:
+            addresses = self.cluster.other_addresses.setdefault(listener, {})
+        addresses[self.node_id] = Node(self.node_id, host, port)
 
     def decode_request(self, frame: Buffer) -> tuple[RequestHeader, ApiMessage]:
         """Read a request, without its size; its records are slices of `frame`.

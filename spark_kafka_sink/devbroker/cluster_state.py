@@ -370,14 +370,13 @@ class ClusterState:
 
     def register(self, node: Node, now: float) -> None:
         """Take note that a broker runs, and where; it follows, or leads what nobody else can."""
-        self._now = max(self._now, now)
         self.nodes[node.node_id] = node
-        self._elect(now)
+        self.elect(now)
 
     def fence(self, node_id: int, now: float) -> None:
         """Take note that a broker has stopped: others lead from now on, as far as there are any."""
         if self.nodes.pop(node_id, None) is not None:
-            self._elect(now)
+            self.elect(now)
 
     def leader(self, topic_partition: TopicPartition) -> int:
         """Return the broker that leads a partition, -1 for none.
@@ -408,7 +407,9 @@ class ClusterState:
             return self._coordinating(topic_partition.topic)[topic_partition.partition]
         return self.partition(topic_partition).leadership
 
-    def _elect(self, now: float) -> None:
+    def elect(self, now: float) -> None:
+        """See to it that everything has a leader that runs, as far as there is one."""
+        self._now = max(self._now, now)
         for topic in self._topics.values():
             for partition in topic.partitions:
                 if partition.leadership.update(self.nodes, topic.config.min_insync_replicas):

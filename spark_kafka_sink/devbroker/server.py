@@ -104,10 +104,9 @@ class Server:
             port_told = listener.advertised_port or port
             self.broker.advertise(host, port_told, listener=listener.name)
             if listener is listeners[0]:
-                self.broker.advertise(host, port_told, now=self.dispatcher.clock())
+                self.broker.advertise(host, port_told)
         for opened in self._open:
             self._listen(opened)
-        self.dispatcher.handled()
         return ports
 
     async def close(self) -> None:
@@ -314,17 +313,23 @@ class ClusterServer:
         self._dispatcher = Dispatcher(self.cluster, asyncio.get_running_loop(), self.clock)
         try:
             for node_id in self._brokers:
-                self.start_broker(node_id)
+                self._start_broker(node_id)
+            # Not before all are there, or the first would lead everything that was kept.
+            self.cluster.elect(self.clock())
         except BaseException:
             await self.close()
             raise
 
     def start_broker(self, node_id: int) -> None:
         """Let a broker that was stopped listen on its ports again. Raises OSError, KafkaError."""
-        broker = self.broker(node_id)
-        if node_id in self._servers:
+        if self.broker(node_id).node_id in self._servers:
             raise KafkaError(f"broker {node_id} is running")
-        server = Server(broker, self._running(), self.faults)
+        self._start_broker(node_id)
+        self.cluster.elect(self.clock())
+        self.changed()
+
+    def _start_broker(self, node_id: int) -> None:
+        server = Server(self.broker(node_id), self._running(), self.faults)
         listeners = self.listeners[node_id]
         ports = server.start(listeners)
         self.listeners[node_id] = tuple(

@@ -52,7 +52,7 @@ def test_a_fault_is_read(text, expected):
     ("text", "message"),
     [
         ("", "no API ''"),
-        ("prodce:close", "no API 'prodce'"),
+        ("producing:close", "no API 'producing'"),
         ("produce", "'' is none of close, drop-answer"),
         ("produce:explode", "'explode' is none of"),
         ("produce:close=1", "'close=1' is none of"),

@@ -348,6 +348,17 @@ def test_a_cluster_restarts_as_it_was():
         assert [3, 2, 3, 1, 2, 3] == leaders(cluster)
 
 
+def test_a_cluster_kept_on_disk_is_led_by_all_of_its_brokers_again(tmp_path):
+    """The first broker to come does not lead everything that was kept; epochs go on."""
+    for epoch in (0, 1):
+        topics = {} if epoch else {TOPIC: PARTITIONS}
+        with DevBroker(brokers=3, topics=topics, data_dir=tmp_path) as cluster:
+            assert [1, 2, 3, 1, 2, 3] == leaders(cluster)
+            assert [epoch] * PARTITIONS == cluster.call(
+                lambda broker: [p.leader_epoch for p in broker.cluster.topic(TOPIC).partitions]
+            )
+
+
 def test_a_cluster_has_a_broker():
     """No brokers at all are a mistake."""
     with pytest.raises(ConfigError, match="0 brokers"):
