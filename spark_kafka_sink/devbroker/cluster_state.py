@@ -12,9 +12,11 @@ from __future__ import annotations
 import base64
 import re
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
+from spark_kafka_sink.devbroker.coordinator_log import CoordinatorLog
 from spark_kafka_sink.devbroker.group_coordinator import GroupCoordinator
 from spark_kafka_sink.devbroker.internal_topics import (
     COORDINATOR_PARTITIONS,
@@ -105,6 +107,10 @@ class ClusterState:
         self.logs = LogManager(self.timers, path=data_dir)
         #: Who coordinates: by internal topic, its partitions' leaders. Made when first asked for.
         self._coordinators: dict[str, list[Leadership]] = {}
+        self._coordinator_logs = {
+            name: CoordinatorLog(self.logs, name, partial(self._leader_epoch_of_coordinator, name))
+            for name in sorted(_COORDINATED)
+        }
         self.transactions = TransactionCoordinator(
             self.settings,
             self.timers,
@@ -112,9 +118,15 @@ class ClusterState:
             # Looked up when called, so that a test can put something else in its place.
             new_producer_id=lambda: self.next_producer_id(),  # noqa: PLW0108
             write_marker=self._write_marker,
+            log=self._coordinator_logs[TRANSACTION_STATE_TOPIC],
         )
         self._changed: set[Hashable] = set()
-        self.groups = GroupCoordinator(self.settings, self.timers, changed=self.changed)
+        self.groups = GroupCoordinator(
+            self.settings,
+            self.timers,
+            changed=self.changed,
+            log=self._coordinator_logs[GROUP_METADATA_TOPIC],
+        )
         self.cluster_id = cluster_id or base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
         #: The brokers that run, by id, with the address of their first listener.
         self.nodes: dict[int, Node] = {}
@@ -140,10 +152,15 @@ class ClusterState:
         stored = self.logs.open(now)
         try:
             if stored is None:
+                self._internal_topic_ids = {name: uuid.uuid4() for name in self._coordinator_logs}
                 self._save()
             else:
                 self._load(stored)
+            for name, log in self._coordinator_logs.items():
+                log.open(self._internal_topic_ids[name], now)
             self.logs.remove_strays()
+            self.transactions.load(now)
+            self.groups.load(now)
         except BaseException:
             self.close(now)
             raise
@@ -458,9 +475,15 @@ class ClusterState:
             replication_factor = min(_COORDINATOR_REPLICATION_FACTOR, len(self.nodes))
             places = self._place(range(COORDINATOR_PARTITIONS), replication_factor)
             coordinating = [Leadership.begin(replicas, self.nodes) for replicas in places]
+            for index, leader_epoch in self._coordinator_logs[topic].leader_epochs().items():
+                # As after every restart: the partition is led anew.
+                coordinating[index].leader_epoch = leader_epoch + 1
             if self.nodes:
                 self._coordinators[topic] = coordinating
         return coordinating
+
+    def _leader_epoch_of_coordinator(self, topic: str, index: int) -> int:
+        return self._coordinating(topic)[index].leader_epoch
 
     def _coordinator_epoch(self, transactional_id: str) -> int:
         return self._coordinator(TRANSACTION_STATE_TOPIC, transactional_id).leader_epoch

@@ -8,7 +8,8 @@ with `Parked`, which is filled in later, perhaps by a timer.
 
 A new group waits for `group_initial_rebalance_delay_ms` for more members, again and again while
 some come. A member is removed when it is silent for its session timeout, unless the coordinator
-owes it an answer. Offsets are in `group_offsets`.
+owes it an answer. Offsets are in `group_offsets`. Each generation is written to the log, where
+there is one (`coordinator_log`), with its members and their parts.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from spark_kafka_sink.devbroker.classic_group import ClassicGroup, Member
+from spark_kafka_sink.devbroker.group_answers import join_error, sync_error, synced
+from spark_kafka_sink.devbroker.group_log import encode_group, replay_groups
 from spark_kafka_sink.devbroker.group_offsets import GroupOffsets
 from spark_kafka_sink.devbroker.group_state import GroupState
 from spark_kafka_sink.devbroker.internal_topics import coordinator_partition
@@ -26,15 +29,16 @@ from spark_kafka_sink.devbroker.parked import Parked
 from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from spark_kafka_sink.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
     from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
+    from spark_kafka_sink.devbroker.coordinator_log import CoordinatorLog
     from spark_kafka_sink.devbroker.timers import Timer, Timers
     from spark_kafka_sink.protocol.messages.heartbeat import HeartbeatRequest
     from spark_kafka_sink.protocol.messages.leave_group import MemberIdentity
+    from spark_kafka_sink.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +50,6 @@ _NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 _FIRST_VERSION_THAT_NEEDS_MEMBER_ID = 4
 #: Since this version the leader can be told to leave the assignment as it is (KIP-814).
 _FIRST_VERSION_THAT_SKIPS_ASSIGNMENT = 9
-_NO_GENERATION = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +77,37 @@ class GroupCoordinator:
     """Looks after every group."""
 
     def __init__(
-        self, settings: BrokerSettings, timers: Timers, *, changed: Callable[[Hashable], None]
+        self,
+        settings: BrokerSettings,
+        timers: Timers,
+        *,
+        changed: Callable[[Hashable], None],
+        log: CoordinatorLog,
     ) -> None:
         """Know no group; `changed` is told of parked requests that have been answered."""
         self._settings = settings
         self._timers = timers
         self._changed = changed
         self._groups: dict[str, ClassicGroup] = {}
-        self.offsets = GroupOffsets()
+        self._log = log
+        self.offsets = GroupOffsets(log)
+
+    def load(self, now: float) -> None:
+        """Know what is in the log, and nothing else; members have a session's time to come back.
+
+        GroupCoordinatorShard.replay.
+        """
+        self._groups = replay_groups(self._log, self.offsets)
+        for group in self._groups.values():
+            for member in group.members.values():
+                self._restart_session(group, member, now)
+
+    def _keep(self, group: ClassicGroup, now: float | None = None) -> None:
+        """Write a group's generation down."""
+        if self._log.is_durable:
+            now_ms = None if now is None else int(now * 1000)
+            record = encode_group(group, now_ms=now_ms or 0)
+            self._log.append(group.group_id, [record], now_ms=now_ms)
 
     def find(self, group_id: str) -> ClassicGroup | None:
         """Return a group."""
@@ -108,6 +134,7 @@ class GroupCoordinator:
         group.transition_to(GroupState.DEAD)
         del self._groups[group_id]
         self.offsets.delete_group(group_id)
+        self._keep(group)
 
     def moved(self, partition: int, now: float) -> None:
         """Let those who wait ask anew: another broker coordinates the groups of a partition.
@@ -211,6 +238,7 @@ class GroupCoordinator:
         self._restart_session(group, member, now)
         self._update_member(member, join.request)
         if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
+            self._keep(group, now)
             if join.client.version >= _FIRST_VERSION_THAT_SKIPS_ASSIGNMENT:
                 join.parked.response = self._joined(
                     group, member, skip_assignment=group.leader_id == member_id
@@ -340,7 +368,9 @@ class GroupCoordinator:
             self._complete_join_of(group, member, self._joined(group, member), now)
             member.is_new = False
             group.pending_sync.add(member.member_id)
-        if group.members:
+        if not group.members:
+            self._keep(group, now)
+        else:
             generation_id = group.generation_id
             _cancel(group.sync_timer)
             group.sync_timer = self._timers.schedule(
@@ -410,15 +440,17 @@ class GroupCoordinator:
             )
         self._received_sync(group, member)
         if group.state is GroupState.STABLE:
-            parked.response = _synced(group, member)
+            parked.response = synced(group, member)
             return parked
         member.awaiting_sync = parked
         if group.leader_id == member.member_id:
             assignments = {a.member_id: a.assignment for a in request.assignments}
             for each in group.members.values():
                 each.assignment = assignments.get(each.member_id, b"")
-                self._complete_sync(group, each, ErrorCode.NONE, now)
             group.transition_to(GroupState.STABLE)
+            self._keep(group, now)
+            for each in group.members.values():
+                self._complete_sync(group, each, ErrorCode.NONE, now)
         return parked
 
     def _complete_sync(
@@ -426,9 +458,7 @@ class GroupCoordinator:
     ) -> None:
         if member.awaiting_sync is None:
             return
-        response = (
-            _synced(group, member) if error_code is ErrorCode.NONE else sync_error(error_code)
-        )
+        response = synced(group, member) if error_code is ErrorCode.NONE else sync_error(error_code)
         self._answer(member.awaiting_sync, response)
         member.awaiting_sync = None
         self._restart_session(group, member, now)
@@ -539,32 +569,6 @@ class GroupCoordinator:
     def _answer(self, parked: Parked[T], response: T) -> None:
         parked.response = response
         self._changed(parked)
-
-
-def join_error(member_id: str, error_code: ErrorCode) -> JoinGroupResponse:
-    """Answer a JoinGroup request with an error."""
-    return JoinGroupResponse(
-        error_code=error_code,
-        generation_id=_NO_GENERATION,
-        protocol_name="",
-        leader="",
-        member_id=member_id,
-        members=(),
-    )
-
-
-def sync_error(error_code: ErrorCode) -> SyncGroupResponse:
-    """Answer a SyncGroup request with an error."""
-    return SyncGroupResponse(error_code=error_code, assignment=b"")
-
-
-def _synced(group: ClassicGroup, member: Member) -> SyncGroupResponse:
-    return SyncGroupResponse(
-        error_code=ErrorCode.NONE,
-        protocol_type=group.protocol_type,
-        protocol_name=group.protocol_name,
-        assignment=member.assignment,
-    )
 
 
 def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:

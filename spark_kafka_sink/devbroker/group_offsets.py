@@ -2,22 +2,30 @@
 
 Kafka's OffsetMetadataManager. Offsets of a transaction are kept beside the others under its
 producer id; its end applies them or throws them away. To transactions the offsets are partitions
-like others, those of __consumer_offsets, each with the state of its producers. Offsets do not
+like others, those of __consumer_offsets, each with the state of its producers. Where there is a log
+(`coordinator_log`), it has those producers, and every offset before it is answered. Offsets do not
 expire.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from spark_kafka_sink.devbroker.group_log import encode_offsets
 from spark_kafka_sink.devbroker.internal_topics import coordinator_partition
 from spark_kafka_sink.devbroker.producer_state import ProducerBatchInfo, ProducerStateManager
-from spark_kafka_sink.model import NO_LEADER_EPOCH, NO_SEQUENCE, TopicPartition
+from spark_kafka_sink.model import (
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    TopicPartition,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from spark_kafka_sink.devbroker.committed_offset import CommittedOffset
+    from spark_kafka_sink.devbroker.coordinator_log import CoordinatorLog
     from spark_kafka_sink.devbroker.producer_state import TransactionMarker
     from spark_kafka_sink.model import ProducerIdAndEpoch
 
@@ -25,19 +33,12 @@ if TYPE_CHECKING:
 NO_OFFSET = -1
 
 
-class CommittedOffset(NamedTuple):
-    """The next offset that a group wants to read of a partition."""
-
-    offset: int
-    leader_epoch: int = NO_LEADER_EPOCH
-    metadata: str = ""
-
-
 class GroupOffsets:
     """The offsets of all groups."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: CoordinatorLog) -> None:
         """Know none."""
+        self._log = log
         self._committed: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         #: By partition of __consumer_offsets.
         self._producer_states: dict[int, ProducerStateManager] = defaultdict(ProducerStateManager)
@@ -46,17 +47,59 @@ class GroupOffsets:
             dict
         )
 
+    def clear(self) -> None:
+        """Know none."""
+        self._committed.clear()
+        self._pending.clear()
+
+    def replay(
+        self,
+        group_id: str,
+        partition: TopicPartition,
+        committed: CommittedOffset | None,
+        producer_id: int,
+    ) -> None:
+        """Take an offset from the log; None is one that there is no more.
+
+        That of a producer counts once its transaction is committed, see `replay_end`.
+        """
+        if producer_id != NO_PRODUCER_ID and committed is not None:
+            self._pending[producer_id].setdefault(group_id, {})[partition] = committed
+        elif committed is not None:
+            self._committed.setdefault(group_id, {})[partition] = committed
+        elif group_id in self._committed:
+            self._committed[group_id].pop(partition, None)
+            if not self._committed[group_id]:
+                del self._committed[group_id]
+
+    def replay_end(self, index: int, producer_id: int, *, committed: bool) -> None:
+        """Take the end of a transaction from the log of a __consumer_offsets partition."""
+        self._end(index, producer_id, committed=committed)
+
+    def groups(self) -> set[str]:
+        """Return the groups that have offsets."""
+        pending = (group for groups in self._pending.values() for group in groups)
+        return {*self._committed, *pending}
+
     def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
         """Return a group's offsets."""
         return self._committed.get(group_id, {})
 
-    def commit(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+    def commit(
+        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], *, now_ms: int
+    ) -> None:
         """Remember offsets of a group."""
+        if self._log.is_durable:
+            records = encode_offsets(group_id, offsets.items(), now_ms=now_ms)
+            self._log.append(group_id, records, now_ms=now_ms)
         self._committed.setdefault(group_id, {}).update(offsets)
 
     def producer_state(self, group_id: str) -> ProducerStateManager:
         """Return what is known of the producers that commit offsets of a group."""
-        return self._producer_states[coordinator_partition(group_id)]
+        index = coordinator_partition(group_id)
+        if self._log.is_durable:
+            return self._log.partition(index).producer_state
+        return self._producer_states[index]
 
     def commit_in_transaction(
         self,
@@ -67,11 +110,15 @@ class GroupOffsets:
         now_ms: int,
     ) -> None:
         """Remember offsets that count once the producer's transaction is committed."""
-        self.producer_state(group_id).update(
-            ProducerBatchInfo(producer.producer_id, producer.epoch, NO_SEQUENCE, 1, True),
-            first_offset=0,
-            timestamp=now_ms,
-        )
+        if self._log.is_durable:
+            records = encode_offsets(group_id, offsets.items(), now_ms=now_ms)
+            self._log.append(group_id, records, now_ms=now_ms, producer=producer)
+        else:
+            self.producer_state(group_id).update(
+                ProducerBatchInfo(producer.producer_id, producer.epoch, NO_SEQUENCE, 1, True),
+                first_offset=0,
+                timestamp=now_ms,
+            )
         self._pending[producer.producer_id].setdefault(group_id, {}).update(offsets)
 
     def is_unstable(self, group_id: str, partition: TopicPartition) -> bool:
@@ -83,26 +130,40 @@ class GroupOffsets:
 
         Raises RefusedError as `ProducerStateManager.validate_marker`.
         """
-        state = self._producer_states[partition]
-        state.validate_marker(marker)
-        state.end_transaction(marker)
-        pending = self._pending.get(marker.producer_id, {})
+        if self._log.is_durable:
+            self._log.partition(partition).append_marker(marker)
+        else:
+            state = self._producer_states[partition]
+            state.validate_marker(marker)
+            state.end_transaction(marker)
+        self._end(partition, marker.producer_id, committed=marker.committed)
+
+    def _end(self, index: int, producer_id: int, *, committed: bool) -> None:
+        pending = self._pending.get(producer_id, {})
         for group_id in sorted(pending):
-            if coordinator_partition(group_id) == partition:
+            if coordinator_partition(group_id) == index:
                 offsets = pending.pop(group_id)
-                if marker.committed:
-                    self.commit(group_id, offsets)
+                if committed:
+                    self._committed.setdefault(group_id, {}).update(offsets)
         if not pending:
-            self._pending.pop(marker.producer_id, None)
+            self._pending.pop(producer_id, None)
 
     def delete_group(self, group_id: str) -> None:
         """Forget all of a group's offsets."""
+        self._forget(group_id, list(self.committed(group_id)))
         self._committed.pop(group_id, None)
         for pending in self._pending.values():
             pending.pop(group_id, None)
 
     def delete_topic(self, topic: str) -> None:
         """Forget the offsets of a topic that is no more."""
-        for committed in self._committed.values():
-            for partition in [p for p in committed if p.topic == topic]:
+        for group_id, committed in self._committed.items():
+            gone = [partition for partition in committed if partition.topic == topic]
+            self._forget(group_id, gone)
+            for partition in gone:
                 del committed[partition]
+
+    def _forget(self, group_id: str, partitions: list[TopicPartition]) -> None:
+        if self._log.is_durable:
+            gone = ((partition, None) for partition in partitions)
+            self._log.append(group_id, encode_offsets(group_id, gone, now_ms=0))

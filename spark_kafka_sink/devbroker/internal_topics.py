@@ -1,8 +1,8 @@
 """Kafka's internal topics, and which partition of them a group or transactional id belongs to.
 
-The topics themselves are not there: the coordinators keep in memory what they would hold. Their
-partitions matter even so: they decide which broker coordinates what, and are what a transaction has
-in place of a group's offsets.
+Clients do not see the topics: the coordinators keep what they hold, in memory or in logs of their
+own (`coordinator_log`). Their partitions matter even so: they decide which broker coordinates what,
+and are what a transaction has in place of a group's offsets.
 """
 
 from __future__ import annotations

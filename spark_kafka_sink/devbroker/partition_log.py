@@ -153,11 +153,17 @@ class PartitionLog:
                 yield self._batch(segment, span)
 
     def append(
-        self, batch: memoryview, header: RecordBatchHeader, *, now_ms: int = 0
+        self,
+        batch: memoryview,
+        header: RecordBatchHeader,
+        *,
+        now_ms: int = 0,
+        from_coordinator: bool = False,
     ) -> AppendResult:
         """Append a validated batch and tell its offsets (UnifiedLog.append).
 
-        `batch` is one whole record batch; its memory now belongs to the log. Raises RefusedError
+        `batch` is one whole record batch; its memory now belongs to the log. A coordinator writes
+        for producers without sequence numbers (AppendOrigin.COORDINATOR). Raises RefusedError
         for what its producer's sequence rules forbid, and with KAFKA_STORAGE_ERROR when it cannot
         be written; the log is then as it was before.
         """
@@ -170,12 +176,13 @@ class PartitionLog:
                 header.record_count,
                 header.is_transactional,
             )
-            duplicate = self.producer_state.find_duplicate(producer_batch)
-            if duplicate is not None:
-                return AppendResult(
-                    duplicate.first_offset, duplicate.last_offset, True, duplicate.timestamp
-                )
-            self.producer_state.validate(producer_batch)
+            if not from_coordinator:
+                duplicate = self.producer_state.find_duplicate(producer_batch)
+                if duplicate is not None:
+                    return AppendResult(
+                        duplicate.first_offset, duplicate.last_offset, True, duplicate.timestamp
+                    )
+                self.producer_state.validate(producer_batch)
         if batch.readonly:
             batch = memoryview(bytearray(batch))
         result = self._append(batch, header.last_offset_delta, header.max_timestamp, now_ms)
@@ -266,6 +273,8 @@ class PartitionLog:
             return
         for segment in self._segments[self._segment_index(self.recovery_point) :]:
             segment.flush()
+        if self.recovery_point <= self._active.base_offset:
+            self.directory.flush()
         self.recovery_point = self.log_end_offset
 
     def maybe_flush(self, now_ms: int) -> None:
@@ -276,7 +285,6 @@ class PartitionLog:
     def close(self, now_ms: int) -> None:
         """Flush and close the files; the log must not be used any more. Raises OSError."""
         self._active.become_inactive()
-        self.recovery_point = min(self.recovery_point, self._active.base_offset)
         self.flush(now_ms)
         self.take_snapshot()
         self.directory.close()

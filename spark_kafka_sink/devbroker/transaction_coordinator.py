@@ -15,7 +15,8 @@ Kafka's TransactionCoordinator 4.3, decision for decision:
 - A transaction that is open for longer than its timeout is aborted, and its producer fenced, by a
   check that runs every `transaction_abort_interval_ms`.
 
-State lives in memory: ids that have expired are forgotten when they are next asked for.
+Every step is written to the log before it is answered, where there is one (`coordinator_log`), and
+read again when the broker starts. Ids that have expired are forgotten when they are next asked for.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.producer_state import MAX_EPOCH, TransactionMarker
 from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.devbroker.transaction_log import encode_transaction, read_transactions
 from spark_kafka_sink.devbroker.transaction_metadata import (
     EPOCH_BUMP_VERSION,
     TransactionMetadata,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
+    from spark_kafka_sink.devbroker.coordinator_log import CoordinatorLog
     from spark_kafka_sink.devbroker.timers import Timers
     from spark_kafka_sink.model import TopicPartition
 
@@ -84,6 +87,7 @@ class TransactionCoordinator:
         coordinator_epoch: Callable[[str], int],
         new_producer_id: Callable[[], int],
         write_marker: WriteMarker,
+        log: CoordinatorLog,
     ) -> None:
         """Know no id; `coordinator_epoch` tells how often an id has changed hands."""
         self._settings = settings
@@ -91,7 +95,29 @@ class TransactionCoordinator:
         self._coordinator_epoch = coordinator_epoch
         self._new_producer_id = new_producer_id
         self._write_marker = write_marker
+        self._log = log
         self._metadata: dict[str, TransactionMetadata] = {}
+
+    def load(self, now: float) -> None:
+        """Know what is in the log, and nothing else; what was decided is brought to its end.
+
+        TransactionStateManager.loadTransactionsForTxnTopicPartition.
+        """
+        now_ms = int(now * 1000)
+        self._metadata = read_transactions(self._log)
+        for metadata in self._metadata.values():
+            if metadata.state in PREPARED:
+                self._complete_later(metadata, sorted(metadata.partitions), now_ms)
+            elif metadata.state is TransactionState.ONGOING:
+                self._schedule_timeout(metadata, now_ms)
+
+    def _keep(self, metadata: TransactionMetadata) -> None:
+        """Write down what is known of an id."""
+        if self._log.is_durable:
+            record = encode_transaction(
+                metadata, transaction_version=self._settings.transaction_version
+            )
+            self._log.append(metadata.transactional_id, [record], now_ms=metadata.last_update_ms)
 
     def find(self, transactional_id: str, now_ms: int) -> TransactionMetadata | None:
         """Return what is known of an id; one that has expired is forgotten."""
@@ -102,6 +128,7 @@ class TransactionCoordinator:
             and metadata.last_update_ms <= now_ms - self._settings.transactional_id_expiration_ms
         ):
             metadata.expire()
+            self._keep(metadata)
             del self._metadata[transactional_id]
             return None
         return metadata
@@ -161,6 +188,7 @@ class TransactionCoordinator:
             metadata.increment_epoch(
                 timeout_ms, None if expected is None else expected.epoch, now_ms
             )
+        self._keep(metadata)
         return metadata.identity
 
     def add_partitions(
@@ -185,8 +213,9 @@ class TransactionCoordinator:
         begins = metadata.state is not TransactionState.ONGOING
         if begins or not partitions <= metadata.partitions:
             metadata.add_partitions(partitions, client_version, now_ms)
+            self._keep(metadata)
         if begins:
-            self._schedule_timeout(metadata)
+            self._schedule_timeout(metadata, now_ms)
 
     def verify_partitions(
         self,
@@ -297,6 +326,7 @@ class TransactionCoordinator:
         if version >= EPOCH_BUMP_VERSION and metadata.epoch_exhausted:
             next_producer_id = self._new_producer_id()
         metadata.prepare_end(_ENDS[committed], version, now_ms, next_producer_id=next_producer_id)
+        self._keep(metadata)
         identity = metadata.identity_after_completion
         delay_ms = self._settings.transaction_marker_delay_ms
         if delay_ms:
@@ -342,12 +372,14 @@ class TransactionCoordinator:
             self._complete_later(metadata, leaderless, now_ms + _MARKER_BACKOFF_MS)
         else:
             metadata.complete(now_ms)
+            self._keep(metadata)
 
-    def _schedule_timeout(self, metadata: TransactionMetadata) -> None:
+    def _schedule_timeout(self, metadata: TransactionMetadata, now_ms: int) -> None:
         """Look at a transaction at the first regular check after its timeout."""
         start_ms = metadata.start_ms
         interval_ms = self._settings.transaction_abort_interval_ms
-        check_ms = math.ceil((start_ms + metadata.timeout_ms + 1) / interval_ms) * interval_ms
+        timed_out_ms = max(start_ms + metadata.timeout_ms + 1, now_ms)
+        check_ms = math.ceil(timed_out_ms / interval_ms) * interval_ms
 
         def check(now: float) -> None:
             if metadata.state is TransactionState.ONGOING and metadata.start_ms == start_ms:

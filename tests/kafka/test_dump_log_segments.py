@@ -6,8 +6,11 @@ import re
 
 import pytest
 
+from tests.support.durable_cluster import DurableCluster
+from tests.support.group_client import GroupClient, txn_commit_request
 from tests.support.java_tools import run_java_tool
 from tests.support.log_script import SMALL, LogWriter, Step, open_log
+from tests.support.transactional_client import TransactionalClient
 
 pytestmark = pytest.mark.kafka
 
@@ -102,3 +105,46 @@ def test_a_snapshot_names_the_producers(directory):
         )
         assert f"lastSequence: {entry.last_sequence} lastOffset: {entry.last_offset}" in output
     log.directory.close()
+
+
+@pytest.fixture
+def coordinated(tmp_path):
+    """Keep a committed transaction with a group's offsets, and a group with a member."""
+    cluster = DurableCluster(tmp_path / "data")
+    state = cluster.broker.cluster
+    state.create_topic("t", partitions=2, config=cluster.broker.settings.topic_defaults)
+    client, group = TransactionalClient(cluster.broker, "my-id"), GroupClient(cluster.broker)
+    _, identity = client.init(timeout_ms=12_345)
+    client.produce(identity, 0, 0, 1)
+    client.ask(txn_commit_request("g", identity, {("t", 1): 77}, transactional_id="my-id"))
+    client.end(identity, committed=True)
+    member = group.join().member_id
+    group.sync(member, 1, {member: b""})
+    cluster.close()
+    return tmp_path / "data"
+
+
+def logs(directory, topic):
+    return ",".join(str(path) for path in directory.glob(f"{topic}-*/*.log"))
+
+
+def test_kafka_reads_the_coordinators_transactions(coordinated):
+    """Every state of the transaction, with its partitions and its timeout."""
+    output = dump("--transaction-log-decoder", "--files", logs(coordinated, "__transaction_state"))
+
+    # Empty, Ongoing with the topic, then with the group, PrepareCommit, CompleteCommit.
+    assert list("01124") == re.findall(r'"transactionStatus":(\d)', output)
+    assert 5 == output.count('"transactionalId":"my-id"')
+    assert 5 == output.count('"transactionTimeoutMs":12345')
+    assert 3 == output.count('{"topic":"t","partitionIds":[0,1]}')
+    assert "isvalid: false" not in output
+
+
+def test_kafka_reads_the_coordinators_groups(coordinated):
+    """The transaction's offset with its marker, and the generation with its member."""
+    output = dump("--offsets-decoder", "--files", logs(coordinated, "__consumer_offsets"))
+
+    assert '"offset":77' in output
+    assert '"protocolType":"consumer"' in output
+    assert "endTxnMarker: COMMIT" in output
+    assert "isvalid: false" not in output

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.group_offsets import CommittedOffset
+from spark_kafka_sink.devbroker.committed_offset import CommittedOffset
 from spark_kafka_sink.devbroker.group_state import GroupState
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
 from spark_kafka_sink.devbroker.refusal import RefusedError
@@ -67,7 +67,7 @@ class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
                 codes[topic_number, number] = code
         if exists:
             _check_group(context, request)
-            context.cluster.groups.offsets.commit(request.group_id, offsets)
+            context.cluster.groups.offsets.commit(request.group_id, offsets, now_ms=context.now_ms)
         return _response(request, codes)
 
     def error_response(

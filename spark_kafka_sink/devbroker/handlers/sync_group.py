@@ -8,7 +8,7 @@ without, or with other ones than the group's (KIP-559).
 
 from __future__ import annotations
 
-from spark_kafka_sink.devbroker.group_coordinator import sync_error
+from spark_kafka_sink.devbroker.group_answers import sync_error
 from spark_kafka_sink.devbroker.handlers.handler import Delayed, Handler, RequestContext
 from spark_kafka_sink.devbroker.handlers.join_group import LOOK_AGAIN_SECONDS
 from spark_kafka_sink.devbroker.parked import Parked

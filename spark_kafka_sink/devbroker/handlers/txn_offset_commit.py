@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.group_offsets import CommittedOffset
+from spark_kafka_sink.devbroker.committed_offset import CommittedOffset
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
 from spark_kafka_sink.devbroker.handlers.transaction_verification import ask_coordinator
 from spark_kafka_sink.devbroker.internal_topics import group_metadata_partition

@@ -51,6 +51,7 @@ _CHECKPOINT_VERSION = 0
 _HEADER_LINES = 2
 _PARTITION_DIRECTORY = re.compile(r"(.+)-(\d+)")
 _ID_LINE = "topic_id: "
+_WHOLE_METADATA = re.compile(rf"version: 0\n{_ID_LINE}[\w-]{{22}}\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,13 +159,13 @@ class DataDirectory:
         path = self._log_path(topic_partition)
         metadata = path / _PARTITION_METADATA
         encoded = base64.urlsafe_b64encode(topic_id.bytes)[:22].decode()
-        content = f"version: 0\n{_ID_LINE}{encoded}\n".encode()
-        if path.exists() and not (metadata.exists() and metadata.read_bytes() == content):
+        content = f"version: 0\n{_ID_LINE}{encoded}\n"
+        present = metadata.read_text("ascii", "replace") if metadata.exists() else ""
+        if present != content and _WHOLE_METADATA.fullmatch(present):
             self.delete_log(topic_partition)
         directory = FileLogDirectory(path, self.open_files)
-        if not metadata.exists():
-            replace_file(metadata, content)
-            flush_directory(self.path)
+        if not metadata.exists() or present != content:
+            replace_file(metadata, content.encode(), flush=False)
         return directory
 
     def delete_log(self, topic_partition: TopicPartition) -> None:

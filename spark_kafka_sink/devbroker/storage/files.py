@@ -108,15 +108,21 @@ class AppendFile:
         self.path.unlink(missing_ok=True)
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a small file so that it holds the old content or the new, whatever happens."""
+def replace_file(path: Path, content: bytes, *, flush: bool = True) -> None:
+    """Write a small file so that it holds the old content or the new, whatever happens.
+
+    What can be had again if it is lost or broken need not be flushed: then "whatever" means the end
+    of the process.
+    """
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb") as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+        if flush:
+            file.flush()
+            os.fsync(file.fileno())
     temporary.replace(path)
-    flush_directory(path.parent)
+    if flush:
+        flush_directory(path.parent)
 
 
 def flush_directory(path: Path) -> None:

@@ -188,7 +188,7 @@ class FileLogDirectory:
 
     def write_snapshot(self, offset: int, content: bytes) -> None:
         """Keep what is known of the producers at an offset."""
-        replace_file(self.file_path(offset, SNAPSHOT_SUFFIX), content)
+        replace_file(self.file_path(offset, SNAPSHOT_SUFFIX), content, flush=False)
 
     def read_snapshot(self, offset: int) -> bytes:
         """Read what was known of the producers at an offset."""
@@ -202,7 +202,7 @@ class FileLogDirectory:
 
     def write_leader_epochs(self, content: bytes) -> None:
         """Keep the leader epochs."""
-        replace_file(self.path / LEADER_EPOCH_CHECKPOINT, content)
+        replace_file(self.path / LEADER_EPOCH_CHECKPOINT, content, flush=False)
 
     def read_leader_epochs(self) -> bytes | None:
         """Read the leader epochs, if there are any."""

@@ -1,0 +1,146 @@
+"""The log in which a coordinator keeps what it knows: an internal topic, as Kafka writes it.
+
+Only where the cluster has a data directory: a coordinator in memory remembers by itself. What is
+appended is on disk before it is answered, and read again when the directory is opened. Partitions
+come to be with their first record. The topics are the coordinators' own: clients do not see them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from spark_kafka_sink.devbroker.internal_topics import coordinator_partition
+from spark_kafka_sink.devbroker.storage.batch_builder import build_batch
+from spark_kafka_sink.devbroker.topic_config import TopicConfig
+from spark_kafka_sink.model import NO_PRODUCER_ID_AND_EPOCH, NO_SEQUENCE, TopicPartition
+from spark_kafka_sink.record.decode import (
+    ControlRecordType,
+    Record,
+    decode_control_record,
+    decode_record_batch,
+)
+from spark_kafka_sink.record.record_batch import decode_header
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Callable, Iterator, Sequence
+
+    from spark_kafka_sink.devbroker.log_manager import LogManager
+    from spark_kafka_sink.devbroker.partition_log import PartitionLog
+    from spark_kafka_sink.model import ProducerIdAndEpoch
+
+    #: Key and value; None takes back what was said under the key.
+    KeyValue = tuple[bytes, bytes | None]
+
+_TRANSACTIONAL = 0x10
+#: As offsets.topic.segment.bytes and transaction.state.log.segment.bytes.
+_CONFIG = TopicConfig(cleanup_policy="compact", segment_bytes=100 * 1024**2)
+
+
+class CoordinatorBatch(NamedTuple):
+    """A batch of a coordinator's log, as it is read again."""
+
+    #: Of __consumer_offsets or __transaction_state.
+    partition: int
+    records: list[Record]
+    #: -1 where it belongs to no transaction.
+    producer_id: int
+    #: Of a marker, how the producer's transaction ended; of other batches None.
+    committed: bool | None
+
+
+class CoordinatorLog:
+    """One internal topic."""
+
+    def __init__(self, logs: LogManager, topic: str, leader_epoch: Callable[[int], int]) -> None:
+        """Lie where the logs lie; `leader_epoch` is asked for that of a partition."""
+        self.topic = topic
+        self._logs = logs
+        self._leader_epoch = leader_epoch
+        self._topic_id: uuid.UUID | None = None
+        self._partitions: dict[int, PartitionLog] = {}
+        self._latest_ms = 0
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether anything is kept at all."""
+        return self._logs.is_durable
+
+    def open(self, topic_id: uuid.UUID, now: float) -> None:
+        """Open the partitions that there are."""
+        self._partitions.clear()
+        self._topic_id = topic_id
+        self._latest_ms = int(now * 1000)
+        if self._logs.data is not None:
+            for index in self._logs.data.partitions(self.topic):
+                self.partition(index)
+
+    def leader_epochs(self) -> dict[int, int]:
+        """Tell the latest leader epoch of each partition that there is."""
+        return {index: log.leader_epoch for index, log in self._partitions.items()}
+
+    def partition(self, index: int) -> PartitionLog:
+        """Return a partition's log, which is made if it is not there."""
+        log = self._partitions.get(index)
+        if log is None:
+            if self._topic_id is None:
+                raise RuntimeError(f"{self.topic} has not been opened")
+            log = self._partitions[index] = self._logs.log(
+                TopicPartition(self.topic, index), self._topic_id, _CONFIG, self._latest_ms / 1000
+            )
+        return log
+
+    def append(
+        self,
+        key: str,
+        records: Sequence[KeyValue],
+        *,
+        now_ms: int | None = None,
+        producer: ProducerIdAndEpoch = NO_PRODUCER_ID_AND_EPOCH,
+    ) -> None:
+        """Write records about a group or transactional id; nothing where nothing is kept.
+
+        Those of a `producer` belong to its transaction. Raises RefusedError if they cannot be
+        written.
+        """
+        if not self.is_durable or not records:
+            return
+        index = coordinator_partition(key)
+        self._latest_ms = now_ms = max(self._latest_ms, now_ms or 0)
+        log = self.partition(index)
+        epoch = self._leader_epoch(index)
+        if epoch > log.leader_epoch:
+            log.begin_leader_epoch(epoch)
+        batch = memoryview(
+            build_batch(
+                [Record(offset, now_ms, *record) for offset, record in enumerate(records)],
+                base_offset=0,
+                last_offset_delta=len(records) - 1,
+                attributes=_TRANSACTIONAL if producer.is_valid else 0,
+                base_timestamp=now_ms,
+                max_timestamp=now_ms,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                base_sequence=NO_SEQUENCE,
+            )
+        )
+        log.append(batch, decode_header(batch), now_ms=now_ms, from_coordinator=True)
+
+    def batches(self) -> Iterator[CoordinatorBatch]:
+        """Give all that was written, partition by partition. Raises CorruptRecordError."""
+        for index, log in sorted(self._partitions.items()):
+            for batch in log.batches():
+                decoded = decode_record_batch(batch)
+                header = decoded.header
+                committed = None
+                if header.is_control:
+                    if not decoded.records:
+                        continue
+                    control = decode_control_record(decoded.records[0])
+                    committed = control.type == ControlRecordType.COMMIT
+                yield CoordinatorBatch(
+                    index,
+                    decoded.records,
+                    header.producer_id if header.is_transactional else -1,
+                    committed,
+                )

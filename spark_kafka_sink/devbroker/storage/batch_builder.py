@@ -1,0 +1,89 @@
+"""Record batches that the broker itself writes: those of coordinators, and what cleaning leaves.
+
+Plain Python, record by record: `record.kernel` is for producers, and takes a while to load.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.record.compression import CompressionType, Compressor
+from spark_kafka_sink.record.crc32c import crc32c
+from spark_kafka_sink.record.record_batch import MAGIC, RECORD_BATCH_HEADER, RECORD_BATCH_OVERHEAD
+from spark_kafka_sink.record.varint import encode_varint
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spark_kafka_sink.record.decode import Record
+
+_CRC = struct.Struct(">I")
+_CRC_POSITION = 17
+_ATTRIBUTES_POSITION = 21
+_LOG_OVERHEAD = 12
+_CODEC_MASK = 0x07
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int,
+    last_offset_delta: int,
+    attributes: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    partition_leader_epoch: int = -1,
+) -> bytearray:
+    """Make a batch of records that have their offsets, as many or few as there are left.
+
+    The codec is that of `attributes`. All times are in milliseconds.
+    """
+    payload: bytes | memoryview = b"".join(
+        _encode_record(record, base_offset, base_timestamp) for record in records
+    )
+    compression = CompressionType(attributes & _CODEC_MASK)
+    if compression is not CompressionType.NONE:
+        payload = Compressor(compression).compress(payload)
+    batch = bytearray(RECORD_BATCH_OVERHEAD) + payload
+    RECORD_BATCH_HEADER.pack_into(
+        batch,
+        0,
+        base_offset,
+        len(batch) - _LOG_OVERHEAD,
+        partition_leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    )
+    _CRC.pack_into(batch, _CRC_POSITION, crc32c(memoryview(batch)[_ATTRIBUTES_POSITION:]))
+    return batch
+
+
+def _encode_record(record: Record, base_offset: int, base_timestamp: int) -> bytes:
+    body = b"".join(
+        (
+            b"\0",
+            encode_varint(record.timestamp - base_timestamp),
+            encode_varint(record.offset - base_offset),
+            _sized(record.key),
+            _sized(record.value),
+            encode_varint(len(record.headers)),
+            *(_sized(header.key.encode()) + _sized(header.value) for header in record.headers),
+        )
+    )
+    return encode_varint(len(body)) + body
+
+
+def _sized(content: bytes | None) -> bytes:
+    return encode_varint(-1) if content is None else encode_varint(len(content)) + content

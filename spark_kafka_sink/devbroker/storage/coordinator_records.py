@@ -1,0 +1,168 @@
+"""What is in the records of `__consumer_offsets` and `__transaction_state`: Kafka's own schemas.
+
+A key begins with an int16 that says what it is the key of (for offsets and transactions it is the
+key's version as well), a value with the version in which it is written. A null value takes back
+what was said under its key.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TypeVar
+
+from spark_kafka_sink.errors import DecodeError
+from spark_kafka_sink.protocol.schema import (
+    BYTES,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    Message,
+    VersionRange,
+    array,
+    decode,
+    encode_bytes,
+    field,
+    message,
+)
+
+M = TypeVar("M", bound=Message)
+
+_VERSION = struct.Struct(">h")
+#: No version of a key has compact forms.
+_NEVER = 32767
+
+OFFSET_COMMIT_KEY = 1
+GROUP_METADATA_KEY = 2
+TRANSACTION_LOG_KEY = 0
+OFFSET_COMMIT_VALUE = 3
+GROUP_METADATA_VALUE = 3
+
+
+@message
+class OffsetCommitKey(Message):
+    """Names a group's offset of a partition."""
+
+    versions = VersionRange(0, 1)
+    flexible_from = _NEVER
+
+    group: str = field(STRING)
+    topic: str = field(STRING)
+    partition: int = field(INT32)
+
+
+@message
+class OffsetCommitValue(Message):
+    """A group's offset of a partition."""
+
+    versions = VersionRange(0, 4)
+    flexible_from = 4
+
+    offset: int = field(INT64)
+    leader_epoch: int = field(INT32, versions="3+", default=-1, ignorable=True)
+    metadata: str = field(STRING)
+    commit_timestamp: int = field(INT64)
+    expire_timestamp: int = field(INT64, versions="1", default=-1, ignorable=True)
+
+
+@message
+class GroupMetadataKey(Message):
+    """Names a group."""
+
+    versions = VersionRange(2, 2)
+    flexible_from = _NEVER
+
+    group: str = field(STRING)
+
+
+@message
+class MemberMetadata:
+    """A member of a group, and its part of the assignment."""
+
+    member_id: str = field(STRING)
+    group_instance_id: str | None = field(
+        STRING, versions="3+", nullable="3+", default=None, ignorable=True
+    )
+    client_id: str = field(STRING)
+    client_host: str = field(STRING)
+    rebalance_timeout: int = field(INT32, versions="1+", default=-1, ignorable=True)
+    session_timeout: int = field(INT32)
+    subscription: bytes = field(BYTES)
+    assignment: bytes = field(BYTES)
+
+
+@message
+class GroupMetadataValue(Message):
+    """A generation of a group."""
+
+    versions = VersionRange(0, 4)
+    flexible_from = 4
+
+    protocol_type: str = field(STRING)
+    generation: int = field(INT32)
+    protocol: str | None = field(STRING, nullable="0+")
+    leader: str | None = field(STRING, nullable="0+")
+    current_state_timestamp: int = field(INT64, versions="2+", default=-1, ignorable=True)
+    members: tuple[MemberMetadata, ...] = field(array(MemberMetadata))
+
+
+@message
+class TransactionLogKey(Message):
+    """Names a transactional id."""
+
+    versions = VersionRange(0, 0)
+    flexible_from = _NEVER
+
+    transactional_id: str = field(STRING)
+
+
+@message
+class PartitionsSchema:
+    """Partitions of a topic that take part in a transaction."""
+
+    topic: str = field(STRING)
+    partition_ids: tuple[int, ...] = field(array(INT32))
+
+
+@message
+class TransactionLogValue(Message):
+    """What is known of a transactional id."""
+
+    versions = VersionRange(0, 1)
+    flexible_from = 1
+
+    producer_id: int = field(INT64)
+    previous_producer_id: int = field(INT64, versions="1+", tag=0, default=-1, ignorable=True)
+    next_producer_id: int = field(INT64, versions="1+", tag=1, default=-1, ignorable=True)
+    producer_epoch: int = field(INT16)
+    transaction_timeout_ms: int = field(INT32)
+    transaction_status: int = field(INT8)
+    transaction_partitions: tuple[PartitionsSchema, ...] | None = field(
+        array(PartitionsSchema), nullable="0+"
+    )
+    transaction_last_update_timestamp_ms: int = field(INT64)
+    transaction_start_timestamp_ms: int = field(INT64)
+    client_transaction_version: int = field(INT16, versions="1+", tag=2, default=0, ignorable=True)
+
+
+def encode_versioned(content: Message, version: int) -> bytes:
+    """Write a key or value, its version in front."""
+    return _VERSION.pack(version) + encode_bytes(content, version)
+
+
+def version_of(content: bytes | None) -> int:
+    """Tell the version that a key or value begins with. Raises DecodeError."""
+    try:
+        (version,) = _VERSION.unpack_from(content or b"")
+    except struct.error as error:
+        raise DecodeError("a coordinator's record without a version") from error
+    return int(version)
+
+
+def decode_versioned(message_class: type[M], content: bytes) -> M:
+    """Read a key or value that begins with its version. Raises DecodeError."""
+    version = version_of(content)
+    if version not in message_class.versions:
+        raise DecodeError(f"{message_class.__name__} of version {version}")
+    return decode(message_class, content[_VERSION.size :], version)

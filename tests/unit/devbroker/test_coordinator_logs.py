@@ -1,0 +1,261 @@
+"""Transactions and groups outlive a broker that has a data directory, closed or killed."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.delete_groups import DeleteGroupsRequest
+from tests.support.broker_requests import NOW, ask
+from tests.support.durable_cluster import DurableCluster
+from tests.support.group_client import GroupClient, txn_commit_request
+from tests.support.transactional_client import END_TV1, PRODUCE_TV1, TransactionalClient
+
+OK = ErrorCode.NONE
+
+
+class World:
+    """A cluster with a topic, and clients that follow it through its restarts."""
+
+    def __init__(self, path, **settings):
+        self.cluster = DurableCluster(path, **settings)
+        self.client = TransactionalClient(self.cluster.broker)
+        self.group = GroupClient(self.cluster.broker)
+        broker = self.cluster.broker
+        if broker.cluster.topic("t") is None:
+            broker.cluster.create_topic("t", partitions=2, config=broker.settings.topic_defaults)
+
+    def again(self, how, seconds=0.0):
+        """End the broker, and open the next one some time later."""
+        self.cluster.now += seconds
+        self.client.broker = self.group.broker = getattr(self.cluster, how)()
+        self.at(self.cluster.now)
+
+    def at(self, now):
+        """Let it be a time."""
+        self.client.now = self.group.now = now
+        self.client.broker.tick(now)
+
+
+@pytest.fixture(params=["restart", "kill"])
+def how(request):
+    return request.param
+
+
+@pytest.fixture
+def make(tmp_path):
+    worlds = []
+
+    def make(**settings):
+        worlds.append(World(tmp_path / "data", **settings))
+        return worlds[-1]
+
+    yield make
+    for world in worlds:
+        world.cluster.close()
+
+
+@pytest.fixture
+def world(make):
+    return make()
+
+
+@pytest.mark.parametrize("transaction_version", [0, 2])
+def test_an_open_transaction_goes_on(make, how, transaction_version):
+    """What was written before and after the restart is committed together."""
+    world = make(transaction_version=transaction_version)
+    client = world.client
+    versions = {} if transaction_version else {"version": PRODUCE_TV1}
+    _, identity = client.init()
+    if not transaction_version:
+        client.add(identity, 0, 1)
+    client.produce(identity, 0, 0, value=b"before", **versions)
+
+    world.again(how)
+
+    assert "Ongoing" == client.state()
+    assert [] == client.read_committed()
+    assert [(OK, 1)] == client.produce(identity, 1, 0, value=b"after", **versions)
+    code, _ = client.end(
+        identity, committed=True, **({} if transaction_version else {"version": END_TV1})
+    )
+    assert OK == code
+    assert [b"before", b"after"] == client.read_committed()
+
+
+def test_ids_and_epochs_are_remembered(world, how):
+    """The next producer of an id gets the next epoch and fences the one before."""
+    _, first = world.client.init()
+    world.again(how)
+    _, second = world.client.init()
+    world.again(how)
+
+    assert (first[0], first[1] + 1) == second
+    ((code, _),) = world.client.produce(first, 0)
+    assert code in {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED}
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_what_was_decided_is_brought_to_its_end(make, how, committed):
+    """A transaction whose markers were not written yet is ended as was answered."""
+    world = make(transaction_marker_delay_ms=500)
+    client = world.client
+    _, identity = client.init()
+    client.produce(identity, 0, 0, 1, value=b"v")
+    code, _ = client.end(identity, committed=committed)
+    assert (OK, True) == (code, client.state() in {"PrepareCommit", "PrepareAbort"})
+
+    world.again(how)
+
+    assert ("CompleteCommit" if committed else "CompleteAbort") == client.state()
+    for partition in (0, 1):
+        assert ([b"v"] if committed else []) == client.read_committed(partition)
+        assert 2 == client.latest(partition=partition)
+
+
+def test_a_timeout_counts_from_the_beginning(make, how):
+    """A restart does not prolong a transaction."""
+    world = make(transaction_abort_interval_ms=1000)
+    client = world.client
+    _, identity = client.init(timeout_ms=5000)
+    client.produce(identity, 0)
+
+    world.again(how, seconds=3)
+    world.at(NOW + 4.9)
+    assert "Ongoing" == client.state()
+    world.at(NOW + 7)
+
+    assert "CompleteAbort" == client.state()
+    assert (2, []) == (client.latest(), client.read_committed())
+
+
+def test_a_transaction_that_timed_out_meanwhile_is_aborted(world, how):
+    """The first check after the restart finds it."""
+    _, identity = world.client.init(timeout_ms=5000)
+    world.client.produce(identity, 0)
+
+    world.again(how, seconds=60)
+    world.at(world.cluster.now + 10)
+
+    assert "CompleteAbort" == world.client.state()
+
+
+def test_ids_that_have_expired_stay_forgotten(make, how):
+    """That an id is forgotten is written, too."""
+    world = make(transactional_id_expiration_ms=1000)
+    world.client.init()
+    world.at(NOW + 2)
+    assert None is world.client.state()
+
+    world.again(how)
+
+    assert [] == world.client.broker.cluster.transactions.all(0)
+
+
+def test_markers_are_taken_after_a_coordinator_has_moved_and_restarted(world, how):
+    """The coordinator's epoch does not fall: older ones would be fenced."""
+    client = world.client
+    _, identity = client.init()
+    client.produce(identity, 0)
+    world.again(how)
+    world.again(how)
+
+    code, identity = client.end(identity, committed=True)
+
+    assert (OK, "CompleteCommit") == (code, client.state())
+    (entry,) = client.broker.cluster.topic("t").partitions[0].log.producer_state.entries()
+    assert 1 == entry.coordinator_epoch
+
+
+def test_offsets_of_groups_are_remembered(world, how):
+    """With their metadata, and the last one of each partition."""
+    world.group.commit({("t", 0): 3, ("t", 1): 4})
+    world.group.commit({("t", 0): 5}, metadata="x")
+
+    world.again(how)
+
+    assert {("t", 0): (OK, 5), ("t", 1): (OK, 4)} == world.group.offsets("t", 0, 1)
+    offsets = world.group.broker.cluster.groups.offsets
+    assert "x" == offsets.committed("g")[TopicPartition("t", 0)].metadata
+    assert "Empty" == world.group.state()
+
+
+def test_what_was_deleted_stays_deleted(world, how):
+    """Groups go with their offsets, and offsets with their topic."""
+    other = GroupClient(world.cluster.broker, "other")
+    cluster = world.cluster.broker.cluster
+    cluster.create_topic("gone", partitions=1, config=cluster.settings.topic_defaults)
+    world.group.commit({("t", 0): 3})
+    other.commit({("t", 0): 3, ("gone", 0): 4})
+    ask(world.cluster.broker, DeleteGroupsRequest(groups_names=("g",)))
+    cluster.delete_topic(cluster.topic("gone"))
+
+    world.again(how)
+
+    assert None is world.group.state()
+    groups = world.group.broker.cluster.groups
+    assert {"other"} == {group.group_id for group in groups.all()}
+    assert [TopicPartition("t", 0)] == list(groups.offsets.committed("other"))
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_offsets_of_a_transaction_count_once_it_is_committed(world, how, committed):
+    """Before the restart, after it, and after one more."""
+    client, group = world.client, world.group
+    group.commit({("t", 0): 1})
+    _, identity = client.init()
+    client.ask(txn_commit_request("g", identity, {("t", 0): 7}))
+
+    world.again(how)
+
+    assert {("t", 0): (OK, 1)} == group.offsets("t", 0)
+    unstable = {("t", 0): (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)}
+    assert unstable == group.offsets("t", 0, require_stable=True)
+    assert OK == client.end(identity, committed=committed)[0]
+    expected = {("t", 0): (OK, 7 if committed else 1)}
+    assert expected == group.offsets("t", 0, require_stable=True)
+
+    world.again(how)
+
+    assert expected == group.offsets("t", 0, require_stable=True)
+
+
+def test_members_go_on_without_a_rebalance(world, how):
+    """A group with its generation, leader and parts is as it was."""
+    group = world.group
+    member = group.join().member_id
+    group.sync(member, 1, {member: b"all"})
+
+    world.again(how)
+
+    assert ("Stable", OK) == (group.state(), group.heartbeat(member, 1))
+    assert b"all" == group.sync(member, 1).assignment
+    assert [OK] == group.commit({("t", 0): 2}, member_id=member, generation_id=1)
+
+
+def test_members_that_do_not_come_back_are_removed(world, how):
+    """They have as long as their session."""
+    member = world.group.join(session_timeout_ms=10_000).member_id
+    world.group.sync(member, 1, {member: b"all"})
+
+    world.again(how)
+    world.at(world.cluster.now + 9)
+    assert "Stable" == world.group.state()
+    world.at(world.cluster.now + 60)
+    assert "Empty" == world.group.state()
+
+    world.again(how)
+
+    assert "Empty" == world.group.state()
+    assert 2 == world.group.broker.cluster.groups.find("g").generation_id
+
+
+def test_clients_do_not_see_the_coordinators_topics(world):
+    """They are files, no topics to read."""
+    world.group.commit({("t", 0): 3})
+    world.client.init()
+
+    assert ["t"] == [topic.name for topic in world.client.broker.cluster.topics]
+    assert 1 == len(list(world.cluster.path.glob("__consumer_offsets-*")))
+    assert 1 == len(list(world.cluster.path.glob("__transaction_state-*")))
