@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -25,9 +26,10 @@ from tests.support.real_kafka import (
     start_kafka,
     tested_versions,
 )
+from tests.support.secured_kafka import create_scram_users, secured_properties
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -42,6 +44,7 @@ _MARKERS = {
         "kafka_4",
         "own_kafka",
         "kafka_with_acls",
+        "secured_kafka",
         "kafka_cluster",
         "kafka_cluster_3",
     },
@@ -126,6 +129,17 @@ def kafka_with_acls(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     yield from _own_cluster(request.param, overrides)
 
 
+@pytest.fixture(scope="module", params=[KAFKA_4, KAFKA_3])
+def secured_kafka(
+    request: pytest.FixtureRequest, certificates: Certificates
+) -> Iterator[KafkaCluster]:
+    """Give a module a broker with the listeners of `secured_kafka`, and their users."""
+    overrides, protocols = secured_properties(certificates)
+    for cluster in _own_cluster(request.param, overrides, secured=protocols):
+        create_scram_users(cluster)
+        yield cluster
+
+
 @pytest.fixture(scope="module")
 def kafka_cluster() -> Iterator[KafkaCluster]:
     """Give a module three brokers of the newest version, to stop and kill as it likes."""
@@ -139,10 +153,14 @@ def kafka_cluster_3() -> Iterator[KafkaCluster]:
 
 
 def _own_cluster(
-    version: str, overrides: dict[str, str] | None = None, *, nodes: int = 1
+    version: str,
+    overrides: dict[str, str] | None = None,
+    *,
+    nodes: int = 1,
+    secured: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[KafkaCluster]:
     try:
-        cluster = start_kafka(version, nodes=nodes, overrides=overrides)
+        cluster = start_kafka(version, nodes=nodes, overrides=overrides, secured=secured)
     except KafkaUnavailableError as error:
         skip_or_fail(error, os.environ)
     with cluster:

@@ -11,6 +11,7 @@ import gc
 import warnings
 from contextlib import closing
 from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import docker
@@ -24,7 +25,7 @@ from tests.support.kafka_properties import Listener, node_properties, to_environ
 from tests.support.kafka_unavailable import KafkaUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _DAEMON_SECONDS = 5
 _STOP_SECONDS = 60
@@ -32,6 +33,7 @@ _CLIENTS_PORT = 9092
 _CONTROLLER_PORT = 9093
 _BROKERS_PORT = 19092
 _PROXIED_PORT = 9094
+_SECURED_PORT = 9100
 
 
 @cache
@@ -64,11 +66,13 @@ class KafkaContainer:
         address: str,
         container: DockerContainer,
         proxied_address: str | None = None,
+        secured_addresses: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Take a container that is configured and not started."""
         self.node_id = node_id
         self.address = address
         self.proxied_address = proxied_address
+        self.secured_addresses = secured_addresses
         #: Its process is the Docker daemon's affair, not a child of ours.
         self.process_id = None
         self._container = container
@@ -130,6 +134,7 @@ class DockerNodes:
         overrides: dict[str, str],
         java_options: list[str],
         proxies: Sequence[str] = (),
+        secured: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Configure `count` containers of a version; none is started.
 
@@ -148,12 +153,20 @@ class DockerNodes:
         host = client.host()
         voters = {i: f"kafka-{i}:{_CONTROLLER_PORT}" for i in range(1, count + 1)}
         self.nodes = []
-        ports = free_ports(2 * count)
-        for node_id, port, proxied_port in zip(voters, ports[:count], ports[count:], strict=True):
+        ports = free_ports((2 + len(secured)) * count)
+        for node_id, port, proxied_port in zip(
+            voters, ports[:count], ports[count : 2 * count], strict=True
+        ):
             name = f"kafka-{node_id}"
             proxied = None
             if proxies:
                 proxied = Listener("PROXIED", f":{_PROXIED_PORT}", proxies[node_id - 1])
+            more = [
+                Listener(name, f":{_SECURED_PORT + number}", f"localhost:{theirs}", protocol)
+                for number, ((name, protocol), theirs) in enumerate(
+                    zip(secured.items(), ports[2 * count + node_id - 1 :: count], strict=True)
+                )
+            ]
             properties = node_properties(
                 node_id=node_id,
                 clients=Listener("CLIENTS", f":{_CLIENTS_PORT}", f"{host}:{port}"),
@@ -162,6 +175,7 @@ class DockerNodes:
                 voters=voters,
                 overrides={"log.dirs": "/tmp/kafka-data", **overrides},  # noqa: S108  # the container's
                 proxied=proxied,
+                secured=more,
             )
             container = (
                 DockerContainer(image)
@@ -172,12 +186,17 @@ class DockerNodes:
             )
             if proxied:
                 container.with_bind_ports(_PROXIED_PORT, proxied_port)
+            for number, at in enumerate(more):
+                container.with_bind_ports(
+                    _SECURED_PORT + number, int(at.advertised.rpartition(":")[2])
+                )
             self.nodes.append(
                 KafkaContainer(
                     node_id=node_id,
                     address=f"{host}:{port}",
                     container=container,
                     proxied_address=f"{host}:{proxied_port}" if proxied else None,
+                    secured_addresses={at.name: at.advertised for at in more},
                 )
             )
 

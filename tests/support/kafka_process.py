@@ -13,6 +13,7 @@ import tempfile
 import uuid
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tests.support.kafka_files import java_command, kafka_jars
@@ -21,7 +22,7 @@ from tests.support.kafka_unavailable import KafkaUnavailableError
 from tests.support.process_leash import ProcessLeash
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _STOP_SECONDS = 60
 _FORMAT_SECONDS = 60
@@ -56,11 +57,13 @@ class KafkaProcess:
         cluster_id: uuid.UUID,
         command: list[str],
         proxied_address: str | None = None,
+        secured_addresses: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Prepare a node; its directory holds server.properties, `command` runs Kafka's classes."""
         self.node_id = node_id
         self.address = address
         self.proxied_address = proxied_address
+        self.secured_addresses = secured_addresses
         self._directory = directory
         self._cluster_id = cluster_id
         self._command = command
@@ -142,12 +145,13 @@ class ProcessNodes:
         overrides: dict[str, str],
         java_options: list[str],
         proxies: Sequence[str] = (),
+        secured: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Choose ports and write the configuration of `count` nodes; none is started."""
         jars = kafka_jars(version)
         java = java_command()
         cluster_id = uuid.uuid4()
-        ports = free_ports(3 * count)
+        ports = free_ports((3 + len(secured)) * count)
         self._directory = Path(tempfile.mkdtemp(prefix="kafka-"))
         voters = {i + 1: f"127.0.0.1:{ports[count + i]}" for i in range(count)}
         self.nodes = []
@@ -169,6 +173,12 @@ class ProcessNodes:
             if proxies:
                 bind = f"127.0.0.1:{ports[2 * count + node_id - 1]}"
                 proxied = Listener("PROXIED", bind, proxies[node_id - 1])
+            more = [
+                Listener(name, f"127.0.0.1:{port}", f"localhost:{port}", protocol)
+                for (name, protocol), port in zip(
+                    secured.items(), ports[3 * count + node_id - 1 :: count], strict=True
+                )
+            ]
             (directory / "server.properties").write_text(
                 to_text(
                     node_properties(
@@ -179,6 +189,7 @@ class ProcessNodes:
                         voters=voters,
                         overrides={"log.dirs": f"{directory}/data", **overrides},
                         proxied=proxied,
+                        secured=more,
                     )
                 )
             )
@@ -190,6 +201,7 @@ class ProcessNodes:
                     cluster_id=cluster_id,
                     command=command,
                     proxied_address=proxied.bind if proxied else None,
+                    secured_addresses={at.name: at.advertised for at in more},
                 )
             )
 

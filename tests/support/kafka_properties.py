@@ -7,7 +7,10 @@ after seconds, deleted topics free their disk soon, a timed-out transaction is e
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Listener(NamedTuple):
@@ -16,6 +19,8 @@ class Listener(NamedTuple):
     name: str
     bind: str
     advertised: str
+    #: One of Kafka's security protocols; what it needs beside that are properties like any other.
+    protocol: str = "PLAINTEXT"
 
 
 def node_properties(
@@ -27,19 +32,22 @@ def node_properties(
     voters: dict[int, str],
     overrides: dict[str, str],
     proxied: Listener | None = None,
+    secured: Sequence[Listener] = (),
 ) -> dict[str, str]:
     """Compose the server.properties of one node.
 
     `brokers` is the listener for the other nodes; it may be the same as `clients`. `controller`
     is the address to bind, `voters` the address of every controller by node id. `overrides` win.
-    Who comes in by `proxied` is told the addresses of proxies, and so stays behind them.
+    Who comes in by `proxied` is told the addresses of proxies, and so stays behind them; `secured`
+    are further listeners, each with its own protocol.
     """
     nodes = len(voters)
     replicas = {
         f"{topic}.replication.factor": str(nodes)
         for topic in ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
     }
-    listeners = [at for at in dict.fromkeys((clients, brokers, proxied)) if at is not None]
+    known = dict.fromkeys((clients, brokers, proxied, *secured))
+    listeners = [at for at in known if at is not None]
     return {
         "process.roles": "broker,controller",
         "node.id": str(node_id),
@@ -50,7 +58,7 @@ def node_properties(
         ),
         "advertised.listeners": ",".join(f"{at.name}://{at.advertised}" for at in listeners),
         "listener.security.protocol.map": ",".join(
-            f"{name}:PLAINTEXT" for name in [*(at.name for at in listeners), "CONTROLLER"]
+            [*(f"{at.name}:{at.protocol}" for at in listeners), "CONTROLLER:PLAINTEXT"]
         ),
         "inter.broker.listener.name": brokers.name,
         **replicas,

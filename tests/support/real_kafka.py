@@ -17,6 +17,7 @@ import struct
 import time
 import uuid
 from contextlib import suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -28,7 +29,7 @@ from tests.support.kafka_process import ProcessNodes
 from tests.support.kafka_unavailable import KafkaUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
 _READY_SECONDS = 120
@@ -46,6 +47,8 @@ class Broker(Protocol):
     address: str
     #: Where a proxy reaches it, if it was started to have one before it.
     proxied_address: str | None
+    #: Where clients reach its secured listeners, by their names.
+    secured_addresses: Mapping[str, str]
 
     @property
     def process_id(self) -> int | None:
@@ -268,12 +271,13 @@ def start_kafka(
     overrides: dict[str, str] | None = None,
     java_options: Sequence[str] = ("-Xmx512m",),
     proxies: Sequence[str] = (),
+    secured: Mapping[str, str] = MappingProxyType({}),
 ) -> KafkaCluster:
     """Start a cluster of our own, by Docker or from Maven's files, and wait until it serves.
 
     `overrides` are server properties on top of the tests' own. `proxies` are addresses, one for
-    each node, that a broker tells those who came to it by its `proxied_address`. Raises
-    KafkaUnavailableError.
+    each node, that a broker tells those who came to it by its `proxied_address`. `secured` are the
+    protocols of further listeners, by name; see `secured_addresses`. Raises KafkaUnavailableError.
     """
     reasons = []
     for way in (DockerNodes, ProcessNodes):
@@ -285,6 +289,7 @@ def start_kafka(
                 overrides=overrides or {},
                 java_options=list(java_options),
                 proxies=proxies,
+                secured=secured,
             )
             for node in started.nodes:
                 node.start()

@@ -43,6 +43,25 @@ def test_one_listener_may_serve_both():
     assert "1" == properties["min.insync.replicas"]
 
 
+def test_further_listeners_have_their_own_protocols():
+    """A secured listener is bound, advertised and mapped beside the plain ones."""
+    plain = Listener("CLIENTS", "127.0.0.1:20001", "127.0.0.1:20001")
+    secured = Listener("TLS", "127.0.0.1:20003", "localhost:20003", "SSL")
+    properties = node_properties(
+        node_id=1,
+        clients=plain,
+        brokers=plain,
+        controller="127.0.0.1:20002",
+        voters={1: "127.0.0.1:20002"},
+        overrides={},
+        secured=[secured],
+    )
+    assert "TLS://127.0.0.1:20003" in properties["listeners"].split(",")
+    assert properties["advertised.listeners"].endswith(",TLS://localhost:20003")
+    expected = "CLIENTS:PLAINTEXT,TLS:SSL,CONTROLLER:PLAINTEXT"
+    assert expected == properties["listener.security.protocol.map"]
+
+
 def test_three_nodes_replicate_on_all():
     """Three nodes keep three replicas, two of which must be in sync."""
     properties = three_node_properties()

@@ -1,0 +1,279 @@
+"""TLS and SASL with real brokers: who gets in, who does not, and what is said to them."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+
+import pytest
+
+from spark_kafka_sink.admin.admin_client import AdminClient
+from spark_kafka_sink.admin.cluster_check import describe_topics
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.errors import AuthenticationError
+from spark_kafka_sink.network.sasl_session import SaslSession
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from spark_kafka_sink.spark.data_source import KafkaSink
+from tests.support.java_tools import run_java_tool
+from tests.support.kafka_files import KAFKA_4
+from tests.support.secured import jaas, key_store, sasl, tls
+from tests.support.secured_kafka import PASSWORD, SESSION_MS, USER, address
+from tests.support.token_endpoint import jwt
+
+PASSWORDS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+HANDLER = "sasl.login.callback.handler.class"
+
+
+def settings(kafka, listener, *parts, **others):
+    named = {name.replace("_", "."): value for name, value in others.items()}
+    return {
+        "bootstrap.servers": address(kafka, listener),
+        **{name: value for part in parts for name, value in part.items()},
+        **named,
+    }
+
+
+def bearer(subject="alice", protocol="SASL_PLAINTEXT"):
+    module = jaas("OAUTHBEARER", unsecuredLoginStringClaim_sub=subject)
+    return {
+        "security.protocol": protocol,
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.jaas.config": module,
+    }
+
+
+def write(kafka, listener, *parts, count=10, **others):
+    """Write records to a topic of their own; each has to get the offset of its number."""
+    topic = kafka.create_topic(1)
+    with KafkaProducer(settings(kafka, listener, *parts, **others)) as producer:
+        futures = [producer.send(topic, b"%d" % number) for number in range(count)]
+        assert list(range(count)) == [future.result(60).offset for future in futures]
+
+
+def refusal(kafka, listener, *parts, **others):
+    """Give the error of a producer that does not get in; max.block.ms would be hours."""
+    producer = KafkaProducer(settings(kafka, listener, *parts, max_block_ms=10**7, **others))
+    try:
+        with pytest.raises(AuthenticationError) as caught:
+            producer.send("events", b"v").result(60)
+    finally:
+        producer.close(0)
+    assert PASSWORD not in str(caught.value)
+    return str(caught.value).replace(address(kafka, listener), "ADDRESS")
+
+
+# --- who gets in
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_tls(secured_kafka, certificates, version):
+    """Records get in over TLS, by the version that was chosen."""
+    write(secured_kafka, "TLS", tls(certificates.authority), ssl_enabled_protocols=version)
+
+
+@pytest.mark.parametrize("form", ["pem", "pkcs12"])
+def test_mutual_tls(secured_kafka, certificates, form):
+    """A client shows its certificate where the listener wants one."""
+    store = {
+        "pem": key_store(certificates.client),
+        "pkcs12": {
+            "ssl.keystore.type": "PKCS12",
+            "ssl.keystore.location": str(certificates.client.pkcs12_file),
+            "ssl.keystore.password": "store-password",
+        },
+    }[form]
+    write(secured_kafka, "MTLS", tls(certificates.authority), store)
+
+
+@pytest.mark.parametrize("mechanism", PASSWORDS)
+@pytest.mark.parametrize("listener", ["SASLPLAIN", "SASLTLS"])
+def test_users_and_passwords(secured_kafka, certificates, mechanism, listener):
+    """PLAIN and SCRAM open the connection, over plain TCP and over TLS."""
+    parts = [sasl(mechanism, USER, PASSWORD)]
+    if listener == "SASLTLS":
+        parts.append(tls(certificates.authority, "SASL_SSL"))
+    write(secured_kafka, listener, *parts)
+
+
+@pytest.mark.parametrize("listener", ["SASLPLAIN", "SASLTLS"])
+def test_tokens(secured_kafka, certificates, listener):
+    """OAUTHBEARER opens the connection."""
+    parts = [bearer()]
+    if listener == "SASLTLS":
+        parts.append(tls(certificates.authority, "SASL_SSL"))
+    write(secured_kafka, listener, *parts)
+
+
+def test_a_token_of_a_function(secured_kafka):
+    """A function's token opens the connection."""
+    given = {**bearer(), HANDLER: lambda: jwt("alice")}
+    del given["sasl.jaas.config"]
+    write(secured_kafka, "SASLPLAIN", given)
+
+
+def test_a_delegation_token(secured_kafka, tmp_path):
+    """A delegation token of Kafka's own tool logs in by SCRAM, as user and password (KIP-48)."""
+    properties = tmp_path / "client.properties"
+    login = sasl("SCRAM-SHA-256", USER, PASSWORD)
+    properties.write_text("".join(f"{name}={value}\n" for name, value in login.items()))
+    printed = run_java_tool(
+        "org.apache.kafka.tools.DelegationTokenCommand",
+        *("--bootstrap-server", address(secured_kafka, "SASLPLAIN"), "--create"),
+        *("--command-config", str(properties), "--max-life-time-period", "-1"),
+    )
+    found = re.search(r"^(\S{22})\s+(\S{80,})\s", printed, re.MULTILINE)
+    assert found is not None, printed
+    module = jaas("SCRAM-SHA-256", username=found[1], password=found[2], tokenauth="true")
+    write(secured_kafka, "SASLPLAIN", login, sasl_jaas_config=module)
+
+
+# --- who does not
+
+
+def test_a_wrong_authority(secured_kafka, certificates):
+    """A broker whose certificate nobody trusted has signed is not spoken to."""
+    message = refusal(secured_kafka, "TLS", tls(certificates.stranger))
+    assert "ADDRESS (id -1): the broker's certificate is not trusted (" in message
+
+
+def test_an_expired_certificate(secured_kafka, certificates):
+    """A broker's certificate that has ended is refused."""
+    message = refusal(secured_kafka, "EXPIRED", tls(certificates.authority))
+    assert "certificate, or one in its chain, has expired (" in message
+
+
+def test_a_certificate_of_another_host(secured_kafka, certificates):
+    """A broker's certificate has to be for the host, unless nobody is to look."""
+    message = refusal(secured_kafka, "OTHERHOST", tls(certificates.authority))
+    assert "the broker's certificate is not for the host 'localhost' (" in message
+    anyone = {"ssl.endpoint.identification.algorithm": ""}
+    write(secured_kafka, "OTHERHOST", tls(certificates.authority), anyone)
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+@pytest.mark.parametrize("shown", ["none", "a stranger's"])
+def test_a_client_without_a_good_certificate(secured_kafka, certificates, version, shown):
+    """A listener that wants a certificate refuses who has none, or one that it does not trust."""
+    store = {} if shown == "none" else key_store(certificates.strange_client)
+    message = refusal(
+        secured_kafka, "MTLS", tls(certificates.authority), store, ssl_enabled_protocols=version
+    )
+    assert "ADDRESS (id -1): the broker refuses the TLS connection (" in message
+    assert "ssl.keystore.*" in message
+
+
+def test_a_plain_client_at_a_tls_listener(secured_kafka):
+    """A client without TLS is told that the listener speaks it."""
+    assert refusal(secured_kafka, "TLS").startswith("ADDRESS (id -1): this listener speaks TLS")
+
+
+@pytest.mark.parametrize("listener", ["SASLPLAIN", "plain"])
+def test_a_tls_client_at_a_plain_listener(secured_kafka, certificates, listener):
+    """A client with TLS is told that the listener does not speak it."""
+    where = {} if listener != "plain" else {"bootstrap.servers": secured_kafka.bootstrap_servers}
+    message = refusal(secured_kafka, "SASLPLAIN", tls(certificates.authority), where)
+    assert "this listener does not speak TLS" in message
+
+
+@pytest.mark.parametrize("mechanism", PASSWORDS)
+@pytest.mark.parametrize("user", [USER, "nobody"])
+def test_a_wrong_password(secured_kafka, mechanism, user):
+    """Broker, mechanism and user are named, with what the broker said."""
+    message = refusal(secured_kafka, "SASLPLAIN", sasl(mechanism, user, "wrong"))
+    assert message.startswith(
+        f"ADDRESS (id -1): {mechanism} authentication of user {user!r} failed: Authentication "
+        "failed"
+    )
+    assert message.endswith("the cluster has this user for this mechanism")
+
+
+def test_a_token_that_has_ended(secured_kafka):
+    """A token is refused by the broker too, whatever its giver says of its end."""
+    given = {**bearer(), HANDLER: lambda: (jwt("alice", lifetime=-600), time.time() + 600)}
+    del given["sasl.jaas.config"]
+    message = refusal(secured_kafka, "SASLPLAIN", given)
+    assert "ADDRESS (id -1): OAUTHBEARER authentication of user 'alice' failed: {" in message
+    assert "invalid_token" in message
+
+
+def test_no_mechanism_in_common(secured_kafka):
+    """Both sides' mechanisms are listed."""
+    message = refusal(secured_kafka, "SCRAMONLY", sasl("PLAIN", USER, PASSWORD))
+    assert "The broker offers: SCRAM-SHA-512; this client knows: PLAIN, SCRAM-SHA-256" in message
+    assert message.endswith("set sasl.mechanism to SCRAM-SHA-512")
+
+
+def test_sasl_at_a_listener_without(secured_kafka):
+    """A client that wants to log in is told that nobody has to."""
+    where = {"bootstrap.servers": secured_kafka.bootstrap_servers}
+    message = refusal(secured_kafka, "SASLPLAIN", sasl("PLAIN", USER, PASSWORD), where)
+    assert "this listener does not use SASL" in message
+
+
+# --- on the driver, and under Spark
+
+
+def test_the_driver_asks_as_the_job_will(secured_kafka, certificates):
+    """The check before a job and the admin client go by the same settings."""
+    topic = secured_kafka.create_topic(3)
+    good = settings(secured_kafka, "SASLTLS", sasl("SCRAM-SHA-512", USER, PASSWORD))
+    good.update(tls(certificates.authority, "SASL_SSL"))
+    config = ProducerConfig.from_mapping(good)
+    assert 3 == describe_topics(config, [topic])[topic].partitions
+    with AdminClient(config) as admin:
+        assert isinstance(admin.list_transactions(lambda _: True, timeout=60), list)
+
+
+@pytest.mark.parametrize("secured_kafka", [KAFKA_4], indirect=True)
+def test_spark_writes_with_the_options_of_the_jvm_sink(secured_kafka, certificates, spark):
+    """A user's options for Spark's own sink work as they are, in check, tasks and driver."""
+    topic = secured_kafka.create_topic(2)
+    login = sasl("SCRAM-SHA-256", USER, PASSWORD)
+    trust = {
+        "ssl.truststore.type": "PKCS12",
+        "ssl.truststore.location": str(certificates.authority.pkcs12_file),
+        "ssl.truststore.password": "store-password",
+    }
+    given = settings(secured_kafka, "SASLTLS", login, trust, security_protocol="SASL_SSL")
+    options = {"topic": topic, **{f"kafka.{name}": value for name, value in given.items()}}
+    df = spark.range(1_000).selectExpr("cast(id as string) as value")
+    assert 2 == KafkaSink.check(df, options).partitions
+    df.write.format("pykafka").mode("append").options(**options).save()
+    assert 1_000 == sum(secured_kafka.end_offsets(topic).values())
+    wrong = jaas("SCRAM-SHA-256", username=USER, password="wrong")  # noqa: S106
+    with pytest.raises(AuthenticationError, match="authentication of user 'alice' failed"):
+        KafkaSink.check(df, {**options, "kafka.sasl.jaas.config": wrong})
+
+
+# --- sessions
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "OAUTHBEARER"])
+def test_sessions_end_under_load(secured_kafka, certificates, mechanism, monkeypatch):
+    """Connections are authenticated again every few seconds, and nothing is lost or doubled."""
+    renewed = Counter()
+    renew = SaslSession.renew
+
+    async def counted(session):
+        await renew(session)
+        renewed[session] += 1
+
+    monkeypatch.setattr(SaslSession, "renew", counted)
+    topic = secured_kafka.create_topic(1)
+    login = bearer() if mechanism == "OAUTHBEARER" else sasl(mechanism, USER, PASSWORD)
+    trust = tls(certificates.authority, "SASL_SSL")
+    given = settings(secured_kafka, "REAUTH", login, trust, linger_ms=0, batch_size=2_000)
+    give_up_at = time.monotonic() + 60
+    futures = []
+    with KafkaProducer(given) as producer:
+        # Two renewals of the connection that carries the records.
+        while max(renewed.values(), default=0) < 2 and time.monotonic() < give_up_at:
+            futures += [producer.send(topic, b"%d" % len(futures)) for _ in range(200)]
+            futures[-1].result(60)
+        producer.flush(60)
+        assert [*range(len(futures))] == [future.result(0).offset for future in futures]
+        metrics = {name.name: metric.value() for name, metric in producer.metrics().items()}
+    assert max(renewed.values()) >= 2, f"no session of {SESSION_MS} ms was renewed twice"
+    assert 0 == metrics["record-error-total"]
+    assert 0 == metrics["record-retry-total"]
