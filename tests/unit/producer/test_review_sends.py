@@ -26,9 +26,9 @@ from spark_kafka_sink.producer.record_gatherer import CHUNK_RECORDS
 from spark_kafka_sink.producer.transaction_state import TransactionState
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.record.decode import decode_records
 from tests.support.producing import patiently
 from tests.support.record_columns import columns
+from tests.support.sending import values_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,12 +52,6 @@ def _producer(broker: DevBroker, **settings: object) -> KafkaProducer:
     return KafkaProducer(
         {"bootstrap.servers": broker.bootstrap_servers, **FAST_RETRIES, **settings}
     )
-
-
-def _values(broker: DevBroker) -> list[bytes | None]:
-    place = TopicPartition("t", 0)
-    batches = broker.call(lambda b: [bytes(x) for x in b.cluster.partition(place).log.batches()])
-    return [record.value for batch in batches for record in decode_records(batch)]
 
 
 def _await(condition: Callable[[], bool]) -> None:
@@ -146,7 +140,7 @@ def test_a_record_that_is_late_for_its_transaction_does_not_get_into_the_next(
         producer.commit_transaction()
         with pytest.raises(IllegalStateError, match="in the next one"):
             late.result(10)
-    assert [b"in", b"next"] == _values(broker)
+    assert [b"in", b"next"] == values_of(broker, "t")
 
 
 def test_rows_that_are_late_for_their_transaction_are_refused(broker):
@@ -167,7 +161,7 @@ def test_rows_that_are_late_for_their_transaction_are_refused(broker):
         producer.begin_transaction()
         producer.append(columns([b"next"]))
         producer.commit_transaction()
-    assert [b"next"] == _values(broker)
+    assert [b"next"] == values_of(broker, "t")
 
 
 def test_a_batch_that_is_closed_while_its_transaction_is_aborted_stays_outside(broker):
@@ -194,7 +188,7 @@ def test_a_batch_that_is_closed_while_its_transaction_is_aborted_stays_outside(b
         producer.send("t", b"next").result(10)
         producer.commit_transaction()
         assert isinstance(aborted.exception(10), KafkaError)
-    assert [b"first", b"next"] == _values(broker)
+    assert [b"first", b"next"] == values_of(broker, "t")
 
 
 @pytest.mark.parametrize("where", ["_on_partition_response", "run_once"])
@@ -315,7 +309,7 @@ def test_appended_rows_wait_for_linger_ms_and_no_longer(broker):
     with _producer(broker, **{"linger.ms": 50}) as producer:
         producer.partitions_for("t")
         producer.append(columns([b"a"]))
-        _await(lambda: _values(broker) == [b"a"])
+        _await(lambda: values_of(broker, "t") == [b"a"])
 
 
 def test_the_rows_before_a_bad_one_wait_for_linger_ms_and_no_longer(broker):
@@ -325,4 +319,4 @@ def test_the_rows_before_a_bad_one_wait_for_linger_ms_and_no_longer(broker):
         producer.partitions_for("t")
         with pytest.raises(RecordTooLargeError):
             producer.send_arrow(pa.table({"value": values}), topic="t")
-        _await(lambda: _values(broker) == [b"a"])
+        _await(lambda: values_of(broker, "t") == [b"a"])

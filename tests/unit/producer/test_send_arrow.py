@@ -22,7 +22,7 @@ from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.record.decode import Record, decode_records
+from tests.support.sending import records_of, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,16 +58,6 @@ class _Opaque(pa.ExtensionType):
         return cls(storage)
 
 
-def _records(broker: DevBroker, topic: str = "t", partition: int = 0) -> list[Record]:
-    place = TopicPartition(topic, partition)
-    batches = broker.call(lambda b: [bytes(x) for x in b.cluster.partition(place).log.batches()])
-    return [record for batch in batches for record in decode_records(batch)]
-
-
-def _values(broker: DevBroker, topic: str = "t", partition: int = 0) -> list[bytes | None]:
-    return [record.value for record in _records(broker, topic, partition)]
-
-
 def _plain() -> pa.Array:
     return pa.array(ROWS, pa.binary())
 
@@ -97,8 +87,8 @@ def test_a_column_of_any_layout_arrives(broker, producer, layout):
     """Bytes and text come through however Arrow lays them out."""
     table = pa.table({"value": LAYOUTS[layout](), "key": LAYOUTS[layout]()})
     acks = producer.send_arrow(table, topic="t").result(TIMEOUT)
-    assert ROWS == _values(broker)
-    assert ROWS == [record.key for record in _records(broker)]
+    assert ROWS == values_of(broker, "t")
+    assert ROWS == [record.key for record in records_of(broker, "t")]
     assert (0, 4, 5) == (acks[PLACE].first_offset, acks[PLACE].last_offset, acks[PLACE].records)
 
 
@@ -107,7 +97,7 @@ def test_bytes_of_fixed_size_arrive(broker, producer):
     values = [b"abc", None, b"def"]
     table = pa.table({"value": pa.array(values, pa.binary(3))})
     producer.send_arrow(table, topic="t").result(TIMEOUT)
-    assert values == _values(broker)
+    assert values == values_of(broker, "t")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +123,7 @@ def test_a_column_that_cannot_be_sent_is_refused_by_name(broker, producer, colum
     with pytest.raises(SchemaError, match=complaint):
         producer.send_arrow(pa.table(columns), topic=None if "topic" in columns else "t")
     producer.flush()
-    assert [] == _values(broker)
+    assert [] == values_of(broker, "t")
 
 
 @pytest.mark.parametrize("data", [[b"v"], {"value": [b"v"]}, None, b"v"], ids=repr)
@@ -161,7 +151,7 @@ class _Stream:
 def test_tables_batches_and_streams_are_taken(broker, producer, form):
     """Whatever holds rows of Arrow."""
     producer.send_arrow(form(pa.table({"value": ROWS})), topic="t").result(TIMEOUT)
-    assert ROWS == _values(broker)
+    assert ROWS == values_of(broker, "t")
 
 
 def test_an_empty_table_is_done_at_once(producer):
@@ -185,20 +175,20 @@ def test_every_column_counts(broker, producer):
     )
     acks = producer.send_arrow(table).result(TIMEOUT)
     assert {PLACE, TopicPartition("u", 0), TopicPartition("u", 1)} == set(acks)
-    [first] = _records(broker)
+    [first] = records_of(broker, "t")
     assert (b"a", 1, [("h", b"x")]) == (
         first.value,
         first.timestamp,
         [(each.key, each.value) for each in first.headers],
     )
-    assert [[b"c"], [b"b"]] == [_values(broker, "u", p) for p in range(2)]
+    assert [[b"c"], [b"b"]] == [values_of(broker, "u", p) for p in range(2)]
 
 
 def test_a_topic_given_goes_before_the_column(broker, producer):
     """Then the column is not looked at."""
     table = pa.table({"value": [b"a"], "topic": ["u"]})
     producer.send_arrow(table, topic="t").result(TIMEOUT)
-    assert [b"a"] == _values(broker)
+    assert [b"a"] == values_of(broker, "t")
 
 
 def test_a_large_table_is_acknowledged_per_partition(broker, producer):
@@ -207,7 +197,7 @@ def test_a_large_table_is_acknowledged_per_partition(broker, producer):
     acks = producer.send_arrow(table, topic="u").result(TIMEOUT)
     assert 100_000 == sum(each.records for each in acks.values())
     for place, each in acks.items():
-        assert each.records == len(_values(broker, "u", place.partition))
+        assert each.records == len(values_of(broker, "u", place.partition))
         assert (0, each.records - 1) == (each.first_offset, each.last_offset)
 
 
@@ -232,7 +222,7 @@ def test_a_row_is_counted_across_the_chunks_of_a_table(broker, producer):
     with pytest.raises(RecordTooLargeError, match="row 3"):
         producer.send_arrow(pa.table({"value": values}), topic="t")
     producer.flush()
-    assert [b"a", b"b", b"c"] == _values(broker)
+    assert [b"a", b"b", b"c"] == values_of(broker, "t")
 
 
 def test_a_null_topic_is_named(producer):
@@ -263,4 +253,4 @@ def test_a_table_that_is_lost_fails_its_future_and_no_later_call(broker, produce
         lost.result(TIMEOUT)
     producer.send_arrow(pa.table({"value": [b"c"]}), topic="t").result(TIMEOUT)
     producer.flush()
-    assert [b"c"] == _values(broker)
+    assert [b"c"] == values_of(broker, "t")
