@@ -26,7 +26,8 @@ class DurableCluster:
         cluster = ClusterState(settings=self.settings, data_dir=self.path)
         cluster.open(self.now)
         broker = Broker(cluster=cluster)
-        broker.advertise("127.0.0.1", 9092, now=self.now)
+        broker.advertise("127.0.0.1", 9092)
+        cluster.elect(self.now)
         broker.tick(self.now)
         return broker
 
