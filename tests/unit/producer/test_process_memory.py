@@ -1,6 +1,7 @@
 """What a producer does to the size of its process, measured from outside.
 
-Ten million sends of each kind: on two cores that is about a minute in all.
+Ten million sends that fail or time out; of those to a closed producer, which need no broker and do
+the same each time, a fifth, with a fifth of the allowance.
 """
 
 from __future__ import annotations
@@ -45,21 +46,21 @@ WIDE_ALLOWANCE = 60 * MEGA
 
 
 @pytest.mark.parametrize(
-    ("how", "fault"),
+    ("how", "fault", "share"),
     [
-        (failing_sends.REFUSED, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)),
-        (failing_sends.TIMED_OUT, NeverAnswer()),
-        (failing_sends.CLOSED, None),
+        (failing_sends.REFUSED, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED), 1),
+        (failing_sends.TIMED_OUT, NeverAnswer(), 1),
+        (failing_sends.CLOSED, None, 5),
     ],
 )
-def test_ten_million_failed_sends_leave_the_process_as_large_as_it_was(how, fault):
+def test_ten_million_failed_sends_leave_the_process_as_large_as_it_was(how, fault, share):
     """Whether refused, timed out or made too late: nothing of a failed send stays behind."""
     with DevBroker(topics={failing_sends.TOPIC: 2}) as broker:
         if fault is not None:
             broker.on(ApiKey.PRODUCE, fault)
-        told = _run(failing_sends, how, broker.bootstrap_servers, FAILING_SENDS)
+        told = _run(failing_sends, how, broker.bootstrap_servers, FAILING_SENDS // share)
     assert told["failed"] == told["asked"] > 0
-    assert told["after"] - told["before"] < FAILING_ALLOWANCE
+    assert told["after"] - told["before"] < FAILING_ALLOWANCE // share
 
 
 @pytest.mark.parametrize("how", [wide_topic_writer.SEND, wide_topic_writer.APPEND])
