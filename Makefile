@@ -64,6 +64,10 @@ soak: $(INSTALLED) ## Write for 15 minutes in random faults (SOAK_ARGS="--minute
 	@scripts/find_maven.sh
 	@$(WITH_JAVA) $(PYTHON) -m tests.soak $(SOAK_ARGS)
 
+.PHONY: fuzz
+fuzz: $(INSTALLED) ## Random bytes for who reads from the network (FUZZ_ARGS="--seconds 60")
+	@$(PYTHON) -m tests.fuzz $(FUZZ_ARGS)
+
 .PHONY: bench
 bench: $(INSTALLED) ## Measure against other clients and Spark's JVM sink (BENCH_ARGS="--help")
 	@scripts/find_maven.sh

@@ -12,7 +12,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.handlers.create_topics import check_replicas
+from spark_kafka_sink.devbroker.handlers.create_topics import (
+    MAX_RECORDS_PER_REQUEST,
+    check_replicas,
+)
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
 from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -87,6 +90,11 @@ def _check(context: RequestContext, asked: CreatePartitionsTopic) -> list[tuple[
         raise RefusedError(
             ErrorCode.INVALID_PARTITIONS,
             f"the topic has {present} partition(s), {asked.count} are not more",
+        )
+    if asked.count - present > MAX_RECORDS_PER_REQUEST:
+        raise RefusedError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{asked.count - present} partitions are more than one request may create",
         )
     if asked.assignments is None:
         return None

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     )
 
 #: QuorumController.MAX_RECORDS_PER_USER_OP: one record per topic and one per partition.
-_MAX_RECORDS_PER_REQUEST = 10_000
+MAX_RECORDS_PER_REQUEST = 10_000
 #: "The default", for partitions and replication factor.
 _UNSET = -1
 #: Kafka's ConfigSource: where a setting's value comes from.
@@ -92,7 +92,7 @@ def _check_size(context: RequestContext, topics: Sequence[CreatableTopic]) -> No
         )
         for topic in topics
     )
-    if records > _MAX_RECORDS_PER_REQUEST:
+    if records > MAX_RECORDS_PER_REQUEST:
         raise RefusedError(
             ErrorCode.POLICY_VIOLATION,
             f"{records} topics and partitions are more than one request may create",

@@ -20,6 +20,10 @@ from spark_kafka_sink.devbroker.frame_receiver import FrameReceiver
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
+from spark_kafka_sink.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
 from spark_kafka_sink.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from spark_kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -285,6 +289,20 @@ def test_arrays_of_a_billion_close_the_connection(count):
         assert client.is_closed()
         assert resident_bytes() - before < 20 * MEBIBYTE
         assert is_served(broker)
+
+
+def test_a_billion_partitions_are_refused():
+    """Neither a new topic nor an old one gets more partitions than one request may make."""
+    with DevBroker(topics={"t": 1}) as broker, RawClient(broker.port) as client:
+        new = CreatableTopic(
+            name="new", num_partitions=10**9, replication_factor=1, assignments=(), configs=()
+        )
+        (created,) = client.ask(CreateTopicsRequest(topics=(new,), timeout_ms=1000), 7).topics
+        more = CreatePartitionsTopic(name="t", count=10**9, assignments=None)
+        (added,) = client.ask(
+            CreatePartitionsRequest(topics=(more,), timeout_ms=1000, validate_only=False), 3
+        ).results
+        assert [ErrorCode.POLICY_VIOLATION] * 2 == [created.error_code, added.error_code]
 
 
 @pytest.mark.parametrize(

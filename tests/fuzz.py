@@ -1,0 +1,40 @@
+"""`make fuzz`: minutes of random bytes for whoever reads from the network, by their seed."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from pathlib import Path
+
+from tests.support.fuzz import fuzz, keep
+
+FINDINGS = Path(__file__).parent / "fuzz_findings"
+#: More than this is a leak; less is what caches and the allocator take.
+MOST_GROWN_BYTES = 64 * 2**20
+
+
+def main() -> int:
+    """Fuzz; 1 when something was found, which is kept for the tests."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=None, help="by default a new one")
+    options = parser.parse_args()
+    seed = random.SystemRandom().randrange(2**31) if options.seed is None else options.seed
+    _say(f"seed {seed}")
+    report = fuzz(seed=seed, seconds=options.seconds)
+    for finding in report.findings:
+        _say(f"{finding}\n  kept as {keep(finding, FINDINGS)}")
+    _say(str(report))
+    if report.grown_bytes > MOST_GROWN_BYTES:
+        _say("memory has grown: something is never let go")
+        return 1
+    return 1 if report.findings else 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201  # a command's output
+
+
+if __name__ == "__main__":
+    sys.exit(main())

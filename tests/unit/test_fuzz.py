@@ -1,0 +1,80 @@
+"""A few seconds of what `make fuzz` does for minutes, and what it has found before."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import struct
+
+import pytest
+
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
+from tests.fuzz import FINDINGS
+from tests.support.fuzz import TARGETS, BrokerTarget, fuzz, keep, read_kept, try_input
+from tests.support.raw_client import RawClient
+from tests.support.secure_listeners import listener
+
+KEPT = sorted(FINDINGS.glob("*.hex"))
+
+
+def test_random_and_changed_bytes_do_no_harm():
+    """Thousands of requests, answers and records are taken or refused, and nothing else happens."""
+    report = fuzz(seed=20261121, seconds=60.0, most_inputs=8000)
+
+    assert [] == [str(finding) for finding in report.findings]
+    assert dict.fromkeys(TARGETS, 2000) == report.inputs
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_what_was_found_once_is_mended(path):
+    """Bytes that did harm before do none now."""
+    assert None is try_input(*read_kept(path))
+
+
+class Careless:
+    """A target that does what none may."""
+
+    name = "broker"
+
+    def take(self, data):
+        """Fail, or log an error."""
+        if data == b"raise":
+            raise IndexError("out of range")
+        logging.getLogger("spark_kafka_sink.devbroker").error("cannot handle it")
+
+
+@pytest.mark.parametrize(("data", "reason"), [(b"raise", "IndexError"), (b"log", "cannot handle")])
+def test_harm_is_found_and_kept(tmp_path, data, reason):
+    """An exception and an error in the log are findings, and come back from their files."""
+    finding = try_input(Careless(), data)
+    assert reason in finding.reason
+    target, kept = read_kept(keep(finding, tmp_path))
+    assert (BrokerTarget, data) == (type(target), kept)
+
+
+def test_a_seed_gives_the_same_bytes():
+    """What a seed has found it finds again."""
+    made = [[make().make(random.Random(5)) for make in TARGETS.values()] for _ in range(2)]
+    assert made[0] == made[1]
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SASL_PLAINTEXT"])
+def test_hostile_streams_end_their_connections_alone(protocol, caplog):
+    """Frames of any content and size over sockets: the broker logs no error, and serves others."""
+    random_ = random.Random(7)
+    target = TARGETS["broker"]() if protocol == "PLAINTEXT" else TARGETS["sasl"]()
+    with DevBroker(topics={"t": 1}, listeners=[listener(protocol)]) as broker:
+        for _ in range(150):
+            with RawClient(broker.port) as client, contextlib.suppress(ConnectionError):
+                for _ in range(4):
+                    frame = target.make(random_)
+                    size = len(frame) if random_.random() < 0.8 else random_.randrange(-9, 2**31)
+                    client.send_bytes(struct.pack(">i", size) + frame)
+        with RawClient(broker.port) as client:
+            asked = ApiVersionsRequest(client_software_name="x", client_software_version="1")
+            assert ErrorCode.NONE == client.ask(asked, 4).error_code
+
+    assert [] == [it.getMessage() for it in caplog.records if it.levelno >= logging.ERROR]
