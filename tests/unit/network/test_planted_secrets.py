@@ -1,0 +1,256 @@
+"""A secret is planted in every setting that takes one, and searched for in all that is put out."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import pickle
+import traceback
+from contextlib import suppress
+from urllib.parse import quote_plus
+
+import pytest
+
+from spark_kafka_sink.admin.cluster_check import describe_topics
+from spark_kafka_sink.config.config_def import Password
+from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
+from spark_kafka_sink.config.sink_options import SinkOptions
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.model import PartitionAcks, TopicPartition
+from spark_kafka_sink.network.connection_security import ConnectionSecurity, read_security
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from spark_kafka_sink.spark.commit_message import KafkaCommitMessage
+from spark_kafka_sink.spark.writers import KafkaBatchWriter
+from tests.support.secure_front import SaslRules, SecureFront, server_context
+from tests.support.secured import jaas, sasl, tls
+from tests.support.token_endpoint import TokenEndpoint, jwt
+
+SECRET = "planted secret/+="  # noqa: S105
+#: The forms in which it could slip out.
+FORMS = (
+    SECRET,
+    repr(SECRET.encode())[2:-1],
+    base64.b64encode(SECRET.encode()).decode(),
+    quote_plus(SECRET),
+)
+HANDLER = "sasl.login.callback.handler.class"
+MESSAGE = KafkaCommitMessage(
+    partition_id=0,
+    task_attempt_id=1,
+    rows=1,
+    acks=(
+        (
+            TopicPartition("events", 0),
+            PartitionAcks(first_offset=0, last_offset=0, records=1, bytes=80),
+        ),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with DevBroker(topics={"events": 1}) as started:
+        yield started
+
+
+@pytest.fixture
+def front(broker):
+    """Give a listener that quotes to a client whatever the client has said."""
+    rules = SaslRules(users={"alice": SECRET}, message=lambda said: f"no: {said!r} {said.decode()}")
+    with SecureFront(broker.bootstrap_servers, sasl=rules) as listening:
+        yield listening
+
+
+class Searched:
+    """All that was put out, to be searched at the end."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.texts: list[str] = []
+
+    def add(self, *things: object) -> None:
+        """Add what things look like, and an error's whole traceback."""
+        for thing in things:
+            self.texts += [repr(thing), str(thing), f"{thing}"]
+            if isinstance(thing, BaseException):
+                self.texts.append("".join(traceback.format_exception(thing)))
+
+    def found(self) -> list[str]:
+        """Give what has a form of the secret in it."""
+        return [text for text in self.texts if any(form in text for form in FORMS)]
+
+
+@pytest.fixture
+def searched(caplog, capfd):
+    """Give a place for all that is put out; what is logged and printed is searched as well."""
+    everything = Searched()
+    with caplog.at_level(logging.DEBUG):
+        yield everything
+    everything.texts += [caplog.text, *capfd.readouterr()]
+    assert [] == everything.found()
+
+
+def use(searched, settings):
+    """Do with settings what a driver and its tasks do, and put out all there is."""
+    options = {f"kafka.{name}": value for name, value in settings.items()}
+    try:
+        parsed = SinkOptions.from_mapping({"topic": "events", **options})
+    except KafkaError as error:
+        searched.add(error)
+        return
+    searched.add(parsed, parsed.producer, parsed.producer.security)
+    writer = KafkaBatchWriter(parsed, topic="events", report_path=None)
+    arrived = pickle.loads(pickle.dumps(writer))  # noqa: S301 -- our own bytes
+    searched.add(writer, vars(writer), arrived, vars(arrived))
+    arrived.commit([MESSAGE])
+    with suppress(KafkaError):
+        searched.add(read_security(parsed.producer.security))
+    try:
+        searched.add(describe_topics(parsed.producer, ["events"]))
+    except KafkaError as error:
+        searched.add(error)
+    try:
+        with KafkaProducer(parsed.producer) as producer:
+            future = producer.send("events", b"v")
+            searched.add(future, producer)
+            searched.add(future.result(60), producer.metrics(), producer.metrics_snapshot())
+    except KafkaError as error:
+        searched.add(error)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_password(searched, front, mechanism, known):
+    """Neither who gets in by a password nor who does not shows it."""
+    if not known:
+        front.sasl.users = {"alice": "another"}
+    settings = sasl(mechanism, "alice", SECRET)
+    use(searched, {"bootstrap.servers": front.bootstrap_servers, **settings})
+    assert known == bool(front.authenticated)
+    assert any("AuthenticationError" in text for text in searched.texts) != known
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'PlainLoginModule required password="{SECRET}"',
+        f"PlainLoginModule required {SECRET};",
+        f'Module required username="a" password="{SECRET}";',
+        SECRET,
+    ],
+)
+def test_a_login_module_that_cannot_be_read(searched, front, text):
+    """A malformed sasl.jaas.config is not quoted."""
+    settings = {**sasl("PLAIN", "alice", "x"), "sasl.jaas.config": text}
+    use(searched, {"bootstrap.servers": front.bootstrap_servers, **settings})
+    assert any("sasl.jaas.config" in text for text in searched.texts)
+
+
+@pytest.mark.parametrize(
+    "name", [key.name for key in PRODUCER_CONFIG_DEF if key.type == "password"]
+)
+@pytest.mark.parametrize("kind", [str, Password, str.encode])
+def test_each_setting_that_takes_a_secret(searched, front, certificates, name, kind):
+    """Whatever is wrong with such a setting, its value is not shown."""
+    front.tls = server_context(certificates.server)
+    settings = {
+        "bootstrap.servers": front.bootstrap_servers,
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "ssl.keystore.type": "PEM",
+        "ssl.truststore.type": "PEM",
+        name: kind(SECRET),
+    }
+    use(searched, settings)
+    assert any("Error" in text for text in searched.texts)
+
+
+@pytest.mark.parametrize("store", ["keystore", "truststore"])
+def test_the_password_of_a_store(searched, front, certificates, store):
+    """A wrong password of a store is not shown."""
+    front.tls = server_context(certificates.server)
+    file = (certificates.client if store == "keystore" else certificates.authority).pkcs12_file
+    settings = {
+        "bootstrap.servers": front.bootstrap_servers,
+        **sasl("PLAIN", "alice", SECRET),
+        **tls(certificates.authority, "SASL_SSL"),
+        f"ssl.{store}.type": "PKCS12",
+        f"ssl.{store}.location": str(file),
+        f"ssl.{store}.password": SECRET,
+    }
+    if store == "truststore":
+        del settings["ssl.truststore.certificates"]
+    use(searched, settings)
+    assert any("its password is wrong" in text for text in searched.texts)
+
+
+@pytest.mark.parametrize("status", [200, 401, 503])
+def test_a_clients_secret_and_its_token(searched, front, status):
+    """A token endpoint that quotes the secret, and a broker that quotes the token, show neither."""
+    token = jwt()
+    front.sasl.accepts_token = lambda _: False
+    with TokenEndpoint() as endpoint:
+        endpoint.token = token
+        if status != 200:
+            endpoint.answers = [(status, {"error": SECRET, "error_description": SECRET})] * 9
+        use(
+            searched,
+            {
+                "bootstrap.servers": front.bootstrap_servers,
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.oauthbearer.token.endpoint.url": endpoint.url,
+                "sasl.jaas.config": jaas("OAUTHBEARER", clientId="me", clientSecret=SECRET),
+                "sasl.login.retry.backoff.max.ms": 0,
+                "max.block.ms": 500,
+            },
+        )
+    assert any("Error" in text for text in searched.texts)
+    assert [] == [text for text in searched.texts if token in text]
+
+
+def test_what_a_function_raises(searched, front):
+    """An error of a function that gives tokens is a cause, and not quoted by ours."""
+    settings = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        HANDLER: "tests.support.token_endpoint:jwt",
+        "bootstrap.servers": front.bootstrap_servers,
+    }
+    front.sasl.message = lambda said: said.decode()
+    front.sasl.accepts_token = lambda _: False
+    use(searched, settings)
+    assert any("OAUTHBEARER authentication of user 'client' failed" in it for it in searched.texts)
+    assert [] == [text for text in searched.texts if "eyJ" in text]
+
+
+def test_what_lives_in_a_process(searched, front):
+    """Clients, exchanges and requests hide what they hold, should somebody log them."""
+    parsed = SinkOptions.from_mapping(
+        {
+            f"kafka.{name}": value
+            for name, value in {
+                "bootstrap.servers": front.bootstrap_servers,
+                **sasl("PLAIN", "alice", SECRET),
+            }.items()
+        }
+    )
+
+    async def run() -> None:
+        security = ConnectionSecurity(parsed.producer.security, lambda: 0.0)
+        assert security.sasl_client is not None
+        client = await security.sasl_client(None)
+        searched.add(security, security._login, client)
+        await security.close()
+
+    asyncio.run(run())
+
+
+def test_a_planted_secret_is_found():
+    """The search finds what it looks for, in every form."""
+    for form in FORMS:
+        everything = Searched()
+        everything.add(ValueError(f"x{form}y"))
+        assert everything.found()
