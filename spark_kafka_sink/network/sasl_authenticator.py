@@ -1,7 +1,7 @@
 """One authentication by SASL: which request comes next, and what an answer means (KIP-43, KIP-152).
 
     handshake  names the mechanism; the broker agrees, or lists those that it has
-    token      carries the mechanism's messages to and fro, until both sides are done
+    token      carries the mechanism's messages both ways, until both sides are done
 
 Touches no socket: who owns the connection sends each request and hands in its answer. The first
 authentication of a connection and each later one (KIP-368) are the same here. An error names the

@@ -252,6 +252,8 @@ def tls_server_context(
 
 def _context(protocol: int, settings: TlsSettings) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
+    # TLS 1.2's way to begin anew in mid-connection; Kafka's brokers have none of it either.
+    context.options |= ssl.OP_NO_RENEGOTIATION
     context.minimum_version, context.maximum_version = _version_bounds(settings)
     ciphers = _openssl_ciphers(settings)
     if ciphers is not None:

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import ssl
+
+import pytest
+
+from spark_kafka_sink.security.tls import TlsSettings, tls_context
+from tests.support.certificates import STORE_PASSWORD
+
+TLS_1_3 = (
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256",
+    "TLS_AES_128_GCM_SHA256",
+)
+ECDHE = "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"
+
+
+def refusal(**settings):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is compared
+        TlsSettings(**settings)
+    assert "planted" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"truststore_type": "BKS"}, "ssl.truststore.type must be one of: JKS, PKCS12, PEM"),
+        (
+            {"truststore_certificates": "planted"},
+            "ssl.truststore.certificates needs ssl.truststore.type=PEM",
+        ),
+        (
+            {
+                "truststore_type": "PEM",
+                "truststore_certificates": "planted",
+                "truststore_location": "/x",
+            },
+            "ssl.truststore.certificates and ssl.truststore.location exclude each other",
+        ),
+        (
+            {
+                "truststore_type": "PEM",
+                "truststore_location": "/x",
+                "truststore_password": "planted",
+            },
+            "ssl.truststore.password is not for PEM",
+        ),
+        ({"truststore_password": "planted"}, "ssl.truststore.password needs ssl.truststore.loc"),
+        ({"keystore_type": "x"}, "ssl.keystore.type must be one of"),
+        ({"keystore_key": "planted"}, "ssl.keystore.key and ssl.keystore.certificate.chain go"),
+        (
+            {"keystore_key": "planted", "keystore_certificate_chain": "planted"},
+            "ssl.keystore.key needs ssl.keystore.type=PEM",
+        ),
+        (
+            {"keystore_type": "PEM", "keystore_password": "planted"},
+            "ssl.keystore.password is not for PEM",
+        ),
+        ({"keystore_location": "/x"}, "ssl.keystore.location and ssl.keystore.password go"),
+        (
+            {"keystore_location": "/x", "keystore_password": "planted", "key_password": "planted2"},
+            "ssl.key.password must be the same as ssl.keystore.password",
+        ),
+        ({"key_password": "planted"}, "ssl.key.password needs ssl.keystore.location or"),
+        ({"protocol": "SSLv3"}, "ssl.protocol must be one of: TLS, TLSv1.3, TLSv1.2"),
+        ({"enabled_protocols": ("TLSv1.1",)}, "ssl.enabled.protocols must be some of"),
+        (
+            {"protocol": "TLSv1.2", "enabled_protocols": ("TLSv1.3",)},
+            "ssl.protocol=TLSv1.2 allows none of ssl.enabled.protocols",
+        ),
+        ({"cipher_suites": ("TLS_NULL",)}, "ssl.cipher.suites: 'TLS_NULL' is not known"),
+        ({"cipher_suites": TLS_1_3[:1]}, "ssl.cipher.suites cannot choose among the suites of"),
+        (
+            {"cipher_suites": TLS_1_3, "enabled_protocols": ("TLSv1.2",)},
+            "ssl.cipher.suites has none for the versions that are enabled",
+        ),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(settings, problem):
+    """What Kafka's DefaultSslEngineFactory refuses is refused with the setting's name."""
+    assert refusal(**settings).startswith(problem)
+
+
+def test_the_repr_hides_secrets():
+    """Passwords, keys and certificates are not shown."""
+    made = TlsSettings(
+        truststore_type="PEM",
+        truststore_certificates="planted-1",
+        keystore_type="PEM",
+        keystore_key="planted-2",
+        keystore_certificate_chain="planted-3",
+        key_password="planted-4",  # noqa: S106
+    )
+    assert "planted" not in repr(made)
+
+
+def test_a_context_is_strict():
+    """Certificates and host names are verified, and nothing older than TLS 1.2 is spoken."""
+    context = tls_context(TlsSettings())
+    assert (ssl.CERT_REQUIRED, True) == (context.verify_mode, context.check_hostname)
+    assert ssl.TLSVersion.TLSv1_2 == context.minimum_version
+    assert ssl.TLSVersion.TLSv1_3 == context.maximum_version
+    assert context.options & ssl.OP_NO_RENEGOTIATION
+    assert not tls_context(TlsSettings(check_hostname=False)).check_hostname
+
+
+@pytest.mark.parametrize(
+    ("settings", "low", "high"),
+    [
+        ({"protocol": "TLSv1.2"}, "TLSv1_2", "TLSv1_2"),
+        ({"protocol": "TLS"}, "TLSv1_2", "TLSv1_3"),
+        ({"enabled_protocols": ("TLSv1.3",)}, "TLSv1_3", "TLSv1_3"),
+        ({"cipher_suites": (ECDHE,)}, "TLSv1_2", "TLSv1_2"),
+        ({"cipher_suites": TLS_1_3}, "TLSv1_3", "TLSv1_3"),
+        ({"cipher_suites": (*TLS_1_3, ECDHE)}, "TLSv1_2", "TLSv1_3"),
+    ],
+)
+def test_versions_follow_from_the_settings(settings, low, high):
+    """Versions are those of both settings for which a suite is left."""
+    context = tls_context(TlsSettings(**settings))
+    assert (low, high) == (context.minimum_version.name, context.maximum_version.name)
+
+
+def test_suites_have_javas_names():
+    """What is offered of TLS 1.2 is what was named."""
+    context = tls_context(TlsSettings(cipher_suites=(ECDHE,)))
+    offered = {it["name"] for it in context.get_ciphers() if it["protocol"] == "TLSv1.2"}
+    assert {"ECDHE-RSA-AES256-GCM-SHA384"} == offered
+
+
+@pytest.mark.parametrize(
+    ("content", "password", "problem"),
+    [
+        (b"\xfe\xed\xfe\xed...", "planted", "is in Java's own format (JKS or JCEKS), which cannot"),
+        (b"-----BEGIN CERTIFICATE-----", "planted", "is in PEM: set the type to PEM"),
+        (b"garbage", "planted", "is no PKCS12 store, or its password is wrong"),
+        (b"", "planted", "is no PKCS12 store, or its password is wrong"),
+    ],
+)
+def test_a_truststore_that_cannot_be_read_says_what_to_do(content, password, problem):
+    """The setting, the file and the way out are named, and not the password."""
+    settings = TlsSettings(truststore_location="/x.jks", truststore_password=password)
+    with pytest.raises(ValueError, match=r"^ssl\.truststore\.location /x\.jks ") as caught:
+        tls_context(settings, truststore=content)
+    assert problem in str(caught.value)
+    assert "planted" not in str(caught.value)
+
+
+def test_a_truststore_with_a_wrong_password_is_refused(certificates):
+    """A wrong password is not told from a broken store."""
+    content = certificates.authority.pkcs12_file.read_bytes()
+    settings = TlsSettings(truststore_location="/x", truststore_password="planted")  # noqa: S106
+    with pytest.raises(ValueError, match="its password is wrong"):
+        tls_context(settings, truststore=content)
+
+
+def test_a_key_needs_its_password(certificates):
+    """A locked key with a wrong password, or none, is refused without asking at the terminal."""
+    content = certificates.client.encrypted_pem_file.read_bytes()
+    for password in (None, "planted"):
+        settings = TlsSettings(keystore_type="PEM", keystore_location="/x", key_password=password)
+        with pytest.raises(ValueError, match=r"is ssl\.key\.password right\?") as caught:
+            tls_context(settings, keystore=content)
+        assert "planted" not in str(caught.value)
+    good = TlsSettings(keystore_type="PEM", keystore_location="/x", key_password=STORE_PASSWORD)
+    tls_context(good, keystore=content)
+
+
+def test_a_key_belongs_to_its_certificate(certificates):
+    """A key beside another's certificate is refused."""
+    settings = TlsSettings(
+        keystore_type="PEM",
+        keystore_key=certificates.client.key,
+        keystore_certificate_chain=certificates.server.chain,
+    )
+    with pytest.raises(ValueError, match="does not belong to the certificate before all others"):
+        tls_context(settings)
