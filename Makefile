@@ -60,7 +60,7 @@ coverage: $(INSTALLED) ## Branch coverage of the fast tests
 	  --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
 
 .PHONY: soak
-soak: $(INSTALLED) ## Write for 15 minutes in random faults (SOAK_ARGS="--minutes 15 --seed 1")
+soak: $(INSTALLED) ## Write for 15 minutes in random faults and kills (SOAK_ARGS="--minutes 15 --seed 1")
 	@scripts/find_maven.sh
 	@$(WITH_JAVA) $(PYTHON) -m tests.soak $(SOAK_ARGS)
 

@@ -6,9 +6,13 @@ import argparse
 import random
 import sys
 
+from tests.support.exactly_once_soak import run_kill_soak
 from tests.support.kafka_files import KAFKA_4
 from tests.support.soak import run_soak
 from tests.support.soak_plan import make_plan
+
+#: A part of the time goes to processes that are killed in exactly-once writes.
+KILLS_SHARE = 0.2
 
 
 def main() -> int:
@@ -24,15 +28,23 @@ def main() -> int:
     seconds = options.minutes * 60
     _say(f"seed {seed}")
     if options.plan:
-        plan = make_plan(seed=seed, seconds=seconds, nodes=options.nodes)
+        plan = make_plan(seed=seed, seconds=seconds * (1 - KILLS_SHARE), nodes=options.nodes)
         for event in sorted(plan.network + plan.cluster, key=lambda event: event.at):
             _say(str(event))
         return 0
     report = run_soak(
-        seed=seed, seconds=seconds, version=options.version, nodes=options.nodes, say=_say
+        seed=seed,
+        seconds=seconds * (1 - KILLS_SHARE),
+        version=options.version,
+        nodes=options.nodes,
+        say=_say,
     )
     _say(str(report))
-    return 1 if report.problems else 0
+    killed = run_kill_soak(
+        seed=seed, seconds=seconds * KILLS_SHARE, version=options.version, say=_say
+    )
+    _say(str(killed))
+    return 1 if report.problems or killed.problems else 0
 
 
 def _say(line: str) -> None:

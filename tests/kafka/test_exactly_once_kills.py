@@ -8,8 +8,6 @@ each row exactly once, and nothing may be left open.
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,10 +15,10 @@ import pytest
 from spark_kafka_sink.exactly_once.points import Point
 from spark_kafka_sink.exactly_once.transitions import WriteState
 from spark_kafka_sink.protocol.api_keys import ApiKey
-from tests.support.broker_trace import BrokerTrace, Received
-from tests.support.exactly_once_processes import BEGUN, FLUSHED, Child, Workers
-from tests.support.exactly_once_sites import KafkaSite
-from tests.support.exactly_once_world import QUERY, each_once, rows, world_at
+from tests.support.broker_trace import Received
+from tests.support.exactly_once_processes import BEGUN, FLUSHED
+from tests.support.exactly_once_scene import ROWS, scene_on
+from tests.support.exactly_once_world import QUERY, each_once
 from tests.support.fault_rules import Action, Fault, Side
 from tests.support.kafka_files import KAFKA_3, KAFKA_4
 from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
@@ -29,13 +27,11 @@ from tests.support.proxied_kafka import start_proxied_kafka
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.exactly_once_world import World
+    from tests.support.exactly_once_scene import Scene
     from tests.support.proxied_kafka import ProxiedKafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-#: Enough for some batches of each task.
-ROWS = 200
 FENCED = Received(ledger_inits=1)
 LISTED = FENCED._replace(described=1, listed=1)
 
@@ -61,41 +57,6 @@ ABORT_TRACES = {
 }
 
 
-@dataclass
-class Scene:
-    """A world of its own on a cluster behind a proxy, and what tests do in it."""
-
-    kafka: ProxiedKafka
-    trace: BrokerTrace
-    world: World
-    worker: Child
-
-    def driver(self) -> Child:
-        """Start a driver behind the proxy; what it does is traced from now on."""
-        self.trace.forget()
-        return Child("driver", self.kafka.bootstrap_servers, self.world.ledger, self.world.prefix)
-
-    def new_worker(self) -> Child:
-        """Start a worker, likewise."""
-        self.trace.forget()
-        return Child("worker", self.kafka.bootstrap_servers, self.world.data, self.world.prefix)
-
-    def restart_broker(self) -> None:
-        """Kill the broker, and start it again."""
-        (broker,) = self.kafka.cluster.brokers
-        broker.kill()
-        broker.start()
-        self.kafka.cluster.wait_until_ready()
-
-    def check(self, *batches: int) -> None:
-        """Let the query replay its last batch and go on; each row must be there once, none open."""
-        for batch_id in (batches[-1], len(batches)):
-            self.world.finish(batch_id)
-        seen = self.world.site.read_committed(self.world.data)
-        assert each_once(*batches, len(batches), count=ROWS) == seen
-        assert [] == self.world.left_open()
-
-
 @pytest.fixture(scope="module", params=[KAFKA_4, KAFKA_3])
 def proxied(request: pytest.FixtureRequest) -> Iterator[ProxiedKafka]:
     """Give a broker behind a proxy."""
@@ -111,18 +72,6 @@ def scene(proxied: ProxiedKafka) -> Iterator[Scene]:
     """Give a scene with a worker at work."""
     with scene_on(proxied) as made:
         yield made
-
-
-@contextmanager
-def scene_on(kafka: ProxiedKafka) -> Iterator[Scene]:
-    """Set a scene."""
-    with world_at(KafkaSite(kafka.cluster)) as world:
-        world.rows_per_task = ROWS
-        child = Child("worker", kafka.bootstrap_servers, world.data, world.prefix)
-        with child:
-            world.worker = Workers(child, lambda batch_id, name: rows(batch_id, name, ROWS))
-            yield Scene(kafka, BrokerTrace(kafka.proxy), world, child)
-        kafka.disarm()
 
 
 def _by_name(point):
@@ -298,16 +247,4 @@ def test_the_broker_is_killed_after_a_decision(scene):
     assert scene.world.state() in {WriteState.DECIDED, WriteState.DONE}
     assert not scene.world.driver().plan().must_write(QUERY, 0)
     assert WriteState.DONE is scene.world.state()
-    scene.check(0)
-
-
-def test_broker_and_driver_are_killed_after_the_decision(scene):
-    """What was decided is durable, whoever dies."""
-    plan, prepared = _to_be_committed(scene)
-    with scene.driver() as victim:
-        victim.begin("commit", plan, QUERY, 0, prepared)
-        victim.run_to(Point.DECIDED)
-        assert COMMIT_TRACES[Point.DECIDED] == scene.trace.received
-    scene.restart_broker()
-    assert not scene.world.driver().plan().must_write(QUERY, 0)
     scene.check(0)

@@ -1,4 +1,4 @@
-"""A minute of random faults; `make soak` has the long one."""
+"""A minute of random faults, some seconds of random kills; `make soak` has the long ones."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from tests.support.exactly_once_soak import run_kill_soak
 from tests.support.kafka_files import KAFKA_4
 from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
 from tests.support.soak import run_soak
@@ -14,6 +15,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 SEED = 20_260_401
 SECONDS = 60
+KILL_SECONDS = 10
 
 
 def test_a_minute_of_random_faults_costs_no_row_and_doubles_none():
@@ -25,3 +27,13 @@ def test_a_minute_of_random_faults_costs_no_row_and_doubles_none():
     assert [] == report.problems, str(report)
     assert sum(report.strikes.values()) > 50
     assert sum(report.rows.values()) > 50_000
+
+
+def test_some_seconds_of_random_kills_leave_every_row_there_once():
+    """Drivers and workers die wherever this seed has them die, and no batch is lost or doubled."""
+    try:
+        report = run_kill_soak(seed=SEED, seconds=KILL_SECONDS, version=KAFKA_4)
+    except KafkaUnavailableError as error:
+        skip_or_fail(error, os.environ)
+    assert [] == report.problems, str(report)
+    assert report.kills.total() > 0

@@ -22,7 +22,7 @@ from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.exactly_once.ledger import Ledger
 from spark_kafka_sink.exactly_once.ledger_records import OffsetRange, Winner
-from spark_kafka_sink.exactly_once.transactional_ids import Slots
+from spark_kafka_sink.exactly_once.transactional_ids import Slots, WorkerId
 from spark_kafka_sink.exactly_once.two_phase_commit import Plan, Prepared, TwoPhaseCommit
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.record.arrow import record_columns
@@ -92,7 +92,7 @@ class Child:
 
     def run_to(self, point: Point | str) -> None:
         """Let it go on until it has got to a point, and stops there."""
-        while (told := self._next()) != At(point):
+        while (told := self.next()) != At(point):
             assert isinstance(told, At), told
             self.go()
 
@@ -102,7 +102,7 @@ class Child:
 
     def finish(self) -> Any:
         """Let it go on until its command has ended; give the result."""
-        while isinstance(told := self._next(), At):
+        while isinstance(told := self.next(), At):
             self.go()
         assert isinstance(told, Done), told
         return told.result
@@ -112,7 +112,8 @@ class Child:
         self.begin(command, *arguments)
         return self.finish()
 
-    def _next(self) -> At | Done | Failed:
+    def next(self) -> At | Done | Failed:
+        """Wait until it stops somewhere, or its command has ended."""
         assert self._connection.poll(_ANSWER_SECONDS), "the child says nothing"
         told = self._connection.recv()
         assert isinstance(told, At | Done | Failed)
@@ -204,25 +205,22 @@ class _Worker:
         self._bootstrap_servers = bootstrap_servers
         self._topic = topic
         self._slots = Slots(prefix)
-        #: A producer that is closed, or collected, would abort its transaction.
-        self._producers: list[KafkaProducer] = []
 
     def write(self, plan: Plan, partition: int, values: list[str]) -> Prepared:
         """Run a task attempt."""
-        transactional_id, producer = self._begin(plan)
+        worker_id, producer = self._begin(plan)
         self._append(producer, partition, values)
         producer.flush()
-        manager = producer._core.transaction_manager
-        assert manager is not None
         winner = Winner(
-            transactional_id,
-            manager.producer_id_and_epoch,
-            2 if manager.is_transaction_v2 else 1,
+            str(worker_id),
+            *producer.prepare_transaction(),
             tuple(
                 OffsetRange(place, acks.first_offset, acks.last_offset, acks.records)
                 for place, acks in producer.acks().items()
             ),
         )
+        producer.close(0)
+        self._slots.release(worker_id)
         self._stop_at(FLUSHED)
         return Prepared(plan.generation, winner)
 
@@ -232,21 +230,20 @@ class _Worker:
         while True:
             self._append(producer, partition, ["a row too much"] * _MANY_ROWS)
 
-    def _begin(self, plan: Plan) -> tuple[str, KafkaProducer]:
-        transactional_id = str(self._slots.take(plan.generation))
+    def _begin(self, plan: Plan) -> tuple[WorkerId, KafkaProducer]:
+        worker_id = self._slots.take(plan.generation)
         producer = KafkaProducer(
             {
                 "bootstrap.servers": self._bootstrap_servers,
-                "transactional.id": transactional_id,
+                "transactional.id": str(worker_id),
                 "transaction.timeout.ms": 600_000,
                 "batch.size": 1000,
             }
         )
-        self._producers.append(producer)
         producer.init_transactions()
         producer.begin_transaction()
         self._stop_at(BEGUN)
-        return transactional_id, producer
+        return worker_id, producer
 
     def _append(self, producer: KafkaProducer, partition: int, values: list[str]) -> None:
         batch = pa.record_batch(
