@@ -301,6 +301,8 @@ class ClusterServer:
         Port 0 is any free one. Raises ConfigError for listeners that cannot be.
         """
         check_listeners(listeners)
+        if len(self._brokers) > 1 and any(each.advertised_port for each in listeners):
+            raise ConfigError("several brokers cannot all be reached at one advertised_port")
         for number, node_id in enumerate(self._brokers):
             self.listeners[node_id] = tuple(
                 replace(each, port=each.port + number * len(listeners) if each.port else 0)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _PROXIED = "PROXIED"
 #: No process is asked here that could be busy starting, collecting garbage or writing to disk.
-_REQUEST_TIMEOUT_MS = 300
+_REQUEST_TIMEOUT_MS = 500
 
 
 @dataclass(slots=True)

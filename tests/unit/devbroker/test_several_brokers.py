@@ -12,7 +12,7 @@ import threading
 import confluent_kafka
 import pytest
 
-from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.devbroker import DevBroker, Listener
 from spark_kafka_sink.devbroker.internal_topics import (
     COORDINATOR_PARTITIONS,
     GROUP_METADATA_TOPIC,
@@ -216,7 +216,7 @@ def log_end(cluster, topic):
 def test_too_few_replicas_for_too_long_are_an_error(cluster):
     """When they stay away past delivery.timeout.ms the error names what is missing."""
     cluster.create_topic("strict", configs={"min.insync.replicas": "3"})
-    settings = {**SETTINGS, "delivery.timeout.ms": 500, "request.timeout.ms": 400}
+    settings = {**SETTINGS, "delivery.timeout.ms": 4_000, "request.timeout.ms": 2_000}
     writer = SteadyWriter(cluster, "strict", **settings)
 
     def write():
@@ -318,6 +318,21 @@ def test_addresses_outlive_a_stop(cluster):
 
     assert before == cluster.addresses
     assert ",".join(before.values()) == cluster.bootstrap_servers
+
+
+def test_fixed_ports_are_consecutive():
+    """Each broker has the next port of each listener, and no two have the same."""
+    listeners = [Listener(port=9092), Listener(name="other", port=9093)]
+    cluster = DevBroker(brokers=3, listeners=listeners)
+
+    assert "127.0.0.1:9092,127.0.0.1:9094,127.0.0.1:9096" == cluster.bootstrap_servers
+    assert "127.0.0.1:9093,127.0.0.1:9095,127.0.0.1:9097" == cluster.address("other")
+
+
+def test_an_advertised_port_is_for_one_broker():
+    """Clients would find all brokers at the address of one."""
+    with pytest.raises(ConfigError, match="advertised_port"):
+        DevBroker(brokers=2, listeners=[Listener(advertised_port=9092)])
 
 
 def test_a_broker_stops_once_and_starts_once(cluster):
