@@ -30,6 +30,8 @@ _READ_BYTES = 1 << 18
 _MAX_FRAME_BYTES = 1 << 28
 _JOIN_SECONDS = 10
 _SIZE_BYTES = 4
+#: How a TLS client begins; as a size it is more than any frame has.
+_TLS_HANDSHAKE = b"\x16\x03"
 _CORRELATION_ID_IN_ANSWER = slice(4, 8)
 _CORRELATION_ID_IN_REQUEST = slice(8, 12)
 #: So many bytes at a frame's beginning come one by one when it is split.
@@ -342,6 +344,9 @@ class _FrameReader:
         while True:
             if len(self._received) >= _SIZE_BYTES:
                 (size,) = struct.unpack_from(">i", self._received)
+                if self._received.startswith(_TLS_HANDSHAKE):
+                    # Nobody speaks TLS here but a client of somebody else, who had the port before.
+                    raise ConnectionRefusedError("a stranger's handshake")
                 if not 0 <= size <= _MAX_FRAME_BYTES:
                     raise ValueError(f"a frame of {size} bytes")
                 end = _SIZE_BYTES + size

@@ -76,6 +76,15 @@ def test_without_faults_everything_passes(client, proxy):
     assert [] == proxy.strikes
 
 
+def test_a_stranger_who_speaks_tls_is_turned_away(client, proxy):
+    """A client that looks for somebody who had the port before is no fault of the proxy's."""
+    client.sendall(b"\x16\x03\x01\x02\x00\x01")
+    assert b"" == receive(client, 1)
+    with connect(proxy) as other:
+        other.sendall(request(1))
+        assert answer(1) == receive(other, len(answer(1)))
+
+
 @pytest.mark.parametrize(
     ("action", "expected"),
     [
