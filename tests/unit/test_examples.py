@@ -36,7 +36,7 @@ EXPECTED = {
     "send_records.py": [
         "offset 0\n",
         "10000 records are in partitions [0, 1, 2]\n0 of them failed\n",
-        "refused: row 0, topic 'events': the record takes 1200",
+        "refused: topic 'events': the record takes 1200",
     ],
     "transactions.py": [
         "the second transaction is aborted: 'not an amount' was refused\n",
