@@ -31,7 +31,7 @@ from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, 
 from spark_kafka_sink.protocol.registry import decode_response, encode_request, peek_correlation_id
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.network_listener import NetworkListener
@@ -126,7 +126,9 @@ class BrokerConnection:
         self._loop = asyncio.get_running_loop()
         self._in_flight = InFlightRequests()
         self._next_correlation_id = 0
-        self._outgoing: deque[tuple[list[bytes | memoryview], asyncio.Future[Any] | None]] = deque()
+        self._outgoing: deque[tuple[Sequence[bytes | memoryview], asyncio.Future[Any] | None]] = (
+            deque()
+        )
         self._has_outgoing = asyncio.Event()
         self._closed_by: KafkaError | None = None
         self._closed_in_peace = False
@@ -326,8 +328,15 @@ class BrokerConnection:
             client_id=self._settings.client_id,
         )
         buffers = encode_request(header, request)
-        self._outgoing.append((buffers, sent))
-        self._has_outgoing.set()
+        rest: Sequence[bytes | memoryview] = buffers
+        if not self._outgoing:
+            # Mostly the system takes all of it, and the write loop need not be woken.
+            rest = self._transport.begin_write(buffers)
+        if rest:
+            self._outgoing.append((rest, sent))
+            self._has_outgoing.set()
+        elif sent is not None:
+            sent.set_result(None)
         self._last_used = self._loop.time()
         if self._listener is not None:
             size = sum(memoryview(buffer).nbytes for buffer in buffers)

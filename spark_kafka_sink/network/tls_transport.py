@@ -95,6 +95,10 @@ class TlsTransport:
             self._raise_alert_received()
             raise
 
+    def begin_write(self, buffers: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
+        """See `Transport.begin_write`: what is encrypted too early could not be taken back."""
+        return buffers
+
     async def read(self) -> bytes:
         """See `Transport.read`; AuthenticationError where the peer says that it refuses us."""
         while True:

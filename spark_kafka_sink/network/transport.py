@@ -50,11 +50,21 @@ class Transport(Protocol):
     async def write(self, buffers: Sequence[bytes | memoryview]) -> None:
         """Send all buffers, in order; return when the operating system has taken the last byte."""
 
+    def begin_write(self, buffers: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
+        """Send what the operating system takes at once, and give the rest, for `write`.
+
+        Only while no `write` is under way. Fails never: what is wrong `write` will find as well.
+        """
+
     async def read(self) -> bytes:
         """Return the bytes that have come, at least one; nothing at the end of the stream."""
 
     def close(self) -> None:
         """Close at once; pending reads and writes fail. May be called twice."""
+
+
+def _views(buffers: Sequence[bytes | memoryview]) -> deque[memoryview]:
+    return deque(memoryview(buffer) for buffer in buffers if len(buffer))
 
 
 class PlaintextTransport:
@@ -80,13 +90,26 @@ class PlaintextTransport:
 
     async def write(self, buffers: Sequence[bytes | memoryview]) -> None:
         """See `Transport.write`."""
-        pending = deque(memoryview(buffer) for buffer in buffers if len(buffer))
-        while pending:
+        pending = _views(buffers)
+        while True:
             try:
-                sent = self._socket.sendmsg(islice(pending, MAX_BUFFERS_PER_WRITE))
+                self._send(pending)
             except (BlockingIOError, InterruptedError):
                 await self._writable()
-                continue
+            else:
+                return
+
+    def begin_write(self, buffers: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
+        """See `Transport.begin_write`."""
+        pending = _views(buffers)
+        with suppress(OSError):
+            self._send(pending)
+        return pending
+
+    def _send(self, pending: deque[memoryview]) -> None:
+        """Send what is pending until there is nothing left, or the socket takes no more."""
+        while pending:
+            sent = self._socket.sendmsg(islice(pending, MAX_BUFFERS_PER_WRITE))
             while sent:
                 first = pending.popleft()
                 if sent < len(first):

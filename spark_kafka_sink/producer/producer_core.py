@@ -217,7 +217,9 @@ class ProducerCore:
             if not self.is_network_thread:
                 raise
             # That one has what is queued to look after still.
-        self._wake_network_thread()
+        if not self.is_network_thread:
+            # That one is about to look at the queues.
+            self._wake_network_thread()
 
     def _count_partitions(self, topic: str) -> int:
         """Count the partitions of a topic that was waited for; the last count if it is gone."""

@@ -67,3 +67,65 @@ def test_a_refused_address_is_an_error():
         unused.bind(("127.0.0.1", 0))
         with pytest.raises(ConnectionRefusedError):
             asyncio.run(connect(unused.getsockname()))
+
+
+def _between(use) -> bytes:
+    """Connect a transport with small buffers, `use` it; gives what has come."""
+
+    async def connect() -> bytes:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            address = Address(socket.AF_INET, socket.IPPROTO_TCP, server.getsockname())
+            transport = await PlaintextTransport.connect(
+                address, SocketOptions(send_buffer_bytes=20_000)
+            )
+            peer = server.accept()[0]
+        peer.setblocking(False)
+        loop = asyncio.get_running_loop()
+        received = bytearray()
+
+        async def receive() -> None:
+            while data := await loop.sock_recv(peer, 65_536):
+                received.extend(data)
+
+        with peer:
+            reading = asyncio.create_task(receive())
+            await use(transport)
+            transport.close()
+            await reading
+        return bytes(received)
+
+    return asyncio.run(connect())
+
+
+def test_what_the_system_takes_at_once_need_not_be_waited_for():
+    """Empty buffers are no bytes, and nothing is left over."""
+
+    async def use(transport: PlaintextTransport) -> None:
+        assert [] == list(transport.begin_write([b"ab", b"", memoryview(b"cd")]))
+
+    assert b"abcd" == _between(use)
+
+
+def test_what_the_system_does_not_take_at_once_is_the_rest():
+    """It goes behind what has been sent: nothing is lost, and nothing is sent twice."""
+    sent = bytes(range(256)) * 40_000
+
+    async def use(transport: PlaintextTransport) -> None:
+        rest = transport.begin_write([sent[:5], sent[5:]])
+        assert 0 < sum(map(len, rest)) < len(sent)
+        await transport.write(rest)
+
+    assert sent == _between(use)
+
+
+def test_a_broken_connection_is_for_the_write_that_follows_to_tell():
+    """Beginning to write fails never: who only begins has nobody to tell."""
+
+    async def use(transport: PlaintextTransport) -> None:
+        transport.close()
+        rest = transport.begin_write([b"ab"])
+        assert [b"ab"] == list(rest)
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            await transport.write(rest)
+
+    assert b"" == _between(use)
