@@ -172,8 +172,8 @@ SECURITY_CONFIG_DEF: Final = (
         "GSSAPI",
         OneOf(MECHANISMS),
         _MEDIUM,
-        "How this client shows who it is. GSSAPI is Kerberos (extra `gssapi`), AWS_MSK_IAM is "
-        "Amazon's (extra `msk-iam`).",
+        "How this client shows who it is. GSSAPI (Kerberos), the default in Java, is not supported "
+        "here: name another one. AWS_MSK_IAM is Amazon's (extra `msk-iam`).",
     )
     .define(
         "sasl.jaas.config",
@@ -314,10 +314,7 @@ SECURITY_CONFIG_DEF: Final = (
 
 _JAVA_CLASSES: Final = "Java classes cannot be used here"
 _BROKERS_CHECK: Final = "only brokers check tokens"
-_KERBEROS_RENEWS: Final = (
-    "tickets are taken from the credential cache or the keytab when a connection is made, by the "
-    "Kerberos library"
-)
+_KERBEROS: Final = "Kerberos (GSSAPI) is not supported"
 _NO_ASSERTIONS: Final = (
     "tokens are asked for by client credentials only, not by an assertion (KIP-1139)"
 )
@@ -337,11 +334,11 @@ REFUSED_SECURITY: Final[Mapping[str, RefusedSetting]] = {
         _JAVA_CLASSES, ("", "software.amazon.msk.auth.iam.iamclientcallbackhandler")
     ),
     "sasl.login.class": RefusedSetting(_JAVA_CLASSES, ("",)),
-    "sasl.kerberos.service.name": RefusedSetting("Kerberos (GSSAPI) is not supported yet"),
-    "sasl.kerberos.kinit.cmd": RefusedSetting(_KERBEROS_RENEWS, ("", "/usr/bin/kinit")),
-    "sasl.kerberos.min.time.before.relogin": RefusedSetting(_KERBEROS_RENEWS, ("60000",)),
-    "sasl.kerberos.ticket.renew.jitter": RefusedSetting(_KERBEROS_RENEWS, ("0.05",)),
-    "sasl.kerberos.ticket.renew.window.factor": RefusedSetting(_KERBEROS_RENEWS, ("0.8",)),
+    "sasl.kerberos.service.name": RefusedSetting(_KERBEROS, ("",)),
+    "sasl.kerberos.kinit.cmd": RefusedSetting(_KERBEROS, ("", "/usr/bin/kinit")),
+    "sasl.kerberos.min.time.before.relogin": RefusedSetting(_KERBEROS, ("60000",)),
+    "sasl.kerberos.ticket.renew.jitter": RefusedSetting(_KERBEROS, ("0.05",)),
+    "sasl.kerberos.ticket.renew.window.factor": RefusedSetting(_KERBEROS, ("0.8",)),
     **dict.fromkeys(
         (
             "sasl.oauthbearer.assertion.algorithm",

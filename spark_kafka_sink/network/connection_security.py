@@ -24,7 +24,7 @@ from spark_kafka_sink.security.oauth_bearer import RefreshPolicy
 from spark_kafka_sink.security.tls import TlsSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from spark_kafka_sink.config.config_def import Password
     from spark_kafka_sink.config.security_settings import SecuritySettings
@@ -98,8 +98,15 @@ def _secret(password: Password | None) -> str | None:
 class ConnectionSecurity:
     """See the module. Belongs to one event loop; `close` it."""
 
-    def __init__(self, settings: SecuritySettings, wall_clock: Callable[[], float]) -> None:
-        """Read no file and ask nobody yet; `wall_clock` gives seconds since 1970.
+    def __init__(
+        self,
+        settings: SecuritySettings,
+        wall_clock: Callable[[], float],
+        hosts: Sequence[str] = (),
+    ) -> None:
+        """Read no file and ask nobody yet.
+
+        `wall_clock` gives seconds since 1970, `hosts` are those of bootstrap.servers.
 
         Raises ConfigError as `read_security`, and where a function for tokens cannot be had.
         """
@@ -110,7 +117,7 @@ class ConnectionSecurity:
         self._tokens: TokenProvider | None = None
         if isinstance(plan.login, TokenLogin):
             self._tokens = TokenProvider(
-                token_source(plan.login, settings, wall_clock),
+                token_source(plan.login, settings, wall_clock, hosts),
                 _refresh_policy(settings),
                 wall_clock,
             )

@@ -80,7 +80,9 @@ class NetworkClient:
             resolver=resolver,
             canonical=config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only",
         )
-        self._security = ConnectionSecurity(config.security, time.time)
+        self._security = ConnectionSecurity(
+            config.security, time.time, [host for host, _ in config.bootstrap_servers]
+        )
         self._dialer = Dialer(
             resolver,
             SocketOptions(

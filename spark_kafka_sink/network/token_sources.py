@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any
 from spark_kafka_sink.errors import AuthenticationError, ConfigError, KafkaError, NetworkError
 from spark_kafka_sink.network.daemon_thread import in_daemon_thread
 from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.msk_iam import msk_iam_source
 from spark_kafka_sink.network.tls_contexts import TlsContexts
 from spark_kafka_sink.network.token_fetcher import DEFAULT_TIMEOUT, FetchTimeouts, fetch_token
 from spark_kafka_sink.security.client_credentials import ClientCredentials
-from spark_kafka_sink.security.login import TokenFile, UnsecuredToken
+from spark_kafka_sink.security.login import MskIamToken, TokenFile, UnsecuredToken
 from spark_kafka_sink.security.oauth_bearer import OAuthBearerToken, read_token
 from spark_kafka_sink.security.tls import TlsSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from spark_kafka_sink.config.security_settings import SecuritySettings
     from spark_kafka_sink.security.login import TokenLogin
@@ -34,9 +35,12 @@ _HANDLER = "sasl.login.callback.handler.class"
 
 
 def token_source(
-    login: TokenLogin, settings: SecuritySettings, wall_clock: Callable[[], float]
+    login: TokenLogin,
+    settings: SecuritySettings,
+    wall_clock: Callable[[], float],
+    hosts: Sequence[str] = (),
 ) -> GetToken:
-    """Give the function that gets a token.
+    """Give the function that gets a token; `hosts` are those of bootstrap.servers.
 
     Raises ConfigError where the function that the settings name cannot be had.
     """
@@ -47,6 +51,8 @@ def token_source(
         return _from_file(source, subject, settings.prefix)
     if isinstance(source, ClientCredentials):
         return _from_endpoint(source, login, settings)
+    if isinstance(source, MskIamToken):
+        return _on_a_thread(msk_iam_source(source, hosts))
     reference = settings.sasl_login_callback_handler_class
     function = None if reference is None else reference.load()
     if not callable(function):
@@ -90,8 +96,12 @@ def _from_file(source: TokenFile, subject_claim: str, prefix: str) -> GetToken:
         except ValueError as error:
             raise AuthenticationError(f"{setting}: {source.path}: {error}") from None
 
+    return _on_a_thread(read)
+
+
+def _on_a_thread(function: Callable[[], OAuthBearerToken]) -> GetToken:
     async def get() -> OAuthBearerToken:
-        token: OAuthBearerToken = (await in_daemon_thread(_THREAD, read)).get()
+        token: OAuthBearerToken = (await in_daemon_thread(_THREAD, function)).get()
         return token
 
     return get

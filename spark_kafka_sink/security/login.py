@@ -41,6 +41,7 @@ _MODULES: Final[Mapping[SaslMechanism, str]] = MappingProxyType(
         SaslMechanism.OAUTHBEARER: f"{_KAFKA}oauthbearer.OAuthBearerLoginModule",
     }
 )
+_AWS_MSK_IAM: Final = "AWS_MSK_IAM"
 _TLS_OPTION: Final = "ssl."
 _UNSECURED: Final = "unsecuredLogin"
 _EXTENSION: Final = "Extension_"
@@ -97,7 +98,26 @@ class TokenFunction:
     name: str
 
 
-TokenSource: TypeAlias = UnsecuredToken | TokenFile | TokenFunction | ClientCredentials
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MskIamToken:
+    """A token signed with AWS credentials; the options are those of Java's IAMLoginModule."""
+
+    profile: str | None = None
+    role_arn: str | None = None
+    session_name: str = "spark-kafka-sink"
+    #: Of the cluster, where the names of its brokers do not say.
+    region: str | None = None
+
+    def __str__(self) -> str:
+        """Name the credentials in a sentence."""
+        if self.role_arn is not None:
+            return f"AWS role {self.role_arn}"
+        return "AWS credentials" if self.profile is None else f"AWS profile {self.profile}"
+
+
+TokenSource: TypeAlias = (
+    UnsecuredToken | TokenFile | TokenFunction | ClientCredentials | MskIamToken
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +156,15 @@ class TokenSettings:
 
 def read_login(mechanism: str, jaas: str | None, tokens: TokenSettings) -> Login:
     """Read the settings of SASL; see the module for errors."""
+    if mechanism == _AWS_MSK_IAM:
+        # Clusters take the same signature by OAUTHBEARER, and Python's signer makes it so.
+        options = {} if jaas is None else _parsed(jaas).options
+        return TokenLogin(source=_msk_iam(options))
     if mechanism not in _MODULES:
-        raise ValueError(f"sasl.mechanism {mechanism} is not supported yet")
+        raise ValueError(
+            f"sasl.mechanism {mechanism} is not supported: set it to {', '.join(_MODULES)} or "
+            f"{_AWS_MSK_IAM}, whichever the cluster has"
+        )
     known = SaslMechanism(mechanism)
     module = _module(known, jaas)
     if known is SaslMechanism.OAUTHBEARER:
@@ -163,10 +190,7 @@ def read_login(mechanism: str, jaas: str | None, tokens: TokenSettings) -> Login
 def _module(mechanism: SaslMechanism, jaas: str | None) -> LoginModule | None:
     if jaas is None:
         return None
-    try:
-        module = parse_jaas(jaas)
-    except ValueError as error:
-        raise ValueError(f"sasl.jaas.config {error}") from None
+    module = _parsed(jaas)
     if not module.is_class(_MODULES[mechanism]):
         theirs = sorted(other for other, name in _MODULES.items() if module.is_class(name))
         advice = f"set sasl.mechanism={' or '.join(theirs)}, or " if theirs else ""
@@ -175,6 +199,13 @@ def _module(mechanism: SaslMechanism, jaas: str | None) -> LoginModule | None:
             f"name {_MODULES[mechanism]}"
         )
     return module
+
+
+def _parsed(jaas: str) -> LoginModule:
+    try:
+        return parse_jaas(jaas)
+    except ValueError as error:
+        raise ValueError(f"sasl.jaas.config {error}") from None
 
 
 def _option(module: LoginModule, name: str) -> str:
@@ -218,6 +249,8 @@ def _token_source(options: Mapping[str, str], tokens: TokenSettings) -> TokenSou
     handler = tokens.handler or ("unsecured" if tokens.url is None else "token_endpoint")
     if handler == "unsecured":
         return _unsecured(options)
+    if handler == "msk_iam":
+        return _msk_iam(options)
     if handler != "token_endpoint":
         return TokenFunction(handler)
     if tokens.url is None:
@@ -248,6 +281,15 @@ def _token_source(options: Mapping[str, str], tokens: TokenSettings) -> TokenSou
         client_secret=client_secret or "",
         scope=tokens.scope or options.get("scope"),
         urlencode=tokens.urlencode,
+    )
+
+
+def _msk_iam(options: Mapping[str, str]) -> MskIamToken:
+    return MskIamToken(
+        profile=options.get("awsProfileName"),
+        role_arn=options.get("awsRoleArn"),
+        session_name=options.get("awsRoleSessionName") or "spark-kafka-sink",
+        region=options.get("awsRegion"),
     )
 
 

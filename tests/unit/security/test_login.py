@@ -7,6 +7,7 @@ import pytest
 
 from spark_kafka_sink.security.client_credentials import ClientCredentials
 from spark_kafka_sink.security.login import (
+    MskIamToken,
     PasswordLogin,
     TokenFile,
     TokenFunction,
@@ -143,9 +144,9 @@ def test_a_token_may_lie_in_a_file():
     assert TokenFile("/a b/token") == login("OAUTHBEARER", None, url="file:///a%20b/token").source
 
 
-@pytest.mark.parametrize("handler", ["msk_iam", "'package.module:function'"])
-def test_a_function_may_give_tokens(handler):
+def test_a_function_may_give_tokens():
     """What the handler names is called by who owns the network."""
+    handler = "'package.module:function'"
     assert TokenFunction(handler) == login("OAUTHBEARER", None, handler=handler).source
 
 
@@ -174,7 +175,31 @@ def test_each_exchange_shows_the_token_it_is_given():
     assert b"n,,\x01auth=Bearer x.y.z\x01a=b\x01\x01" == said
 
 
-@pytest.mark.parametrize("mechanism", ["GSSAPI", "AWS_MSK_IAM"])
-def test_a_mechanism_that_is_not_there_is_refused(mechanism):
-    """What cannot be done yet is said."""
-    assert f"sasl.mechanism {mechanism} is not supported yet" == refusal(mechanism, None)
+def test_a_mechanism_that_is_not_there_is_refused():
+    """What cannot be done is said, with what can be."""
+    assert (
+        "sasl.mechanism GSSAPI is not supported: set it to PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, "
+        "OAUTHBEARER or AWS_MSK_IAM, whichever the cluster has"
+    ) == refusal("GSSAPI", None)
+
+
+@pytest.mark.parametrize(
+    ("options", "source", "named"),
+    [
+        ("", MskIamToken(), "AWS credentials"),
+        ('awsProfileName="p"', MskIamToken(profile="p"), "AWS profile p"),
+        (
+            'awsRoleArn="arn" awsRoleSessionName="s" awsRegion="eu-west-1"',
+            MskIamToken(role_arn="arn", session_name="s", region="eu-west-1"),
+            "AWS role arn",
+        ),
+    ],
+)
+def test_aws_credentials_are_named_as_in_java(options, source, named):
+    """The options of Amazon's login module for Java, by its mechanism or by OAUTHBEARER."""
+    jaas = f"software.amazon.msk.auth.iam.IAMLoginModule required {options};"
+    made = login("AWS_MSK_IAM", jaas)
+    assert (source, SaslMechanism.OAUTHBEARER) == (made.source, made.mechanism)
+    assert source == login("OAUTHBEARER", f"{BEARER} {options};", handler="msk_iam").source
+    assert named == str(source)
+    assert MskIamToken() == login("AWS_MSK_IAM", None).source

@@ -1,0 +1,79 @@
+"""Tokens for Amazon MSK with IAM, made by Amazon's own signer (extra `msk-iam`).
+
+The signer presigns a request with the AWS credentials of this process, and the cluster takes that
+for a token of OAUTHBEARER. Which credentials, the options of Java's IAMLoginModule say; without any
+they are found where AWS's libraries look for them. Blocking: credentials may have to be asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+from spark_kafka_sink.errors import AuthenticationError, ConfigError, NetworkError
+from spark_kafka_sink.security.oauth_bearer import OAuthBearerToken
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from spark_kafka_sink.security.login import MskIamToken
+
+_SIGNER: Final = "aws_msk_iam_sasl_signer"
+#: A broker of MSK, provisioned or serverless: its region stands in its name.
+_HOST: Final = re.compile(r"\.kafka(?:-serverless)?\.([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws\.com")
+_REGION_VARIABLES: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_MILLISECONDS: Final = 1000
+
+
+def msk_iam_source(source: MskIamToken, hosts: Sequence[str]) -> Callable[[], OAuthBearerToken]:
+    """Give the function that signs a token; ConfigError where the signer is not installed."""
+    if find_spec(_SIGNER) is None:
+        raise ConfigError(
+            "sasl.mechanism AWS_MSK_IAM, or msk_iam as sasl.login.callback.handler.class, needs "
+            "Amazon's signer: pip install 'spark-kafka-sink[msk-iam]', for the driver and for tasks"
+        )
+    return lambda: _sign(source, msk_region(source, hosts))
+
+
+def msk_region(source: MskIamToken, hosts: Sequence[str]) -> str:
+    """Find the cluster's region: as given, in a broker's name, or in the environment."""
+    found = (_HOST.search(host.lower()) for host in hosts)
+    named = source.region or next((match[1] for match in found if match), None)
+    region = named or next(filter(None, map(os.environ.get, _REGION_VARIABLES)), None)
+    if region is None:
+        raise ConfigError(
+            "the AWS region of the cluster is not known: bootstrap.servers are no names of "
+            "Amazon's; set awsRegion in sasl.jaas.config, or the environment variable AWS_REGION"
+        )
+    return region
+
+
+def _sign(source: MskIamToken, region: str) -> OAuthBearerToken:
+    from aws_msk_iam_sasl_signer import MSKAuthTokenProvider  # noqa: PLC0415 -- optional, and slow
+    from botocore.exceptions import HTTPClientError  # noqa: PLC0415 -- comes with it
+
+    try:
+        if source.role_arn is not None:
+            signed = MSKAuthTokenProvider.generate_auth_token_from_role_arn(
+                region, source.role_arn, source.session_name
+            )
+        elif source.profile is not None:
+            signed = MSKAuthTokenProvider.generate_auth_token_from_profile(region, source.profile)
+        else:
+            signed = MSKAuthTokenProvider.generate_auth_token(region)
+    except HTTPClientError as error:
+        raise NetworkError(
+            f"{source} (AWS_MSK_IAM) could not be asked for: {type(error).__name__}"
+        ) from error
+    except Exception as error:
+        # AWS's libraries raise what they like; none of it passes by itself.
+        raise AuthenticationError(
+            f"{source} (AWS_MSK_IAM) cannot be had: {type(error).__name__}. Check where this "
+            "process, driver or task, finds its AWS credentials"
+        ) from error
+    value, expires_at_ms = signed
+    return OAuthBearerToken(
+        value=value, subject=str(source), expires_at=expires_at_ms / _MILLISECONDS
+    )
