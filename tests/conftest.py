@@ -121,9 +121,9 @@ def own_kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     yield from _own_cluster(request.param, {"auto.create.topics.enable": "true"})
 
 
-@pytest.fixture(scope="module", params=[KAFKA_4, KAFKA_3])
+@pytest.fixture(scope="session", params=[KAFKA_4, KAFKA_3])
 def kafka_with_acls(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
-    """Give a module a broker that heeds ACLs; what has none is everyone's."""
+    """Give a broker that heeds ACLs; what has none is everyone's."""
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     overrides = {"authorizer.class.name": authorizer, "allow.everyone.if.no.acl.found": "true"}
     yield from _own_cluster(request.param, overrides)

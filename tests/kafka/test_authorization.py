@@ -3,43 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation, ResourceType
 
 from spark_kafka_sink.admin.cluster_check import TopicDescription, describe_topics
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import BrokerError, DeliveryError
 from spark_kafka_sink.spark.data_source import KafkaSink
+from tests.support.kafka_rights import Rights
 from tests.support.producing import append_all, producer_for
 from tests.support.rows import Row, arrow_batch
-
-ANYBODY = "User:ANONYMOUS"
-SECONDS = 20
 
 
 def _restricted_topic(kafka, *allowed: AclOperation) -> str:
     """Create a topic on which nobody but its owner may do more than `allowed`."""
     topic = kafka.create_topic(2)
-    rules = [("User:owner", AclOperation.ALL), *((ANYBODY, operation) for operation in allowed)]
-    bindings = [
-        AclBinding(
-            ResourceType.TOPIC,
-            topic,
-            ResourcePatternType.LITERAL,
-            user,
-            "*",
-            operation,
-            AclPermissionType.ALLOW,
-        )
-        for user, operation in rules
-    ]
-    for future in kafka.admin.create_acls(bindings).values():
-        future.result(SECONDS)
+    Rights(kafka).only(ResourceType.TOPIC, topic, *allowed)
     return topic
 
 
