@@ -6,5 +6,6 @@ from spark_kafka_sink.devbroker.connection_limits import ConnectionLimits
 from spark_kafka_sink.devbroker.dev_broker import DevBroker
 from spark_kafka_sink.devbroker.listener import Listener
 from spark_kafka_sink.devbroker.sasl.sasl_settings import SaslSettings
+from spark_kafka_sink.security.tls import TlsSettings
 
-__all__ = ["ConnectionLimits", "DevBroker", "Listener", "SaslSettings"]
+__all__ = ["ConnectionLimits", "DevBroker", "Listener", "SaslSettings", "TlsSettings"]

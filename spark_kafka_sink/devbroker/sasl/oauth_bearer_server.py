@@ -83,8 +83,10 @@ class OAuthBearerServer:
 
 def _refusal(error: _TokenError, rules: TokenRules) -> str:
     if isinstance(error, _ScopeError):
-        return json.dumps({"status": "insufficient_scope", "scope": " ".join(rules.required_scope)})
-    return json.dumps({"status": "invalid_token"})
+        refusal = {"status": "insufficient_scope", "scope": " ".join(rules.required_scope)}
+    else:
+        refusal = {"status": "invalid_token"}
+    return json.dumps(refusal, separators=(",", ":"))
 
 
 def _read_response(response: bytes) -> tuple[str, str]:

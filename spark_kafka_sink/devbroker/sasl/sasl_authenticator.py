@@ -198,7 +198,9 @@ class SaslAuthenticator:
         return self._broker.encode_response(
             header,
             SaslAuthenticateResponse(
-                auth_bytes=answer, session_lifetime_ms=self._session_lifetime_ms(now)
+                error_message="",
+                auth_bytes=answer,
+                session_lifetime_ms=self._session_lifetime_ms(now),
             ),
         )
 

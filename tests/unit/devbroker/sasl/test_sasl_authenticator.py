@@ -193,7 +193,7 @@ def test_a_token_that_is_refused_is_told_twice(client):
     failure = client.fail(SaslAuthenticateRequest(auth_bytes=said))
 
     assert ErrorCode.SASL_AUTHENTICATION_FAILED == failure.error_code
-    assert '{"status": "invalid_token"}' == failure.error_message
+    assert '{"status":"invalid_token"}' == failure.error_message
 
 
 @pytest.mark.parametrize("mechanism", ["GSSAPI", "plain", "", "x" * 30_000])
