@@ -235,6 +235,8 @@ class RecordGatherer:
 
     def abort(self, error: Exception) -> None:
         """Fail all that is in no closed batch yet; later records are welcome."""
+        # Who has the lock may wait for memory that the network thread frees by this very abort.
+        self._wakeup()
         with self._lock:
             self._fail_staged(error)
             self._builder.abort_open(error)

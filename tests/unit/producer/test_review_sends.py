@@ -57,7 +57,7 @@ def _producer(broker: DevBroker, **settings: object) -> KafkaProducer:
 def _await(condition: Callable[[], bool]) -> None:
     """Wait for what another thread does soon, or fail."""
     pause = threading.Event()
-    assert any(condition() or pause.wait(0.01) for _ in range(1_000))
+    assert any(condition() or pause.wait(0.01) for _ in range(3_000))
 
 
 def _on_network_thread(producer: KafkaProducer, call: Callable[[], object]) -> None:
