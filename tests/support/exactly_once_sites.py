@@ -39,6 +39,9 @@ class Site(Protocol):
     def delete_topic(self, name: str) -> None:
         """Delete a topic, if there is one, and wait until it is gone."""
 
+    def drop_topics(self, *names: str) -> None:
+        """Delete topics whose names nobody needs again."""
+
     def delete_records(self, place: TopicPartition, before: int) -> None:
         """Have the log of a partition begin later, once it reaches there."""
 
@@ -72,6 +75,11 @@ class EmbeddedSite:
                 broker.cluster.delete_topic(topic)
 
         self.embedded.call(delete)
+
+    def drop_topics(self, *names: str) -> None:
+        """See Site."""
+        for name in names:
+            self.delete_topic(name)
 
     def delete_records(self, place: TopicPartition, before: int) -> None:
         """See Site."""
@@ -121,6 +129,10 @@ class KafkaSite:
             seconds=_SECONDS,
             what=f"the end of {name}",
         )
+
+    def drop_topics(self, *names: str) -> None:
+        """See Site."""
+        self._cluster.delete_topics(names)
 
     def delete_records(self, place: TopicPartition, before: int) -> None:
         """See Site."""

@@ -336,6 +336,16 @@ class World:
         self.site.pass_time(self.transaction_timeout_ms / 1000 + 60)
         wait_until(lambda: not self.left_open(), seconds=60, what="time-outs of transactions")
 
+    def wait_for_time_out(self, transactional_id: str, timeout_ms: int) -> None:
+        """Have the brokers end a transaction by its time-out."""
+        self.site.pass_time(timeout_ms / 1000 + 60)
+
+        def has_ended() -> bool:
+            found = self.admin.describe_transactions([transactional_id], timeout=TIMEOUT)
+            return found[transactional_id].state == "CompleteAbort"
+
+        wait_until(has_ended, seconds=60, what=f"the time-out of {transactional_id}")
+
     def recreate_ledger(self) -> None:
         """Delete the ledger's topic, and make it again."""
         self.site.delete_topic(self.ledger)
@@ -349,8 +359,7 @@ class World:
         """End all processes, and remove the topics."""
         for admin in self._admins:
             admin.close()
-        for topic in (self.data, self.ledger):
-            self.site.delete_topic(topic)
+        self.site.drop_topics(self.data, self.ledger)
 
 
 @contextmanager

@@ -169,16 +169,16 @@ def test_tasks_of_another_plan_are_refused(here):
 
 
 @pytest.mark.parametrize("point", [*PLAN_POINTS, *COMMIT_POINTS], ids=_by_name)
-def test_a_driver_that_dies_is_followed_by_another(here, point):
+def test_a_driver_that_dies_is_followed_by_another(embedded, point):
     """Wherever it dies, each row is visible once in the end, and nothing is left open."""
-    here.finish(0)
-    driver = here.dying(point)
+    embedded.finish(0)
+    driver = embedded.dying(point)
     with pytest.raises(CrashError):
-        here.finish(1, driver=driver)
+        embedded.finish(1, driver=driver)
     assert point is driver.reached[-1]
-    here.finish(1)
-    here.finish(2)
-    assert (each_once(0, 1, 2), []) == (here.visible(), here.left_open())
+    embedded.finish(1)
+    embedded.finish(2)
+    assert (each_once(0, 1, 2), []) == (embedded.visible(), embedded.left_open())
 
 
 @pytest.mark.parametrize("first", [*PLAN_POINTS, *COMMIT_POINTS], ids=_by_name)
@@ -195,14 +195,14 @@ def test_recovery_itself_may_die(tv2, first, second):
 
 
 @pytest.mark.parametrize("point", ABORT_POINTS, ids=_by_name)
-def test_an_abort_that_dies_is_finished_by_the_next_plan(here, point):
+def test_an_abort_that_dies_is_finished_by_the_next_plan(embedded, point):
     """What it left open is swept, and the batch written again."""
-    driver = here.dying(point)
+    driver = embedded.dying(point)
     plan = driver.plan()
     with pytest.raises(CrashError):
-        driver.abort(plan, here.worker.run(plan))
-    here.finish(0)
-    assert (each_once(0), []) == (here.visible(), here.left_open())
+        driver.abort(plan, embedded.worker.run(plan))
+    embedded.finish(0)
+    assert (each_once(0), []) == (embedded.visible(), embedded.left_open())
 
 
 def test_an_abort_touches_nothing_that_is_decided(here):

@@ -1,0 +1,130 @@
+"""What brokers tell an administrator of transactions, and how they answer who ends them."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.admin.record_batches import KeyValue
+from spark_kafka_sink.admin.transaction_values import EndOutcome, TransactionEnd
+from spark_kafka_sink.model import ProducerIdAndEpoch
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.exactly_once_world import TIMEOUT
+
+
+@pytest.fixture
+def name(here):
+    """Give a transactional id of the test's own."""
+    return f"{here.prefix}.somebody"
+
+
+def _init(here, name, *, timeout_ms=60_000):
+    return here.admin.init_producer_id(name, transaction_timeout_ms=timeout_ms, timeout=TIMEOUT)
+
+
+def _write(here, name, producer):
+    now_ms = int(here.clock() * 1000)
+    return here.admin.write_to_transaction(
+        name, producer, here.places[0], [KeyValue(b"k", b"v")], now_ms=now_ms, timeout=TIMEOUT
+    )
+
+
+def _open(here, name, **settings):
+    producer = _init(here, name, **settings)
+    return producer, _write(here, name, producer)
+
+
+def _end(here, name, producer, *, committed=True, rules=None):
+    end = TransactionEnd(name, producer, committed, rules)
+    return here.admin.end_transaction(end, timeout=TIMEOUT)
+
+
+def _describe(here, name):
+    return here.admin.describe_transactions([name], timeout=TIMEOUT)[name]
+
+
+def test_an_open_transaction_is_described(here, name):
+    """With who has it, since when, for how long at most, and where it writes."""
+    before_ms = int(here.clock() * 1000)
+    producer, _ = _open(here, name)
+    found = _describe(here, name)
+    assert (True, producer, 60_000) == (found.is_open, found.producer, found.timeout_ms)
+    assert (here.places[0],) == found.partitions
+    assert before_ms <= found.start_time_ms <= int(here.clock() * 1000)
+
+
+def test_an_id_without_a_transaction_is_described_as_such(here, name):
+    """Nobody knows it, it has begun nothing, or it has ended."""
+    assert _describe(here, name) is None
+    producer = _init(here, name)
+    assert (False, None) == (_describe(here, name).is_open, _describe(here, name).start_time_ms)
+    _end(here, name, producer, rules=_write(here, name, producer))
+    assert not _describe(here, name).is_open
+
+
+def test_transactions_are_listed_by_state(here, name):
+    """And by what the caller accepts, of which brokers know nothing."""
+    producer, rules = _open(here, name)
+
+    def listed(*states):
+        return here.admin.list_transactions(
+            lambda found: found == name, states=states, pattern=f"{name}.*", timeout=TIMEOUT
+        )
+
+    assert [(name, producer.producer_id, "Ongoing")] == listed("Ongoing")
+    assert [] == listed("CompleteCommit")
+    _end(here, name, producer, rules=rules)
+    assert [] == listed("Ongoing")
+
+
+def test_a_commit_that_is_repeated_is_answered_again(here, name):
+    """By the rules that the transaction began by, whatever its epoch is now."""
+    producer, rules = _open(here, name)
+    for _ in range(3):
+        assert EndOutcome.ENDED is _end(here, name, producer, rules=rules).outcome
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["committed", "aborted"])
+def test_an_end_the_other_way_is_refused(here, name, first):
+    """It is over, and the coordinator cannot tell how."""
+    producer, rules = _open(here, name)
+    _end(here, name, producer, committed=first, rules=rules)
+    answer = _end(here, name, producer, committed=not first, rules=rules)
+    assert (EndOutcome.REFUSED, ErrorCode.INVALID_TXN_STATE) == answer
+
+
+def test_an_end_by_an_old_epoch_touches_nothing(here, name):
+    """What the id has begun since stays open."""
+    old, rules = _open(here, name)
+    new, _ = _open(here, name)
+    assert EndOutcome.REFUSED is _end(here, name, old, rules=rules).outcome
+    assert (new, True) == (_describe(here, name).producer, _describe(here, name).is_open)
+    _end(here, name, new, committed=False)
+
+
+def test_an_id_that_nobody_knows_has_nothing_to_end(here, name):
+    """It has expired, or never was."""
+    answer = _end(here, name, ProducerIdAndEpoch(4711, 0))
+    assert EndOutcome.REFUSED is answer.outcome
+
+
+def test_a_transaction_that_timed_out_cannot_be_committed(here, name):
+    """Each version refuses it by a code of its own."""
+    producer, rules = _open(here, name, timeout_ms=1_000)
+    here.wait_for_time_out(name, 1_000)
+    answer = _end(here, name, producer, rules=rules)
+    assert EndOutcome.REFUSED is answer.outcome
+    assert answer.error_code in {ErrorCode.INVALID_TXN_STATE, ErrorCode.PRODUCER_FENCED}
+
+
+def test_the_last_stable_offset_is_where_the_oldest_transaction_begins(here, name):
+    """And the partition names its producer."""
+    here.finish(0)
+    here.visible()
+    place = here.places[0]
+    end = here.admin.end_offset(place, timeout=TIMEOUT)
+    assert end == here.admin.last_stable_offset(place, timeout=TIMEOUT)
+    assert [] == here.admin.open_producers(place, timeout=TIMEOUT)
+    producer, _ = _open(here, name)
+    assert end == here.admin.last_stable_offset(place, timeout=TIMEOUT)
+    [found] = here.admin.open_producers(place, timeout=TIMEOUT)
+    assert (producer, end) == (found.producer, found.start_offset)
