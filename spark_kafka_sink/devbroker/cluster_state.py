@@ -139,14 +139,12 @@ class ClusterState:
         #: Producer ids before it may be given out without saying so on disk.
         self._producer_id_block_end = 0
         self._internal_topic_ids: dict[str, uuid.UUID] = {}
-        #: The latest time that the cluster was told of.
-        self._now = 0.0
 
     # What is kept on disk.
 
     def open(self, now: float) -> None:
         """Read what the data directory keeps, if there is one. Raises OSError, ConfigError."""
-        self._now = now
+        self.timers.now = max(self.timers.now, now)
         if not self.logs.is_durable:
             return
         stored = self.logs.open(now)
@@ -221,7 +219,7 @@ class ClusterState:
 
     def _open_log(self, topic: Topic, index: int) -> PartitionLog:
         return self.logs.log(
-            TopicPartition(topic.name, index), topic.topic_id, topic.config, self._now
+            TopicPartition(topic.name, index), topic.topic_id, topic.config, self.timers.now
         )
 
     def _know(self, topic: Topic) -> None:
@@ -367,7 +365,9 @@ class ClusterState:
         topic.config, topic.overrides = config, dict(overrides)
         self._save()
         for partition in topic.partitions:
-            self.logs.configure(TopicPartition(topic.name, partition.index), config, self._now)
+            self.logs.configure(
+                TopicPartition(topic.name, partition.index), config, self.timers.now
+            )
 
     def add_partitions(
         self, name: str, count: int, assignments: Sequence[tuple[int, ...]] | None = None
@@ -426,7 +426,6 @@ class ClusterState:
 
     def elect(self, now: float) -> None:
         """See to it that everything has a leader that runs, as far as there is one."""
-        self._now = max(self._now, now)
         for topic in self._topics.values():
             for partition in topic.partitions:
                 if partition.leadership.update(self.nodes, topic.config.min_insync_replicas):

@@ -7,6 +7,10 @@ it and give it back, and in between:
 - logs whose `flush.ms` have gone by are flushed;
 - where a log starts is kept as soon as it has changed.
 
+In memory and on disk alike, old segments are deleted every five minutes
+(log.retention.check.interval.ms), and every 15 seconds (log.cleaner.backoff.ms) logs are compacted
+that have enough new records for it. Where the clock jumps both wait for as long again.
+
 After anything but `close`, `open` looks through every log from where it was flushed.
 """
 
@@ -17,10 +21,13 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.partition_log import PartitionLog
 from spark_kafka_sink.devbroker.storage.data_directory import DataDirectory
+from spark_kafka_sink.devbroker.storage.log_cleaner import clean, needs_cleaning
 from spark_kafka_sink.devbroker.storage.log_loader import load_log
+from spark_kafka_sink.errors import CorruptRecordError
 
 if TYPE_CHECKING:
     import uuid
+    from collections.abc import Callable
     from pathlib import Path
 
     from spark_kafka_sink.devbroker.storage.data_directory import StoredCluster
@@ -32,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 _CHECKPOINT_INTERVAL_MS = 60_000
 _MIN_FLUSH_INTERVAL_MS = 10
+_RETENTION_INTERVAL_SECONDS = 300.0
+_CLEANER_INTERVAL_SECONDS = 15.0
 
 
 class LogManager:
@@ -46,7 +55,9 @@ class LogManager:
         self._clean = True
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
+        self._cleaner_offsets: dict[TopicPartition, int] = {}
         self._flush_timer: Timer | None = None
+        self._cleans_up = False
 
     @property
     def is_durable(self) -> bool:
@@ -67,6 +78,7 @@ class LogManager:
             stored = data.read_cluster()
             self._recovery_points = data.read_recovery_points()
             self._log_starts = data.read_log_starts()
+            self._cleaner_offsets = data.read_cleaner_offsets()
             self._clean = data.take_clean_shutdown()
         except BaseException:
             data.close()
@@ -80,6 +92,8 @@ class LogManager:
         data, self._data = self._data, None
         if data is None:
             return
+        # Whoever closes the logs forgets the timers, too.
+        self._cleans_up = False
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
@@ -116,8 +130,13 @@ class LogManager:
                     loaded.truncated_bytes,
                 )
             log = PartitionLog(config=config, directory=directory, loaded=loaded, now_ms=now_ms)
+            log.first_dirty_offset = self._cleaner_offsets.get(topic_partition, 0)
         self._logs[topic_partition] = log
         self._schedule_flush(config, now)
+        if not self._cleans_up:
+            self._cleans_up = True
+            self._repeat(_RETENTION_INTERVAL_SECONDS, self.delete_old_segments)
+            self._repeat(_CLEANER_INTERVAL_SECONDS, self.clean)
         return log
 
     def delete(self, topic_partition: TopicPartition) -> None:
@@ -125,6 +144,7 @@ class LogManager:
         log = self._logs.pop(topic_partition, None)
         self._recovery_points.pop(topic_partition, None)
         self._log_starts.pop(topic_partition, None)
+        self._cleaner_offsets.pop(topic_partition, None)
         if log is not None and self._data is not None:
             log.directory.close()
             self._data.delete_log(topic_partition)
@@ -142,6 +162,45 @@ class LogManager:
             self._write_log_starts(self._data, {topic_partition: offset})
         log.delete_records(offset)
         return log.log_start_offset
+
+    def delete_old_segments(self, now: float) -> None:
+        """Delete what topics do not keep any longer (LogManager.cleanupLogs)."""
+        for topic_partition, log in self._logs.items():
+            if log.config.deletes:
+                try:
+                    count = log.delete_old_segments(int(now * 1000))
+                except OSError:
+                    logger.exception("old segments of %s cannot be deleted", topic_partition)
+                    continue
+                if count:
+                    logger.info("%d segments of %s are deleted", count, topic_partition)
+
+    def clean(self, now: float) -> None:
+        """Compact the logs that need it (LogCleaner)."""
+        cleaned = False
+        for topic_partition, log in self._logs.items():
+            now_ms = int(now * 1000)
+            if not log.config.compact or not needs_cleaning(log, now_ms):
+                continue
+            try:
+                clean(log, now_ms)
+            except (OSError, CorruptRecordError):
+                logger.exception("%s cannot be compacted", topic_partition)
+                continue
+            self._cleaner_offsets[topic_partition] = log.first_dirty_offset
+            cleaned = True
+        if cleaned and self._data is not None:
+            self._data.write_cleaner_offsets(self._cleaner_offsets)
+
+    def _repeat(self, interval: float, action: Callable[[float], None]) -> None:
+        def run(then: float) -> None:
+            now = self._timers.now
+            # When the first time is told, all the time before it has not gone by.
+            if now < then + interval:
+                action(now)
+            self._repeat(interval, action)
+
+        self._timers.schedule(self._timers.now + interval, run)
 
     def remove_strays(self) -> None:
         """Remove the logs of topics that were being deleted when the last broker ended."""

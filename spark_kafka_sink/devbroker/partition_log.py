@@ -106,6 +106,8 @@ class PartitionLog:
         self.log_end_offset = loaded.log_end_offset
         #: Everything before it has been flushed.
         self.recovery_point = loaded.recovery_point
+        #: Everything before it has been cleaned, if the topic is compacted.
+        self.first_dirty_offset = 0
         self.producer_state = loaded.producer_state
         self._segments = loaded.segments
         self._base_offsets = [segment.base_offset for segment in self._segments]
@@ -314,12 +316,43 @@ class PartitionLog:
         self._write_leader_epochs()
         self.delete_segments(self._segment_index(offset))
 
+    def delete_old_segments(self, now_ms: int) -> int:
+        """Remove segments that `retention.ms` or `retention.bytes` are up for; tell how many.
+
+        From the first on, until one is to stay (UnifiedLog.deleteOldSegments). One without a record
+        that has a time is as old as it is by the clock. Raises OSError.
+        """
+        retention_ms, retention_bytes = self.config.retention_ms, self.config.retention_bytes
+        too_much = self.size_in_bytes - retention_bytes if retention_bytes >= 0 else -1
+        count = 0
+        for segment in self._segments:
+            too_much -= segment.size_in_bytes
+            too_old = 0 <= retention_ms < now_ms - segment.latest_ms
+            if segment.size_in_bytes == 0 or not (too_old or too_much >= 0):
+                break
+            count += 1
+        if count == len(self._segments):
+            self.roll(now_ms)
+        if count:
+            self.log_start_offset = max(self.log_start_offset, self._base_offsets[count])
+            self.leader_epochs.truncate_from_start(self.log_start_offset)
+            self._write_leader_epochs()
+            self.delete_segments(count)
+        return count
+
     def delete_segments(self, count: int) -> None:
         """Remove the first segments; the one that grows stays."""
         for segment in self._segments[: min(count, len(self._segments) - 1)]:
             self._segments.pop(0)
             self._base_offsets.pop(0)
             self.directory.delete_segment(segment)
+
+    def replace_segments(self, cleaned: LogSegment, replaced: list[LogSegment]) -> None:
+        """Put a cleaned segment in the place of others (LocalLog.replaceSegments)."""
+        first = self._segments.index(replaced[0])
+        segment = self.directory.replace_segments(cleaned, replaced)
+        self._segments[first : first + len(replaced)] = [segment]
+        self._base_offsets[first : first + len(replaced)] = [segment.base_offset]
 
     def read(
         self, offset: int, *, max_bytes: int, min_one_batch: bool, committed: bool = False

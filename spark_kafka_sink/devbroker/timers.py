@@ -57,6 +57,8 @@ class Timers:
 
     def __init__(self) -> None:
         """Have nothing to do."""
+        #: The latest time that is known, in seconds since 1970; 0 before there is one.
+        self.now = 0.0
         self._heap: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
         self._cancelled = 0
@@ -77,6 +79,7 @@ class Timers:
 
     def run_due(self, now: float) -> None:
         """Do all that is due, in order."""
+        self.now = max(self.now, now)
         while (deadline := self.next_deadline) is not None and deadline <= now:
             heapq.heappop(self._heap)[2].run()
 

@@ -2,8 +2,7 @@
 
 A setting is accepted if the broker does what it says, and refused with INVALID_CONFIG otherwise: a
 setting that has no effect would be a promise not kept. Names, types, ranges and defaults are those
-of Kafka's LogConfig. `cleanup.policy=compact` is kept as far as producers can see it (records need
-keys): when compaction runs is a broker's own affair, and here it has not run yet.
+of Kafka's LogConfig.
 """
 
 from __future__ import annotations
@@ -45,6 +44,16 @@ class TopicConfig:
     segment_index_bytes: int = 10 * 1024**2
     #: Bytes of batches that get an entry in the indexes.
     index_interval_bytes: int = 4096
+    #: Age of records after which a segment is deleted, in milliseconds; -1 is never.
+    retention_ms: int = 7 * 24 * 3_600_000
+    #: Bytes of a log beyond which segments are deleted; -1 is no limit.
+    retention_bytes: int = -1
+    #: How long compaction leaves a tombstone there, in milliseconds.
+    delete_retention_ms: int = 24 * 3_600_000
+    #: How much of a log must be new before it is compacted, from 0 to 1.
+    min_cleanable_dirty_ratio: float = 0.5
+    #: Age before which compaction leaves a record alone, in milliseconds.
+    min_compaction_lag_ms: int = 0
     #: Records after which a log is flushed.
     flush_messages: int = _MAX_INT64
     #: Milliseconds after which a log is flushed.
@@ -70,7 +79,7 @@ class TopicConfig:
 
         Raises RefusedError with INVALID_CONFIG, naming the setting.
         """
-        changes: dict[str, int | bool | str] = {}
+        changes: dict[str, float | bool | str] = {}
         for name, value in values.items():
             key = _KEYS.get(name)
             if key is None:
@@ -94,7 +103,7 @@ class _Key(NamedTuple):
 
     #: None for settings that have only one value here.
     attribute: str | None
-    parse: Callable[[str], int | bool | str]
+    parse: Callable[[str], float | bool | str]
     format: Callable[[TopicConfig], str]
 
 
@@ -119,6 +128,16 @@ def _integer(low: int, high: int) -> Callable[[str], int]:
         return number
 
     return parse
+
+
+def _ratio(value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        raise ValueError("Not a number") from None
+    if not 0 <= number <= 1:
+        raise ValueError("Value must be between 0 and 1")
+    return number
 
 
 def _timestamp_type(value: str) -> bool:
@@ -182,8 +201,19 @@ _KEYS: dict[str, _Key] = {
     "flush.ms": _Key("flush_ms", _integer(0, _MAX_INT64), lambda c: str(c.flush_ms)),
     # Batches are kept as they came, for as long as the broker runs.
     "compression.type": _Key(None, _only("producer"), lambda _: "producer"),
-    "retention.ms": _Key(None, _only("-1"), lambda _: "-1"),
-    "retention.bytes": _Key(None, _only("-1"), lambda _: "-1"),
+    "retention.ms": _Key("retention_ms", _integer(-1, _MAX_INT64), lambda c: str(c.retention_ms)),
+    "retention.bytes": _Key(
+        "retention_bytes", _integer(-1, _MAX_INT64), lambda c: str(c.retention_bytes)
+    ),
+    "delete.retention.ms": _Key(
+        "delete_retention_ms", _integer(0, _MAX_INT64), lambda c: str(c.delete_retention_ms)
+    ),
+    "min.cleanable.dirty.ratio": _Key(
+        "min_cleanable_dirty_ratio", _ratio, lambda c: str(c.min_cleanable_dirty_ratio)
+    ),
+    "min.compaction.lag.ms": _Key(
+        "min_compaction_lag_ms", _integer(0, _MAX_INT64), lambda c: str(c.min_compaction_lag_ms)
+    ),
 }
 
 #: The other settings of Kafka's LogConfig: known, so that they are not called unknown.
@@ -192,7 +222,6 @@ _NOT_BUILT = frozenset(
         "compression.gzip.level",
         "compression.lz4.level",
         "compression.zstd.level",
-        "delete.retention.ms",
         "file.delete.delay.ms",
         "follower.replication.throttled.replicas",
         "leader.replication.throttled.replicas",
@@ -200,8 +229,6 @@ _NOT_BUILT = frozenset(
         "local.retention.ms",
         "max.compaction.lag.ms",
         "message.downconversion.enable",
-        "min.cleanable.dirty.ratio",
-        "min.compaction.lag.ms",
         "preallocate",
         "remote.log.copy.disable",
         "remote.log.delete.on.disable",

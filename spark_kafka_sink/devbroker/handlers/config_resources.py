@@ -32,6 +32,7 @@ class ConfigType(IntEnum):
     STRING = 2
     INT = 3
     LONG = 5
+    DOUBLE = 6
     LIST = 7
 
 
@@ -51,6 +52,9 @@ TOPIC_CONFIG_TYPES = {
     "index.interval.bytes": ConfigType.INT,
     "flush.messages": ConfigType.LONG,
     "flush.ms": ConfigType.LONG,
+    "delete.retention.ms": ConfigType.LONG,
+    "min.cleanable.dirty.ratio": ConfigType.DOUBLE,
+    "min.compaction.lag.ms": ConfigType.LONG,
 }
 
 

@@ -4,6 +4,7 @@
     .kafka_cleanshutdown               there if it was closed in order
     recovery-point-offset-checkpoint   up to where each log was flushed
     log-start-offset-checkpoint        where each log starts, if later than its first segment
+    cleaner-offset-checkpoint          up to where each log is compacted
     cluster.json                       topics, their ids and settings, producer ids
     <topic>-<partition>/               a log (`log_directory`), and partition.metadata
 
@@ -43,6 +44,7 @@ _LOCK = ".lock"
 _CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 _RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 _LOG_STARTS = "log-start-offset-checkpoint"
+_CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 _CLUSTER = "cluster.json"
 _PARTITION_METADATA = "partition.metadata"
 _DELETE_SUFFIX = "-delete"
@@ -206,6 +208,14 @@ class DataDirectory:
     def write_log_starts(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Keep where each log starts."""
         self._write_checkpoint(_LOG_STARTS, offsets)
+
+    def read_cleaner_offsets(self) -> dict[TopicPartition, int]:
+        """Read up to where each log is compacted."""
+        return self._read_checkpoint(_CLEANER_OFFSETS)
+
+    def write_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Keep up to where each log is compacted."""
+        self._write_checkpoint(_CLEANER_OFFSETS, offsets)
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """Read a checkpoint (OffsetCheckpointFile). Raises ConfigError."""

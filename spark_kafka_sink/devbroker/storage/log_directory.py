@@ -128,7 +128,11 @@ class FileLogDirectory:
         return sorted(int(match[1]) for match in matches if match and match[2] == ending)
 
     def new_segment(self, base_offset: int, suffix: str = "") -> SegmentParts:
-        """Make, or open, a segment's files."""
+        """Make, or open, a segment's files; what was left of a cleaned one is not used."""
+        if suffix == CLEANED_SUFFIX:
+            for path in self.path.glob(f"{base_offset:020d}.*{CLEANED_SUFFIX}"):
+                self._open_files.close(path)
+                path.unlink()
         log, index, time_index, txn_index = (
             self.file_path(base_offset, kind + suffix) for kind in _SEGMENT_SUFFIXES
         )

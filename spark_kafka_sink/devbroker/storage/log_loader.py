@@ -159,6 +159,10 @@ def load_log(
     loaded.recovery_point = (
         loaded.log_end_offset if clean else min(recovery_point, loaded.log_end_offset)
     )
+    snapshots = directory.offsets(SNAPSHOT_SUFFIX)
+    directory.delete_snapshots(
+        keep={*snapshots[-1:], *(segment.base_offset for segment in loaded.segments)}
+    )
     loaded.leader_epochs.truncate_from_end(loaded.log_end_offset)
     loaded.leader_epochs.truncate_from_start(loaded.log_start_offset)
     return loaded

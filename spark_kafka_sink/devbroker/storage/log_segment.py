@@ -93,6 +93,12 @@ class LogSegment:
             self._look_through()
         return TimestampOffset(self._max_timestamp, self._offset_of_max_timestamp)
 
+    @property
+    def latest_ms(self) -> int:
+        """How late the records are; without times, since when the segment counts."""
+        latest = self.max_timestamp_so_far.timestamp
+        return latest if latest >= 0 else self._created_ms
+
     def _look_through(self) -> None:
         """Find out how late the records are that were there before the log was opened."""
         first = next(self.records.spans(0), None)

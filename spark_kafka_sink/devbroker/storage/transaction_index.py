@@ -52,8 +52,10 @@ class TransactionIndex:
                     raise CorruptRecordError(f"{file.path} has an entry of version {version}")
                 self._entries.append(AbortedTxn(*values))
 
-    def __len__(self) -> int:
-        return len(self._entries)
+    @property
+    def entries(self) -> tuple[AbortedTxn, ...]:
+        """All transactions, in the order of their markers."""
+        return tuple(self._entries)
 
     def append(self, aborted: AbortedTxn) -> None:
         """Add a transaction whose marker has just been appended."""
