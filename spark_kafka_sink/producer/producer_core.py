@@ -110,7 +110,7 @@ class ProducerCore:
             builder=builder,
             open_batches=open_batches,
             count_partitions=self._count_partitions,
-            wakeup=self._wake_network_thread,
+            wakeup=self.wake_network_thread,
             on_broken_off=self.accumulator.refuse,
             wall_clock_ms=lambda: int(time.time() * 1000),
             clock=time.monotonic,
@@ -219,7 +219,7 @@ class ProducerCore:
             # That one has what is queued to look after still.
         if not self.is_network_thread:
             # That one is about to look at the queues.
-            self._wake_network_thread()
+            self.wake_network_thread()
 
     def _count_partitions(self, topic: str) -> int:
         """Count the partitions of a topic that was waited for; the last count if it is gone."""
@@ -276,8 +276,8 @@ class ProducerCore:
         if self.is_transactional and self.transaction_manager is not None:
             self.transaction_manager.maybe_transition_to_error_state(error)
 
-    def _wake_network_thread(self) -> None:
-        # One wake-up serves all that comes before the loop gets to it.
+    def wake_network_thread(self) -> None:
+        """Have it look at everything soon; once for all that comes before it gets to it."""
         if not self._wakeup_pending:
             self._wakeup_pending = True
             self._thread.call_soon(self._wakeup)

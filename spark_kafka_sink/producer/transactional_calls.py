@@ -105,6 +105,8 @@ class TransactionalCalls:
         manager = self._manager()
         with self._core.timed(TimedCall.ABORT_TRANSACTION):
             result = manager.begin_abort()
+            # Who writes just now may wait for memory for long: the abort begins meanwhile.
+            self._core.wake_network_thread()
             self._core.gatherer.abort(
                 TransactionAbortedError("the record was not sent: its transaction was aborted")
             )
