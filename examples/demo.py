@@ -2,6 +2,8 @@
 
     python examples/demo.py [--rows 1000000] [--partitions 4] [--bootstrap-servers HOST:PORT]
 
+The second act is `stream_exactly_once.py`: a stream is killed, started again, and counted.
+
 Starts the embedded broker as a process of its own, unless the address of a Kafka is given. Ends by
 itself: exit code 0 when every row was found again, 1 when one was not.
 """
@@ -200,11 +202,22 @@ def run(bootstrap_servers: str, suffix: str, rows: int, partitions: int) -> bool
     )
 
 
+def run_stream(bootstrap_servers: str, suffix: str) -> bool:
+    """Kill a stream that is written exactly once, start it again, and count."""
+    import stream_exactly_once
+
+    topic = f"numbers{suffix}"
+    create_topics(bootstrap_servers, [topic], partitions=3)
+    say("a stream of numbers, exactly once, in a Spark of its own that is killed on the way ...")
+    return stream_exactly_once.run(bootstrap_servers, topic)
+
+
 def main() -> int:
     """Run the demo; return the exit code."""
     parser = argparse.ArgumentParser(description="Write rows from Spark to Kafka and read them.")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--partitions", type=int, default=4)
+    parser.add_argument("--acts", type=int, default=2, choices=(1, 2))
     parser.add_argument("--bootstrap-servers", help="a Kafka to use (default: the embedded broker)")
     arguments = parser.parse_args()
     with contextlib.ExitStack() as stack:
@@ -216,6 +229,8 @@ def main() -> int:
             address = stack.enter_context(embedded_broker())
         say(f"Kafka is at {address}")
         is_well = run(address, suffix, arguments.rows, arguments.partitions)
+        if is_well and arguments.acts > 1:
+            is_well = run_stream(address, suffix)
     say("all rows are there" if is_well else "ROWS ARE MISSING OR DOUBLED")
     return 0 if is_well else 1
 

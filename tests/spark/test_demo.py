@@ -1,4 +1,4 @@
-"""The demo, with fewer rows."""
+"""The demo with fewer rows, and the examples that start Spark."""
 
 from __future__ import annotations
 
@@ -8,21 +8,37 @@ from pathlib import Path
 
 import pytest
 
-DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run an example to its end."""
+    return subprocess.run(  # noqa: S603 - our own script
+        [sys.executable, str(EXAMPLES / name), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
 
 
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_demo_finds_every_row_again_and_ends_by_itself():
     """The demo says that all rows are there, and its exit code says so too."""
-    done = subprocess.run(  # noqa: S603 - our own script
-        [sys.executable, str(DEMO), "--rows", "5000", "--partitions", "3"],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    done = run("demo.py", "--rows", "5000", "--partitions", "3", "--acts", "1")
 
     assert 0 == done.returncode, done.stderr
     assert "found 5,000 of 5,000 rows; the report says 5,000" in done.stdout
     assert "partition 2: " in done.stdout
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_stream_that_is_killed_has_each_number_once():
+    """The example kills its query, starts it again, and counts each number once."""
+    done = run("stream_exactly_once.py")
+
+    assert 0 == done.returncode, done.stdout + done.stderr
+    assert "killed the query after 3 micro-batches\n" in done.stdout
+    assert "000 numbers are visible, 0 are missing, 0 are there twice\n" in done.stdout

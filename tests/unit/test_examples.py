@@ -1,6 +1,6 @@
 """Each example does what it says, against the embedded broker, and ends by itself.
 
-`examples/demo.py` starts Spark: it is tested in `tests/spark/test_demo.py`.
+Those that start Spark are tested in `tests/spark/test_demo.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from spark_kafka_sink.model import TopicPartition
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 #: Modules that are no examples of their own, and examples with a test of their own.
-NOT_HERE = {"cluster.py", "demo.py"}
+NOT_HERE = {"cluster.py", "demo.py", "stream_exactly_once.py"}
 
 #: What each example prints, among other things.
 EXPECTED = {

@@ -1,0 +1,179 @@
+"""Write a stream exactly once, and kill it on the way: each number is there once.
+
+    python examples/stream_exactly_once.py [--bootstrap-servers HOST:PORT]
+
+A stream of numbers runs in a process of its own, which is killed (SIGKILL, Spark's JVM and all) as
+soon as it has written some micro-batches, in the middle of the next one. It is started again to
+write what there is, and ends. Then a consumer of another client (confluent-kafka), with
+isolation.level=read_committed, counts what it sees.
+"""
+
+# ruff: noqa: PLC0415 - Spark is started by the query's process alone
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from cluster import kafka_for
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
+
+ROWS_PER_BATCH = 1_000
+#: How many micro-batches the query finishes before it is killed.
+BATCHES = 3
+_QUERY = "--query"
+_LAST_QUERY = "--last-query"
+_SECONDS = 120.0
+
+
+def start_query(
+    bootstrap_servers: str, topic: str, directory: str, *, is_last: bool
+) -> StreamingQuery:
+    """Start the stream: the numbers from 0 on, a thousand in each micro-batch.
+
+    The last start writes what is available at that moment, and ends by itself.
+    """
+    from pyspark.sql import SparkSession
+
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    numbers = (
+        spark.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", ROWS_PER_BATCH)
+        .option("numPartitions", 2)
+        .load()
+    )
+    return (
+        numbers.selectExpr("cast(value as string) as value")
+        .writeStream.format("pykafka")
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("topic", topic)
+        .option("deliveryGuarantee", "exactly_once")
+        .option("transactionalIdPrefix", f"{topic}-example")
+        .option("checkpointLocation", f"{directory}/checkpoint")
+        .trigger(**({"availableNow": True} if is_last else {"processingTime": "0 seconds"}))
+        .start()
+    )
+
+
+def run_query(bootstrap_servers: str, topic: str, directory: str, *, is_last: bool) -> None:
+    """Run the stream, and tell of each micro-batch that Spark has noted."""
+    query = start_query(bootstrap_servers, topic, directory, is_last=is_last)
+    told = -1
+    while query.isActive:
+        progress = query.lastProgress
+        if progress is not None and progress["batchId"] > told:
+            told = progress["batchId"]
+            print(f"finished batch {told}", flush=True)
+        time.sleep(0.01)
+    query.awaitTermination()
+
+
+def query_process(
+    bootstrap_servers: str, topic: str, directory: str, *, is_last: bool = False
+) -> subprocess.Popen[str]:
+    """Start the query's process, with a session of its own, so that all of it can be killed."""
+    return subprocess.Popen(  # noqa: S603 - this script
+        [
+            *(sys.executable, __file__, _LAST_QUERY if is_last else _QUERY),
+            *(bootstrap_servers, topic, directory),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        start_new_session=True,
+    )
+
+
+def run_and_kill(bootstrap_servers: str, topic: str, directory: str) -> None:
+    """Run the query, and kill it when it has finished some micro-batches."""
+    process = query_process(bootstrap_servers, topic, directory)
+    finished = 0
+    try:
+        for line in process.stdout or ():
+            finished += line.startswith("finished batch ")
+            if finished == BATCHES:
+                break
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(_SECONDS)
+    print(f"killed the query after {finished} micro-batches", flush=True)
+
+
+def read_committed(bootstrap_servers: str, topic: str) -> list[int]:
+    """Read what a consumer sees that waits for nothing: no transaction may be left open."""
+    import confluent_kafka
+
+    settings = {
+        "bootstrap.servers": bootstrap_servers,
+        "group.id": "not-used",
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+    }
+    consumer = confluent_kafka.Consumer(settings)
+    numbers = []
+    try:
+        unread = set(consumer.list_topics(topic, timeout=_SECONDS).topics[topic].partitions)
+        begin = confluent_kafka.OFFSET_BEGINNING
+        consumer.assign([confluent_kafka.TopicPartition(topic, place, begin) for place in unread])
+        while unread:
+            message = consumer.poll(_SECONDS)
+            if message is None:
+                raise RuntimeError(f"nothing more to read of {topic}")
+            if message.error() is None:
+                numbers.append(int(message.value() or b""))
+            else:
+                unread.discard(message.partition() or 0)
+    finally:
+        consumer.close()
+    return numbers
+
+
+def run(bootstrap_servers: str, topic: str) -> bool:
+    """Run, kill, start again, count; tell whether each number is there once."""
+    with tempfile.TemporaryDirectory() as directory:
+        run_and_kill(bootstrap_servers, topic, directory)
+        process = query_process(bootstrap_servers, topic, directory, is_last=True)
+        process.communicate()
+        print(f"started it again, and it ended with exit code {process.returncode}", flush=True)
+    numbers = read_committed(bootstrap_servers, topic)
+    times = Counter(Counter(numbers).values())
+    missing = len(set(range(max(numbers, default=-1) + 1)) - set(numbers))
+    print(f"{len(numbers)} numbers are visible, {missing} are missing, ", end="")
+    print(
+        f"{sum(count for often, count in times.items() if often > 1)} are there twice", flush=True
+    )
+    return len(numbers) > BATCHES * ROWS_PER_BATCH and times.keys() == {1} and not missing
+
+
+def main() -> int:
+    """Be the query's process, or the one that kills it."""
+    if sys.argv[1:2] in ([_QUERY], [_LAST_QUERY]):
+        bootstrap_servers, topic, directory = sys.argv[2:]
+        is_last = sys.argv[1] == _LAST_QUERY
+        run_query(bootstrap_servers, topic, directory, is_last=is_last)
+        return 0
+    topic = f"numbers-{uuid.uuid4().hex[:8]}"
+    with kafka_for(topic, partitions=3) as bootstrap_servers:
+        return 0 if run(bootstrap_servers, topic) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
