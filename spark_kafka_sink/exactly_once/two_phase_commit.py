@@ -17,7 +17,7 @@ out by reading who was first.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
@@ -76,6 +76,8 @@ class Plan:
     #: What the ledger says of this driver's write, or of all streams where it does not know its own
     #: write id yet.
     writes: Mapping[str, Write]
+    #: Of those that are mixed, what is in and what is not, in words.
+    mixed: Mapping[str, str] = field(default_factory=dict)
 
     def must_write(self, write_id: str, batch_id: int) -> bool:
         """Tell whether a batch is to be written; False for a replay of what is in.
@@ -85,9 +87,7 @@ class Plan:
         write = self.writes.get(write_id)
         stands = standing(write, batch_id)
         if stands is Standing.MIXED:
-            raise MixedError(
-                f"a batch of {write_id!r} is visible in part: resolve it before anything is written"
-            )
+            raise MixedError(self.mixed[write_id])
         if stands is Standing.ROLLED_BACK:
             raise _rolled_back(write_id, batch_id, write)
         return stands is Standing.WRITE
@@ -172,7 +172,18 @@ class TwoPhaseCommit:
             self._observe(Point.CLAIMED)
             recovery.abort_exactly(self._admin, listed, budget)
             self._observe(Point.SWEPT)
-            return Plan(self._ledger.prefix, claim.generation, now_ms, _told(records, write_id))
+            told = _told(records, write_id)
+            return Plan(
+                self._ledger.prefix,
+                claim.generation,
+                now_ms,
+                {known: record.write for known, record in told.items()},
+                {
+                    known: recovery.describe_mixed(known, record)
+                    for known, record in told.items()
+                    if record.write.state is WriteState.MIXED
+                },
+            )
         raise last or KafkaTimeoutError("planning was given no try")
 
     def _roll_forward(self, state: LedgerState, budget: Budget) -> dict[str, WriteRecord]:
@@ -442,12 +453,10 @@ def _expired(
     )
 
 
-def _told(records: Mapping[str, WriteRecord], write_id: str | None) -> dict[str, Write]:
+def _told(records: Mapping[str, WriteRecord], write_id: str | None) -> dict[str, WriteRecord]:
     if write_id is not None:
-        return {write_id: records[write_id].write} if write_id in records else {}
-    return {
-        known: record.write for known, record in records.items() if record.expires_at_ms is None
-    }
+        return {write_id: records[write_id]} if write_id in records else {}
+    return {known: record for known, record in records.items() if record.expires_at_ms is None}
 
 
 def _refusal(

@@ -124,7 +124,7 @@ def test_a_mixed_batch_stops_the_query(here):
             here.driver().plan()
     assert (rows(0)[0], WriteState.MIXED) == (here.visible(), here.state())
     plan = here.driver().plan(None)
-    with pytest.raises(MixedError, match="resolve it"):
+    with pytest.raises(MixedError, match="until it is resolved"):
         plan.must_write(QUERY, 0)
 
 

@@ -13,6 +13,7 @@ from spark_kafka_sink.devbroker.faults import AnswerError
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.exactly_once.errors import (
     CommitPendingError,
+    MixedError,
     OvertakenError,
     RolledBackError,
     WinnerLostError,
@@ -268,6 +269,29 @@ def test_a_decided_batch_is_finished_by_the_next_start(query, broker, world):
     query.run_batch(0)
     query.run_batch(1)
     assert (each_once(0, 1), []) == (world.visible(), world.left_open())
+
+
+def test_a_batch_that_is_in_by_half_stops_every_start(query, broker, world):
+    """A query half of whose batch an operator aborted says what is in, and what is not."""
+    messages = query.run_tasks(query.plan(), 0)
+    refusal = AnswerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    hook = broker.on(
+        ApiKey.END_TXN,
+        lambda request, _: refusal if ".ledger" not in request.transactional_id else None,
+    )
+    with pytest.raises(CommitPendingError):
+        query.commit(messages, 0)
+    hook.remove()
+    world.abort_by_hand(messages[1].transactional.prepared.transaction)
+    for batch in (0, 1):
+        planned = query.plan()
+        with pytest.raises(MixedError, match=r"; in: data-\d offsets .*; not in: data-\d offsets"):
+            query.run_task(planned, batch, 0)
+    assert sorted(rows(0, 0)) == world.visible()
+    world.resolve(skip=True, write_id="query-1")
+    query.run_batch(0)
+    query.run_batch(1)
+    assert sorted([*rows(0, 0), *each_once(1)]) == world.visible()
 
 
 def test_a_transaction_that_timed_out_fails_its_batch(query, world):
