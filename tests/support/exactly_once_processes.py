@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.exactly_once.points import Point
 
-_SECONDS = 60.0
-_ANSWER_SECONDS = 90.0
+#: A step may be held up by the restart of a broker on a busy machine.
+_SECONDS = 180.0
+_ANSWER_SECONDS = 240.0
 _GO = "go"
 #: The steps of a task; drivers have their points.
 BEGUN, FLUSHED = "begun", "flushed"
