@@ -9,7 +9,8 @@ it and give it back, and in between:
 
 In memory and on disk alike, old segments are deleted every five minutes
 (log.retention.check.interval.ms), and every 15 seconds (log.cleaner.backoff.ms) logs are compacted
-that have enough new records for it. Where the clock jumps both wait for as long again.
+that have enough new records for it. Where the clock jumps both wait for as long again; neither
+wakes a broker in memory that nobody uses.
 
 After anything but `close`, `open` looks through every log from where it was flushed.
 """
@@ -200,7 +201,7 @@ class LogManager:
                 action(now)
             self._repeat(interval, action)
 
-        self._timers.schedule(self._timers.now + interval, run)
+        self._timers.schedule_in_background(self._timers.now + interval, run)
 
     def remove_strays(self) -> None:
         """Remove the logs of topics that were being deleted when the last broker ended."""

@@ -60,6 +60,7 @@ class Timers:
         #: The latest time that is known, in seconds since 1970; 0 before there is one.
         self.now = 0.0
         self._heap: list[tuple[float, int, Timer]] = []
+        self._background: list[Timer] = []
         self._order = itertools.count()
         self._cancelled = 0
 
@@ -77,17 +78,32 @@ class Timers:
         heapq.heappush(self._heap, (deadline, next(self._order), timer))
         return timer
 
+    def schedule_in_background(self, deadline: float, action: Action) -> Timer:
+        """Have something done when `deadline` has come, and something else is to be done anyway.
+
+        It is no reason to wake up: housekeeping of a broker that nobody uses can wait.
+        """
+        timer = Timer(self, deadline, action)
+        self._background.append(timer)
+        return timer
+
     def run_due(self, now: float) -> None:
         """Do all that is due, in order."""
         self.now = max(self.now, now)
         while (deadline := self.next_deadline) is not None and deadline <= now:
             heapq.heappop(self._heap)[2].run()
+        due = [timer for timer in self._background if timer.deadline <= now]
+        if due:
+            self._background = [timer for timer in self._background if timer.deadline > now]
+            for timer in due:
+                timer.run()
 
     def clear(self) -> None:
         """Forget everything that was to be done."""
         for _, _, timer in self._heap:
             timer.cancel()
         self._heap.clear()
+        self._background.clear()
         self._cancelled = 0
 
     def cancelled(self) -> None:

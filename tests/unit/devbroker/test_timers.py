@@ -59,3 +59,25 @@ def test_cancelled_timers_do_not_pile_up():
 
     assert len(timers._heap) < 200
     assert last.deadline == timers.next_deadline
+
+
+def test_what_is_done_in_the_background_wakes_nobody():
+    """It is done with the next thing, and may be scheduled again by itself."""
+    timers = Timers()
+    done = []
+
+    def again(now):
+        done.append(now)
+        timers.schedule_in_background(now + 5, again)
+
+    timers.schedule_in_background(5.0, again)
+
+    assert None is timers.next_deadline
+    timers.run_due(4.0)
+    assert [] == done
+    timers.run_due(6.0)
+    timers.run_due(7.0)
+    assert [5.0] == done
+    timers.clear()
+    timers.run_due(100.0)
+    assert [5.0] == done
