@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import struct
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -18,8 +20,12 @@ from spark_kafka_sink.protocol.registry import encode_request
 from spark_kafka_sink.security.oauth_bearer import OAuthBearerClient, unsecured_token
 from spark_kafka_sink.security.sasl import SaslMechanism
 from spark_kafka_sink.security.scram import ScramClient
+from spark_kafka_sink.security.tls import ClientAuth
+from tests.support.certificates import STORE_PASSWORD
+from tests.support.java_tools import run_java_tool
+from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
 from tests.support.raw_client import RawClient
-from tests.support.secure_listeners import listener
+from tests.support.secure_listeners import listener, server_tls
 from tests.support.secured_kafka import PASSWORD, SESSION_MS, USER, address
 
 API_VERSIONS = (ApiVersionsRequest(client_software_name="raw", client_software_version="1"), 4)
@@ -225,3 +231,48 @@ def test_a_stranger_may_not_send_more_than_to_kafka(secured_kafka, devbroker):
         with RawClient(port) as client:
             client.send_bytes(struct.pack(">i", 512 * 1024 + 1))
             assert client.is_closed()
+
+
+JAVA = {
+    "SSL": {"ssl.keystore.type": "PKCS12"},
+    "SASL_SSL": {
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        f'username="{USER}" password="{PASSWORD}";',
+    },
+}
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("protocol", JAVA)
+def test_javas_clients_come_in(certificates, tmp_path, protocol):
+    """Java's console producer and consumer come in by a certificate, and by SCRAM over TLS."""
+    made = listener(protocol, certificates, users={USER: PASSWORD})
+    settings = {"security.protocol": protocol, **JAVA[protocol]}
+    settings["ssl.truststore.type"] = "PKCS12"
+    settings["ssl.truststore.location"] = str(certificates.authority.pkcs12_file)
+    settings["ssl.truststore.password"] = STORE_PASSWORD
+    if protocol == "SSL":
+        settings["ssl.keystore.location"] = str(certificates.client.pkcs12_file)
+        settings["ssl.keystore.password"] = STORE_PASSWORD
+        made = replace(
+            made,
+            tls=server_tls(certificates.server, clients=certificates.authority),
+            client_auth=ClientAuth.REQUIRED,
+        )
+    config = tmp_path / "client.properties"
+    config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    with DevBroker(topics={"t": 1}, listeners=[made]) as broker:
+        common = ("--bootstrap-server", broker.bootstrap_servers, "--topic", "t")
+        common += ("--command-config", str(config))
+        try:
+            run_java_tool("org.apache.kafka.tools.ConsoleProducer", *common, stdin="one\ntwo\n")
+            read = run_java_tool(
+                "org.apache.kafka.tools.consumer.ConsoleConsumer",
+                *common,
+                *("--from-beginning", "--max-messages", "2", "--timeout-ms", "60000"),
+            )
+        except KafkaUnavailableError as error:
+            skip_or_fail(error, os.environ)
+
+    assert ["one", "two"] == read.split()
