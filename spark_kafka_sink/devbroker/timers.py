@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Timers:
         self.now = 0.0
         self._heap: list[tuple[float, int, Timer]] = []
         self._background: list[Timer] = []
+        self._next_in_background = math.inf
         self._order = itertools.count()
         self._cancelled = 0
 
@@ -85,6 +87,7 @@ class Timers:
         """
         timer = Timer(self, deadline, action)
         self._background.append(timer)
+        self._next_in_background = min(self._next_in_background, deadline)
         return timer
 
     def run_due(self, now: float) -> None:
@@ -92,11 +95,15 @@ class Timers:
         self.now = max(self.now, now)
         while (deadline := self.next_deadline) is not None and deadline <= now:
             heapq.heappop(self._heap)[2].run()
-        due = [timer for timer in self._background if timer.deadline <= now]
-        if due:
-            self._background = [timer for timer in self._background if timer.deadline > now]
-            for timer in due:
-                timer.run()
+        if self._next_in_background <= now:
+            background, self._background = self._background, []
+            self._next_in_background = math.inf
+            for timer in background:
+                if timer.deadline <= now:
+                    timer.run()
+                else:
+                    self._background.append(timer)
+                    self._next_in_background = min(self._next_in_background, timer.deadline)
 
     def clear(self) -> None:
         """Forget everything that was to be done."""
@@ -104,6 +111,7 @@ class Timers:
             timer.cancel()
         self._heap.clear()
         self._background.clear()
+        self._next_in_background = math.inf
         self._cancelled = 0
 
     def cancelled(self) -> None:

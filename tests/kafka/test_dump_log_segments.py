@@ -6,10 +6,14 @@ import re
 
 import pytest
 
+from spark_kafka_sink.devbroker.storage.log_cleaner import clean
+from spark_kafka_sink.devbroker.topic_config import TopicConfig
+from spark_kafka_sink.record.decode import decode_record_batch
 from tests.support.durable_cluster import DurableCluster
 from tests.support.group_client import GroupClient, txn_commit_request
 from tests.support.java_tools import run_java_tool
 from tests.support.log_script import SMALL, LogWriter, Step, open_log
+from tests.support.plain_batches import PlainRecord, plain_batch
 from tests.support.transactional_client import TransactionalClient
 
 pytestmark = pytest.mark.kafka
@@ -148,3 +152,31 @@ def test_kafka_reads_the_coordinators_groups(coordinated):
     assert '"protocolType":"consumer"' in output
     assert "endTxnMarker: COMMIT" in output
     assert "isvalid: false" not in output
+
+
+def test_kafka_reads_what_compaction_leaves(tmp_path):
+    """Batches with gaps, without records, and with the time at which tombstones go."""
+    directory = tmp_path / "orders-0"
+    config = TopicConfig(cleanup_policy="compact", segment_bytes=700, index_interval_bytes=0)
+    writer = LogWriter(open_log(directory, config=config))
+    for number in range(20):
+        records = [
+            PlainRecord(None if number == 5 else b"%d" % number, b"%d" % (number % 3), number)
+        ]
+        writer.append(
+            plain_batch(records * 2, producer_id=8, producer_epoch=0, base_sequence=2 * number)
+        )
+    writer.log.roll(0)
+    writer.append(plain_batch([PlainRecord(b"last", b"key", 99)]))
+    clean(writer.log, 0)
+    kept = sum(len(decode_record_batch(batch).records) for batch in writer.log.batches())
+    writer.log.close(0)
+
+    output = dump("--deep-iteration", "--print-data-log", "--files", files(directory, ".log"))
+    for suffix in (".index", ".timeindex"):
+        dumped = dump("--files", files(directory, suffix))
+        for complaint in ("Mismatches", "mismatch", "out of order", "not found"):
+            assert complaint not in dumped
+
+    assert "isvalid: false" not in output
+    assert kept == len(re.findall(r"^\| offset: ", output, re.MULTILINE)) < 20
