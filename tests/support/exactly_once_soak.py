@@ -63,7 +63,10 @@ class KillReport:
 def run_kill_soak(
     *, seed: int, seconds: float, version: str, say: Callable[[str], None] = print
 ) -> KillReport:
-    """Write and kill for so many seconds, and check. Raises KafkaUnavailableError."""
+    """Write and kill for so many seconds, at least once, and check.
+
+    Raises KafkaUnavailableError.
+    """
     report = KillReport(seed, seconds)
     lifetime = seconds + _AFTERWARDS_SECONDS
     with (
@@ -86,7 +89,7 @@ class _KillSoak:
         """Write batch after batch, then look at all of them."""
         world, report = self._scene.world, self._report
         ends_at = time.monotonic() + report.seconds
-        while time.monotonic() < ends_at:
+        while time.monotonic() < ends_at or not report.kills:
             batch_id = report.batches
             if self._chance.random() < 0.3:
                 self._kill_a_worker()
