@@ -76,13 +76,17 @@ def run_query(bootstrap_servers: str, topic: str, directory: str, *, is_last: bo
     """Run the stream, and tell of each micro-batch that Spark has noted."""
     query = start_query(bootstrap_servers, topic, directory, is_last=is_last)
     told = -1
-    while query.isActive:
+    parent = os.getppid()
+    # Who is to kill this process may have been killed first.
+    while query.isActive and os.getppid() == parent:
         progress = query.lastProgress
         if progress is not None and progress["batchId"] > told:
             told = progress["batchId"]
             print(f"finished batch {told}", flush=True)
         time.sleep(0.01)
-    query.awaitTermination()
+    query.stop()
+    if (error := query.exception()) is not None:
+        raise error
 
 
 def query_process(

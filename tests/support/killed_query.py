@@ -109,10 +109,12 @@ def run(spark: SparkSession, given: dict[str, Any]) -> None:
             .start()
         )
         try:
-            query.awaitTermination(PATIENCE_SECONDS)
+            has_ended = query.awaitTermination(2 * PATIENCE_SECONDS)
         except StreamingQueryException as error:
             print(str(error)[:2000], flush=True)  # noqa: T201 -- for who reads a failed test
         else:
+            if not has_ended:
+                raise TimeoutError(f"the query does not end: {query.status}")
             return
     raise RuntimeError(f"the query failed {MAX_STARTS} times")
 
