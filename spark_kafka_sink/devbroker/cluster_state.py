@@ -31,6 +31,7 @@ from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.devbroker.storage.data_directory import StoredCluster, StoredTopic
 from spark_kafka_sink.devbroker.timers import Timers
 from spark_kafka_sink.devbroker.transaction_coordinator import TransactionCoordinator
+from spark_kafka_sink.errors import ConfigError, CorruptRecordError, DecodeError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
@@ -159,20 +160,28 @@ class ClusterState:
             self.logs.remove_strays()
             self.transactions.load(now)
             self.groups.load(now)
-        except BaseException:
-            self.close(now)
+        except BaseException as error:
+            # Not closed in order: some logs may not have been looked through yet.
+            self.logs.abandon()
+            self._forget()
+            if isinstance(error, CorruptRecordError | DecodeError):
+                raise ConfigError(f"the data directory cannot be read: {error}") from error
             raise
 
     def close(self, now: float) -> None:
         """Give the data directory back, with all that is known; in memory nothing changes."""
         if self.logs.is_durable:
             self.logs.close(now)
-            self.timers.clear()
-            self.nodes.clear()
-            self._coordinators.clear()
-            self._topics.clear()
-            self._topics_by_id.clear()
-            self._topics_by_collision_key.clear()
+            self._forget()
+
+    def _forget(self) -> None:
+        """Know nothing but what the next `open` reads."""
+        self.timers.clear()
+        self.nodes.clear()
+        self._coordinators.clear()
+        self._topics.clear()
+        self._topics_by_id.clear()
+        self._topics_by_collision_key.clear()
 
     def _load(self, stored: StoredCluster) -> None:
         self.cluster_id = stored.cluster_id

@@ -107,6 +107,14 @@ class LogManager:
             self._logs.clear()
             data.close()
 
+    def abandon(self) -> None:
+        """Give the directory back as it is, to be looked through by who opens it next."""
+        data, self._data = self._data, None
+        self._cleans_up = False
+        self._logs.clear()
+        if data is not None:
+            data.close()
+
     def log(
         self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig, now: float
     ) -> PartitionLog:

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from spark_kafka_sink.devbroker.committed_offset import CommittedOffset
 from spark_kafka_sink.devbroker.dev_broker import DevBroker
 from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.devbroker.storage.data_directory import DataDirectory
@@ -227,6 +228,25 @@ def test_a_broken_cluster_file_is_refused(tmp_path, content):
     with pytest.raises(ConfigError, match=r"cluster\.json cannot be read"):
         data.read_cluster()
     data.close()
+
+
+def test_a_directory_that_cannot_be_read_is_not_marked_as_closed_in_order(cluster):
+    """Whoever opens it next looks through every log."""
+    create(cluster)
+    cluster.broker.cluster.groups.offsets.commit(
+        "g", {TopicPartition("t", 0): CommittedOffset(1)}, now_ms=0
+    )
+    cluster.close()
+    (log,) = cluster.path.glob("__consumer_offsets-*/*.log")
+    whole = log.read_bytes()
+    log.write_bytes(whole[:-1] + b"?")
+
+    with pytest.raises(ConfigError, match="the data directory cannot be read"):
+        DurableCluster(cluster.path)
+
+    assert [] == files(cluster, ".kafka*")
+    log.write_bytes(whole)
+    assert 1 == len(cluster.restart().cluster.groups.offsets.committed("g"))
 
 
 @pytest.mark.parametrize("content", ["", "0\n1\n", "0\n1\nt 0\n", "1\n0\n"])
