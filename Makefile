@@ -59,6 +59,10 @@ coverage: $(INSTALLED) ## Branch coverage of the fast tests
 	@$(PYTHON) -m pytest -m "not slow and not kafka and not spark" \
 	  --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
 
+.PHONY: audit
+audit: $(INSTALLED) ## Known vulnerabilities in what is installed (says so where it cannot ask)
+	@scripts/audit.sh .venv
+
 .PHONY: soak
 soak: $(INSTALLED) ## Write for 15 minutes in random faults and kills (SOAK_ARGS="--minutes 15 --seed 1")
 	@scripts/find_maven.sh
