@@ -18,9 +18,12 @@ from pathlib import Path
 from benchmarks import (
     bare_producer,
     embedded_broker,
+    exactly_once_cost,
     kernel,
     latency,
+    micro_batches,
     row_wise,
+    secured_producer,
     spark_write,
     worker_memory,
 )
@@ -35,6 +38,9 @@ SECTIONS = {
     "one-row": spark_write.run_one_row,
     "memory": worker_memory.run,
     "broker": embedded_broker.run,
+    "exactly_once": exactly_once_cost.run,
+    "streams": micro_batches.run,
+    "security": secured_producer.run,
 }
 
 
@@ -72,7 +78,9 @@ def _arguments() -> argparse.Namespace:
         "--rounds", type=int, default=4, help="rounds after the first (%(default)s)"
     )
     parser.add_argument(
-        "--long", action="store_true", help="also write 50 million rows to see a worker's memory"
+        "--long",
+        action="store_true",
+        help="10 million rows for exactly_once, 50 million for a worker's memory",
     )
     parser.add_argument(
         "--jvm-sink-jars", type=_directory, metavar="DIR", help="let Spark's JVM sink take part"

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import confluent_kafka
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 LINGER_MS = 50
 BATCH_BYTES = 1_000_000
 
 
-def produce_all(bootstrap_servers: str, topic: str, values: Iterable[bytes], *, codec: str) -> None:
-    """Write all values, and wait until they are acknowledged."""
+def produce_all(
+    bootstrap_servers: str,
+    topic: str,
+    values: Iterable[bytes],
+    *,
+    codec: str,
+    security: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Write all values, and wait until they are acknowledged; `security` are librdkafka's own."""
     producer = confluent_kafka.Producer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -25,6 +33,7 @@ def produce_all(bootstrap_servers: str, topic: str, values: Iterable[bytes], *, 
             "batch.num.messages": 100_000,
             "queue.buffering.max.messages": 1_000_000,
             "queue.buffering.max.kbytes": 1 << 20,
+            **security,
         }
     )
     produce, poll = producer.produce, producer.poll

@@ -1,5 +1,7 @@
 """How things are measured: in alternating rounds, warm, the best round of each counts.
 
+Or, where two things are nearly equal, in pairs: the ratio within each, their median and spread.
+
 One round runs every contestant once, so that a slow minute of the machine hits all of them; the
 first round only warms up. Figures of different machines, or of different minutes, say little:
 what counts are the ratios within one run.
@@ -7,11 +9,12 @@ what counts are the ratios within one run.
 
 from __future__ import annotations
 
+import statistics
 import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.processes import cpu_seconds_between, cpu_times
 
@@ -19,6 +22,34 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 MILLION = 1_000_000
+
+
+class Spread(NamedTuple):
+    """What repeated measurements come to."""
+
+    median: float
+    lower_quartile: float
+    upper_quartile: float
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Sum up one value or more; quartiles lie between neighbours as their positions do."""
+        several = [*values, *values] if len(values) == 1 else values
+        lower, median, upper = statistics.quantiles(several, n=4, method="inclusive")
+        return cls(median, lower, upper, min(values), max(values))
+
+    def cells(self) -> list[str]:
+        """Give the columns `SPREAD_COLUMNS` of a table."""
+        return [
+            f"{self.median:.3f}",
+            f"{self.lower_quartile:.3f}-{self.upper_quartile:.3f}",
+            f"{self.least:.3f}-{self.most:.3f}",
+        ]
+
+
+SPREAD_COLUMNS = ("median", "middle half", "least-most")
 
 
 @dataclass
@@ -62,6 +93,26 @@ def contest(contestants: Mapping[str, Callable[[], Trial]], *, rounds: int) -> d
                 best[name] = result
     progress("")
     return best
+
+
+def paired_ratios(
+    first: Callable[[], Trial], second: Callable[[], Trial], *, pairs: int
+) -> list[float]:
+    """Time pairs of trials, each one's turn to begin; give the first's seconds over the second's.
+
+    Both are warmed up before.
+    """
+    ratios = []
+    for number in range(pairs + 1):
+        progress(f"pair {number}/{pairs}" if number else "warming up")
+        if number % 2:
+            one, other = first(), second()
+        else:
+            other, one = second(), first()
+        if number:
+            ratios.append(one.seconds / other.seconds)
+    progress("")
+    return ratios
 
 
 def progress(text: str) -> None:

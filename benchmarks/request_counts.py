@@ -1,0 +1,193 @@
+"""What exactly_once asks of brokers, counted by the embedded one; no time is measured.
+
+Per task: two jobs that differ in their number of tasks alone, so that what a job asks for once
+drops out. Per micro-batch: our writers, called as Spark calls them, in this process and one task
+after another, so that nothing else asks and no answer is early or late.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections import Counter
+from contextlib import contextmanager, redirect_stdout
+from fractions import Fraction
+from statistics import median
+from typing import TYPE_CHECKING
+
+from benchmarks.measuring import heading, progress, table, verdict
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from tests.support.micro_batches import (
+    PREFIX,
+    TASKS,
+    BatchJob,
+    Query,
+    process_of_its_own,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from benchmarks.setting import Setting
+
+FEW_TASKS, MANY_TASKS = 4, 24
+ROWS_OF_TASK = 100
+#: Now and then a client asks once more: for a leader not known yet, or a busy coordinator.
+REPEATS = 5
+TARGET_PER_TASK = 3
+BATCHES = (2, 10, 50)
+LEDGER_ENTRIES = (1, 200)
+AT_LEAST_ONCE, EXACTLY_ONCE = "at_least_once", "exactly_once"
+_TOPIC = "data"
+
+
+def run_per_task(setting: Setting) -> None:
+    """Count the requests of jobs with few tasks and with many."""
+    counts: dict[str, dict[ApiKey, Fraction]] = {}
+    with DevBroker(topics={_TOPIC: 1}) as broker, counted(broker) as requests:
+        for guarantee in (AT_LEAST_ONCE, EXACTLY_ONCE):
+            progress(f"requests of tasks, {guarantee}")
+            options = {
+                "kafka.bootstrap.servers": broker.bootstrap_servers,
+                "topic": _TOPIC,
+                "deliveryGuarantee": guarantee,
+                **({"transactionalIdPrefix": PREFIX} if guarantee == EXACTLY_ONCE else {}),
+            }
+            # The ledger's topic is made, and workers are started.
+            _write(setting.spark, FEW_TASKS, options)
+            slopes = []
+            for _ in range(REPEATS):
+                found = []
+                for tasks in (FEW_TASKS, MANY_TASKS):
+                    requests.clear()
+                    _write(setting.spark, tasks, options)
+                    found.append(requests.taken())
+                slopes.append(per_task(*found))
+            counts[guarantee] = medians(slopes)
+    progress("")
+    heading(
+        f"Requests per task, from jobs of {FEW_TASKS} and of {MANY_TASKS} tasks, "
+        f"median of {REPEATS}"
+    )
+    api_keys = sorted({key for count in counts.values() for key in count})
+    table(
+        ["request", AT_LEAST_ONCE, EXACTLY_ONCE],
+        [
+            [key.name, *(f"{float(counts[name].get(key, 0)):.2f}" for name in counts)]
+            for key in api_keys
+        ],
+    )
+    more = sum(counts[EXACTLY_ONCE].values()) - sum(counts[AT_LEAST_ONCE].values())
+    print(f"{float(more):.2f} more per task, {verdict(float(more), at_most=TARGET_PER_TASK)}")
+
+
+def run_per_batch() -> None:
+    """Count the requests of early and late micro-batches, with short and long ledgers."""
+    totals = {}
+    for entries in LEDGER_ENTRIES:
+        for batch, counts in _micro_batches(entries).items():
+            totals[entries, batch] = counts
+    progress("")
+    heading(f"Requests per micro-batch of {TASKS} tasks, exactly_once")
+    api_keys = sorted({key for counts in totals.values() for key in counts})
+    table(
+        ["ledger entries", "batch", "requests", *(key.name for key in api_keys)],
+        [
+            [
+                str(entries),
+                str(batch),
+                str(counts.total()),
+                *(str(counts[key]) for key in api_keys),
+            ]
+            for (entries, batch), counts in totals.items()
+        ],
+    )
+    print(f"target: constant {'met' if are_equal(totals) else 'MISSED'}")
+
+
+def per_task(few: Mapping[ApiKey, int], many: Mapping[ApiKey, int]) -> dict[ApiKey, Fraction]:
+    """Give what each further task asks for, of jobs of FEW_TASKS and MANY_TASKS."""
+    further = MANY_TASKS - FEW_TASKS
+    slopes = {key: Fraction(many.get(key, 0) - few.get(key, 0), further) for key in {*few, *many}}
+    return {key: slope for key, slope in slopes.items() if slope}
+
+
+def medians(slopes: Sequence[Mapping[ApiKey, Fraction]]) -> dict[ApiKey, Fraction]:
+    """Give the median of each kind, which counts as 0 where it is missing."""
+    kinds = {key for slope in slopes for key in slope}
+    return {key: median([slope.get(key, Fraction(0)) for slope in slopes]) for key in kinds}
+
+
+def are_equal(counts: Mapping[tuple[int, int], Counter[ApiKey]]) -> bool:
+    """Tell whether all have asked for the same, each kind as often."""
+    first, *others = counts.values()
+    return all(first == other for other in others)
+
+
+class Requests:
+    """The requests that a broker has got; filled on its thread."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._lock = threading.Lock()
+        self._counts: Counter[ApiKey] = Counter()
+
+    def add(self, api_key: ApiKey) -> None:
+        """Count one."""
+        with self._lock:
+            self._counts[api_key] += 1
+
+    def clear(self) -> None:
+        """Forget all."""
+        with self._lock:
+            self._counts.clear()
+
+    def taken(self) -> Counter[ApiKey]:
+        """Give the counts so far."""
+        with self._lock:
+            return self._counts.copy()
+
+
+@contextmanager
+def counted(broker: DevBroker) -> Iterator[Requests]:
+    """Count the requests that a broker gets from now on."""
+    requests = Requests()
+
+    def hook(api_key: ApiKey) -> None:
+        broker.on(api_key, lambda *_: requests.add(api_key))
+
+    for api_key in ApiKey:
+        hook(api_key)
+    yield requests
+
+
+def _write(spark: SparkSession, tasks: int, options: Mapping[str, str]) -> None:
+    rows = spark.range(0, tasks * ROWS_OF_TASK, 1, tasks)
+    df = rows.selectExpr("cast(id as string) as value")
+    df.write.format("pykafka").mode("append").options(**options).save()
+
+
+def _micro_batches(entries: int) -> dict[int, Counter[ApiKey]]:
+    """Run micro-batches behind so many writes that the ledger keeps; count some of them."""
+    found = {}
+    with (
+        process_of_its_own(),
+        # What our writers tell of each write.
+        redirect_stdout(io.StringIO()),
+        DevBroker(topics={_TOPIC: 2}, auto_create_topics=False) as broker,
+    ):
+        for number in range(entries):
+            progress(f"ledger entry {number + 1}/{entries}")
+            BatchJob(broker, writeId=f"job-{number}").run()
+        query = Query(broker)
+        with counted(broker) as requests:
+            for batch in range(max(BATCHES) + 1):
+                progress(f"micro-batch {batch}, ledger of {entries}")
+                requests.clear()
+                query.run_batch(batch)
+                if batch in BATCHES:
+                    found[batch] = requests.taken()
+    return found

@@ -1,0 +1,150 @@
+"""What encryption costs: the bare producer by SASL_SSL (SCRAM-SHA-256) beside PLAINTEXT.
+
+And beside confluent-kafka by both. The broker is one of our own, with certificates made for this
+run; every trial connects and logs in anew.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.bare_producer import PARTITIONS
+from benchmarks.confluent_loop import produce_all
+from benchmarks.measuring import Trial, contest, heading, progress, table, trial
+from benchmarks.payloads import (
+    BATCH_ROWS,
+    RECORD_BYTES,
+    documents,
+    record_batch,
+    repeated_documents,
+)
+from benchmarks.setting import check_count, processes_of
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from spark_kafka_sink.record.arrow import record_columns
+from tests.support.certificates import Certificates
+from tests.support.kafka_files import KAFKA_4
+from tests.support.real_kafka import start_kafka
+from tests.support.secured import sasl, tls
+from tests.support.secured_kafka import (
+    PASSWORD,
+    USER,
+    address,
+    create_scram_users,
+    secured_properties,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from benchmarks.setting import Setting
+    from tests.support.certificates import Authority
+    from tests.support.real_kafka import KafkaCluster
+
+OURS = "ours, from Arrow"
+CONFLUENT = "confluent-kafka"
+PLAINTEXT, SECURED = "PLAINTEXT", "SASL_SSL"
+#: How many rows confluent-kafka writes for each that ours writes.
+CONFLUENT_SHARE = 0.5
+_LISTENER = "SASLTLS"
+_MECHANISM = "SCRAM-SHA-256"
+
+
+def run(setting: Setting) -> None:
+    """Measure both clients, without and with encryption."""
+    # Made here and kept, so that no client's time pays for them.
+    record_batch(key=False)
+    documents(BATCH_ROWS, RECORD_BYTES)
+    progress("starting Kafka with secured listeners")
+    with tempfile.TemporaryDirectory(prefix="certificates-") as directory:
+        certificates = Certificates(Path(directory))
+        overrides, protocols = secured_properties(certificates)
+        with start_kafka(
+            KAFKA_4, overrides=overrides, secured=protocols, java_options=["-Xms1g", "-Xmx1g"]
+        ) as kafka:
+            create_scram_users(kafka)
+            best = contest(
+                _contestants(kafka, setting.rows, certificates.authority),
+                rounds=setting.rounds,
+            )
+    heading(
+        f"Bare producers by {SECURED} ({_MECHANISM}) beside {PLAINTEXT}, records of "
+        f"{RECORD_BYTES} bytes, lz4, acks=all, idempotent, best of {setting.rounds} rounds"
+    )
+    table(
+        ["client", "million rows/s", "CPU s per million rows", "of PLAINTEXT", "ours over it"],
+        [
+            [
+                _name(client, protocol),
+                f"{result.rate:.2f}",
+                f"{result.cpu_per_million:.2f}",
+                f"{result.rate / best[_name(client, PLAINTEXT)].rate:.2f}",
+                f"{best[_name(OURS, protocol)].rate / result.rate:.1f}x",
+            ]
+            for client in (OURS, CONFLUENT)
+            for protocol in (PLAINTEXT, SECURED)
+            for result in [best[_name(client, protocol)]]
+        ],
+    )
+
+
+def _contestants(
+    kafka: KafkaCluster, rows: int, authority: Authority
+) -> dict[str, Callable[[], Trial]]:
+    few, many = (
+        max(BATCH_ROWS, int(rows * share) // BATCH_ROWS * BATCH_ROWS)
+        for share in (CONFLUENT_SHARE, 1)
+    )
+    plain, secured = kafka.bootstrap_servers, address(kafka, _LISTENER)
+    java = tls(authority, SECURED) | sasl(_MECHANISM, USER, PASSWORD, SECURED)
+    librdkafka = {
+        "security.protocol": SECURED,
+        "sasl.mechanism": _MECHANISM,
+        "sasl.username": USER,
+        "sasl.password": PASSWORD,
+        "ssl.ca.pem": authority.pem,
+    }
+    return {
+        _name(OURS, PLAINTEXT): _contestant(kafka, many, _ours, plain, {}),
+        _name(OURS, SECURED): _contestant(kafka, many, _ours, secured, java),
+        _name(CONFLUENT, PLAINTEXT): _contestant(kafka, few, _confluent, plain, {}),
+        _name(CONFLUENT, SECURED): _contestant(kafka, few, _confluent, secured, librdkafka),
+    }
+
+
+def _name(client: str, protocol: str) -> str:
+    return f"{client}, {protocol}"
+
+
+def _contestant(
+    kafka: KafkaCluster,
+    rows: int,
+    client: Callable[[str, str, int, Mapping[str, str]], None],
+    servers: str,
+    security: Mapping[str, str],
+) -> Callable[[], Trial]:
+    def run_trial() -> Trial:
+        topic = kafka.create_topic(PARTITIONS)
+        with trial(rows, exclude=processes_of(kafka)) as result:
+            client(servers, topic, rows, security)
+        check_count(kafka, topic, rows)
+        kafka.delete_topics([topic])
+        return result
+
+    return run_trial
+
+
+def _ours(servers: str, topic: str, rows: int, security: Mapping[str, str]) -> None:
+    batch = record_batch(key=False)
+    config = ProducerConfig.from_mapping(
+        {"bootstrap.servers": servers, "compression.type": "lz4", **security}
+    )
+    with KafkaProducer(config, lingers=False) as producer:
+        for first_row in range(0, rows, BATCH_ROWS):
+            producer.append(record_columns(batch, topic=topic), first_row=first_row)
+
+
+def _confluent(servers: str, topic: str, rows: int, security: Mapping[str, str]) -> None:
+    produce_all(servers, topic, repeated_documents(rows), codec="lz4", security=security)
