@@ -1,4 +1,4 @@
-"""What a driver asks a cluster about transactions and topics: small, and blocking.
+"""What a driver asks a cluster about transactions, topics and groups: small, and blocking.
 
 Each call takes its time-out in seconds, and is retried with back-off as long as that lasts. Any
 thread may call; calls run one at a time, over connections that stay open between them. Made in the
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from spark_kafka_sink.admin import topic_calls, transaction_calls
+from spark_kafka_sink.admin import group_calls, topic_calls, transaction_calls
 from spark_kafka_sink.admin.cluster_calls import ClusterCalls
 from spark_kafka_sink.admin.loop_thread import LoopThread
 from spark_kafka_sink.admin.partition_events import read_chunk
@@ -236,6 +236,21 @@ class AdminClient:
             return await calls.partition_count(topic, deadline)
 
         return self._run(run, timeout)
+
+    # --- consumer groups
+
+    def commit_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int], *, timeout: float
+    ) -> Mapping[TopicPartition, BrokerError]:
+        """Set offsets of a group from outside it: for each partition the next one to be read.
+
+        Gives the partitions whose offset was refused, with the reason. A group that has members
+        refuses all with UNKNOWN_MEMBER_ID: only they may commit.
+        """
+        if not offsets:
+            return {}
+        call = group_calls.commit_offsets_call(group_id, offsets)
+        return group_calls.refused_offsets(self._call(call, timeout), call.what)
 
     # --- what is in a partition
 

@@ -1,9 +1,10 @@
 """Requests that are tried until a deadline, each at the broker that it concerns.
 
 One request and its answer are a call. It is sent to any broker, to one that is named, to the
-coordinator of a transactional id, or to the leader of a partition; when the answer can be retried,
-or none came, the broker is looked up again and the request sent again after a back-off. Answers
-that cannot be retried are the caller's: what a code means depends on what was asked.
+coordinator of a transactional id or of a group, or to the leader of a partition; when the answer
+can be retried, or none came, the broker is looked up again and the request sent again after a
+back-off. Answers that cannot be retried are the caller's: what a code means depends on what was
+asked.
 
 Lives on the loop of its NetworkClient. Times are seconds of that loop's clock.
 """
@@ -69,6 +70,17 @@ class CoordinatorOf:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupCoordinatorOf:
+    """The coordinator of a consumer group."""
+
+    group_id: str
+
+    def __str__(self) -> str:
+        """Name the broker for an error."""
+        return f"the coordinator of group {self.group_id!r}"
+
+
+@dataclass(frozen=True, slots=True)
 class LeaderOf:
     """The leader of a partition."""
 
@@ -79,7 +91,8 @@ class LeaderOf:
         return f"the leader of {self.topic_partition}"
 
 
-Destination: TypeAlias = AnyBroker | CoordinatorOf | LeaderOf | Node
+Destination: TypeAlias = AnyBroker | CoordinatorOf | GroupCoordinatorOf | LeaderOf | Node
+_Key: TypeAlias = tuple[CoordinatorType, str]
 #: What to send, given the versions of the broker; the number caps the version where it has to.
 BuildRequest: TypeAlias = "Callable[[NodeApiVersions], tuple[Any, int | None]]"
 
@@ -111,7 +124,8 @@ class ClusterCalls:
         )
         self._max_in_flight = config.max_in_flight_requests_per_connection
         self._slots: dict[int, asyncio.Semaphore] = {}
-        self._coordinators: dict[str, Node] = {}
+        #: By the type and the name of what they look after.
+        self._coordinators: dict[_Key, Node] = {}
 
     async def close(self) -> None:
         """Close every connection."""
@@ -267,7 +281,9 @@ class ClusterCalls:
     async def _node(self, destination: Destination, deadline: float) -> Node | None:
         """Look up whom to ask; None: anybody."""
         if isinstance(destination, CoordinatorOf):
-            return await self._coordinator(destination.transactional_id, deadline)
+            return await self._coordinator(_transaction(destination.transactional_id), deadline)
+        if isinstance(destination, GroupCoordinatorOf):
+            return await self._coordinator(_group(destination.group_id), deadline)
         if isinstance(destination, LeaderOf):
             return await self._leader(destination.topic_partition, deadline)
         if isinstance(destination, AnyBroker):
@@ -286,15 +302,15 @@ class ClusterCalls:
             raise NetworkError(f"{topic_partition} has no leader at the moment")
         return node
 
-    async def _coordinator(self, transactional_id: str, deadline: float) -> Node:
-        known = self._coordinators.get(transactional_id)
+    async def _coordinator(self, key: _Key, deadline: float) -> Node:
+        known = self._coordinators.get(key)
         if known is not None:
             return known
-        what = f"FindCoordinator of {transactional_id!r}"
+        what = f"FindCoordinator of {key[1]!r}"
         response = await self.call(
             Call(
                 destination=AnyBroker(),
-                build=lambda versions: (_find_coordinator(versions, transactional_id), None),
+                build=lambda versions: (_find_coordinator(versions, key), None),
                 error_codes=lambda answer: [_found(answer)[0]],
                 what=what,
             ),
@@ -303,7 +319,7 @@ class ClusterCalls:
         code, node = _found(response)
         if code:
             raise broker_error(code, what)
-        self._coordinators[transactional_id] = node
+        self._coordinators[key] = node
         return node
 
     async def find_coordinators(
@@ -311,14 +327,15 @@ class ClusterCalls:
     ) -> dict[Node, list[str]]:
         """Group ids by their coordinators, which are asked for in one request where they can be."""
         wanted = list(dict.fromkeys(transactional_ids))
-        unknown = tuple(name for name in wanted if name not in self._coordinators)
+        unknown = tuple(name for name in wanted if _transaction(name) not in self._coordinators)
         if len(unknown) > 1:
             # What is not found at once is asked for, and waited for, one by one.
             with suppress(NetworkError):
                 await self._find_at_once(unknown, deadline)
         groups: dict[Node, list[str]] = {}
         for name in wanted:
-            groups.setdefault(await self._coordinator(name, deadline), []).append(name)
+            node = await self._coordinator(_transaction(name), deadline)
+            groups.setdefault(node, []).append(name)
         return groups
 
     async def _find_at_once(self, transactional_ids: tuple[str, ...], deadline: float) -> None:
@@ -329,16 +346,19 @@ class ClusterCalls:
         response = await self._send(connection, _find_coordinators(transactional_ids), deadline)
         for found in response.coordinators:
             if not found.error_code:
-                self._coordinators[found.key] = Node(found.node_id, found.host, found.port)
+                node = Node(found.node_id, found.host, found.port)
+                self._coordinators[_transaction(found.key)] = node
 
     def forget_coordinators(self, transactional_ids: Iterable[str]) -> None:
         """Look them up again when they are next needed."""
         for name in transactional_ids:
-            self._coordinators.pop(name, None)
+            self._coordinators.pop(_transaction(name), None)
 
     def _look_up_again(self, destination: Destination) -> None:
         if isinstance(destination, CoordinatorOf):
             self.forget_coordinators([destination.transactional_id])
+        elif isinstance(destination, GroupCoordinatorOf):
+            self._coordinators.pop(_group(destination.group_id), None)
         elif isinstance(destination, LeaderOf):
             self._client.metadata.request_update()
 
@@ -350,12 +370,19 @@ def _first_retriable(call: Call, response: Any) -> int | None:
     return None
 
 
-def _find_coordinator(versions: NodeApiVersions, transactional_id: str) -> FindCoordinatorRequest:
+def _transaction(transactional_id: str) -> _Key:
+    return CoordinatorType.TRANSACTION, transactional_id
+
+
+def _group(group_id: str) -> _Key:
+    return CoordinatorType.GROUP, group_id
+
+
+def _find_coordinator(versions: NodeApiVersions, key: _Key) -> FindCoordinatorRequest:
+    key_type, name = key
     if versions.version_for(ApiKey.FIND_COORDINATOR) < _COORDINATOR_KEYS_VERSION:
-        return FindCoordinatorRequest(key=transactional_id, key_type=CoordinatorType.TRANSACTION)
-    return FindCoordinatorRequest(
-        key_type=CoordinatorType.TRANSACTION, coordinator_keys=(transactional_id,)
-    )
+        return FindCoordinatorRequest(key=name, key_type=key_type)
+    return FindCoordinatorRequest(key_type=key_type, coordinator_keys=(name,))
 
 
 def _find_coordinators(transactional_ids: tuple[str, ...]) -> Call:

@@ -125,6 +125,16 @@ SINK_OPTIONS_DEF: Final = (
         "Where the driver writes the report of the write, as JSON: a local file, replaced whole; "
         "its directory must exist. A stream's has one line for each micro-batch.",
     )
+    .define(
+        "sourceConsumerGroup",
+        ConfigType.STRING,
+        None,
+        NotEmpty(),
+        Importance.LOW,
+        "For a stream from Kafka: the consumer group that is told how far each finished "
+        "micro-batch has read, for lag monitors. Needs checkpointLocation as an option of the "
+        "stream, on a file system of the driver, and source and sink in one cluster.",
+    )
 )
 
 _BYTES_AS_THEY_ARE: Final = RefusedSetting(
@@ -169,11 +179,13 @@ SOURCE_OPTIONS: Final = (
     "includeHeaders",
 )
 
-#: What Spark hands on of a stream's own options (`DataStreamWriter`): no business of a sink.
+_CHECKPOINT_LOCATION: Final = "checkpointLocation"
+#: What Spark hands on of a stream's own options (`DataStreamWriter`): no business of a sink, but
+#: for `checkpointLocation`, which `sourceConsumerGroup` needs.
 SPARK_OPTIONS: Final = (
     "asyncProgressTrackingCheckpointIntervalMs",
     "asyncProgressTrackingEnabled",
-    "checkpointLocation",
+    _CHECKPOINT_LOCATION,
     "queryName",
 )
 
@@ -228,6 +240,10 @@ class SinkOptions:
     report_path: str | None
     ignored: tuple[str, ...]
     producer: ProducerConfig
+    #: The group that is told what a stream has read from Kafka; None where none is.
+    source_consumer_group: str | None
+    #: As Spark was given it; None where it was not, or not as an option.
+    checkpoint_location: str | None
     #: None for a write that is made at least once.
     exactly_once: ExactlyOnceOptions | None
 
@@ -241,6 +257,7 @@ class SinkOptions:
         own: dict[str, object] = {}
         kafka: dict[str, object] = {}
         ignored = []
+        checkpoint_location = None
         for name, value in options.items():
             key = name.lower()
             if key in _OWN:
@@ -248,7 +265,8 @@ class SinkOptions:
             elif key in _IGNORED:
                 ignored.append(_IGNORED[key])
             elif key in _NOT_OURS:
-                continue
+                if key == _CHECKPOINT_LOCATION.lower():
+                    checkpoint_location = str(value)
             elif _is_kafka_setting(key):
                 setting = key.removeprefix(KAFKA_PREFIX)
                 _check_allowed_in_spark(setting, value)
@@ -266,6 +284,8 @@ class SinkOptions:
             report_path=values["reportPath"] or None,
             ignored=tuple(sorted(ignored)),
             producer=producer,
+            source_consumer_group=values["sourceConsumerGroup"],
+            checkpoint_location=checkpoint_location,
             exactly_once=exactly_once_options(values, frozenset(own), kafka, producer, topic),
         )
 

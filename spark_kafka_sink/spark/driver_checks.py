@@ -16,6 +16,7 @@ from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.errors import BrokerError, ConfigError
 from spark_kafka_sink.exactly_once.transactional_ids import check_prefix
 from spark_kafka_sink.spark.producer_cache import fingerprint
+from spark_kafka_sink.spark.source_offsets import check_offsets_directory, offsets_directory
 from spark_kafka_sink.spark.write_report import resolve_report_path
 from spark_kafka_sink.spark.write_schema import WriteSchema, write_schema
 
@@ -47,6 +48,10 @@ class CheckedWrite:
 def check_write(schema: StructType, given: Mapping[str, object]) -> CheckedWrite:
     """Check all of a batch write; raises KafkaErrors."""
     options = _options(given)
+    if options.source_consumer_group is not None:
+        raise ConfigError(
+            "sourceConsumerGroup is for streams: a batch has no checkpoint that says what was read"
+        )
     columns = write_schema(schema, options.topic)
     report_path = check_report_path(options)
     return CheckedWrite(
@@ -62,6 +67,8 @@ def stream_options(given: Mapping[str, object]) -> SinkOptions:
     options = _options(given)
     if options.exactly_once is not None and options.exactly_once.write_id is not None:
         raise ConfigError("writeId is for batches: a stream is known by its query id")
+    if options.source_consumer_group is not None:
+        offsets_directory(options.checkpoint_location)
     return options
 
 
@@ -124,11 +131,13 @@ _believed = Believed()
 
 
 def check_stream(options: SinkOptions, topic: str | None) -> None:
-    """Check what `streamWriter` must not ask: the report's place, and the cluster.
+    """Check what `streamWriter` must not ask: files of the driver, and the cluster.
 
     Asked before each micro-batch, so this process asks brokers every few minutes only.
     """
     check_report_path(options)
+    if options.source_consumer_group is not None:
+        check_offsets_directory(options.checkpoint_location)
     question = (fingerprint(options.producer), topic)
     if not _believed.is_fresh(question, time.monotonic()):
         warn_of_ignored(options)

@@ -21,6 +21,7 @@ from spark_kafka_sink.spark.driver_checks import check_report_path, check_stream
 from spark_kafka_sink.spark.partition_writer import write_rows
 from spark_kafka_sink.spark.producer_cache import ProducerOfQuery
 from spark_kafka_sink.spark.refused_write import RefusedWriteError
+from spark_kafka_sink.spark.source_group import commit_source_offsets
 from spark_kafka_sink.spark.write_report import WriteReport
 from spark_kafka_sink.spark.writers import own_messages, task_context
 
@@ -117,6 +118,7 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
                 query_id = ours[0].query_id or ""
                 exactly_once.commit(plan, query_id, batchId, ours, self._observe)
         self._report(ours, batchId)
+        commit_source_offsets(self._options, batchId)
 
     def _report(self, messages: Sequence[KafkaCommitMessage], batch_id: int) -> None:
         """Tell what is in Kafka by now: what cannot be told is no reason to write it again."""

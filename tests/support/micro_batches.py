@@ -75,7 +75,7 @@ class Query(Source):
 
     def __init__(self, broker: DevBroker, query_id: str = "query-1", **options: Any) -> None:
         """Start nothing."""
-        super().__init__(broker, checkpointLocation="/nowhere", **options)
+        super().__init__(broker, **{"checkpointLocation": "/nowhere", **options})
         self.query_id = query_id
 
     def writer(self) -> Any:
@@ -92,7 +92,7 @@ class Query(Source):
         """Run an attempt of a task."""
         written = rows(batch_id, task) if values is None else values
         with self.task_context(batch_id, task):
-            return travel(travel(planned).write(_arrow(written)))
+            return travel(travel(planned).write(arrow_of(written)))
 
     def task_context(self, batch_id: int, task: int) -> AbstractContextManager[None]:
         """Be a task of a micro-batch."""
@@ -130,7 +130,7 @@ class BatchJob(Source):
         """Run an attempt of a task."""
         with task_context(task, {}):
             return travel(
-                travel(planned).write(_arrow(rows(0, task) if values is None else values))
+                travel(planned).write(arrow_of(rows(0, task) if values is None else values))
             )
 
     def run(self) -> None:
@@ -160,7 +160,8 @@ def forget_connections() -> None:
     driver_transactions._kept.clear()
 
 
-def _arrow(values: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def arrow_of(values: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Give rows as Spark hands them to a task."""
     if values:
         yield pa.record_batch({"value": pa.array(values, pa.string())})
 

@@ -36,6 +36,8 @@ def test_the_least_that_can_be_given():
             report_path=None,
             ignored=(),
             producer=ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"}),
+            source_consumer_group=None,
+            checkpoint_location=None,
             exactly_once=None,
         )
         == options()
@@ -201,3 +203,15 @@ def test_options_travel_to_tasks():
     """Options are the same after pickling."""
     given = options(topic="t", **{"kafka.group.id": "x"})
     assert given == pickle.loads(pickle.dumps(given))  # noqa: S301 -- our own bytes
+
+
+def test_the_group_of_the_source_and_the_checkpoint_are_known():
+    """Both are None where they are not given, and as they were given where they are."""
+    found = options(sourceConsumerGroup="lag", CHECKPOINTLOCATION="/c")
+    assert ("lag", "/c") == (found.source_consumer_group, found.checkpoint_location)
+    assert (None, None) == (options().source_consumer_group, options().checkpoint_location)
+
+
+def test_a_group_without_a_name_is_refused():
+    """An empty name is a mistake, not a wish for no group."""
+    assert "sourceConsumerGroup must not be empty" in refusal({"sourceConsumerGroup": ""})

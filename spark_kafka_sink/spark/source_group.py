@@ -1,0 +1,82 @@
+"""Tells a consumer group how far a stream has read from Kafka, so that lag monitors see it.
+
+After a micro-batch is in. Spark itself goes by its checkpoint and never asks the group: what cannot
+be told is a warning, and the next micro-batch makes up for it. A batch that is replayed is told
+again, which changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from spark_kafka_sink.errors import BrokerError, KafkaError
+from spark_kafka_sink.spark.source_offsets import read_source_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spark_kafka_sink.config.sink_options import SinkOptions
+    from spark_kafka_sink.model import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+#: What to do about an error of a broker, by its name.
+_ADVICE: Final = {
+    "UNKNOWN_MEMBER_ID": (
+        "the group has active members, and Kafka takes offsets from nobody else: name a group that "
+        "no consumer joins"
+    ),
+    "UNKNOWN_TOPIC_OR_PARTITION": (
+        "the cluster that rows are written to must be the one that they are read from"
+    ),
+    "GROUP_AUTHORIZATION_FAILED": "sourceConsumerGroup needs READ on the group",
+    "TOPIC_AUTHORIZATION_FAILED": "sourceConsumerGroup needs READ on the topics of the source",
+}
+#: Errors that each concern one topic.
+_OF_A_TOPIC: Final = frozenset({"UNKNOWN_TOPIC_OR_PARTITION", "TOPIC_AUTHORIZATION_FAILED"})
+
+
+def commit_source_offsets(options: SinkOptions, batch_id: int) -> None:
+    """Commit what a micro-batch has read to the group, if one is named; warns where it cannot."""
+    group_id = options.source_consumer_group
+    if group_id is None:
+        return
+    try:
+        offsets = read_source_offsets(options.checkpoint_location, batch_id)
+        refused = _commit(options, group_id, offsets)
+    except KafkaError as error:
+        _warn(group_id, batch_id, _explained(error))
+        return
+    # One of each kind: what is refused are whole topics, or all of them.
+    causes: dict[tuple[str, ...], BrokerError] = {}
+    for topic_partition, refusal in sorted(refused.items()):
+        topic = (topic_partition.topic,) if refusal.name in _OF_A_TOPIC else ()
+        causes.setdefault((refusal.name, *topic), refusal)
+    if causes:
+        _warn(group_id, batch_id, "; ".join(map(_explained, causes.values())))
+
+
+def _commit(
+    options: SinkOptions, group_id: str, offsets: Mapping[TopicPartition, int]
+) -> Mapping[TopicPartition, BrokerError]:
+    from spark_kafka_sink.admin.admin_client import AdminClient
+
+    with AdminClient(options.producer) as admin:
+        timeout = options.producer.request_timeout_ms / 1000
+        return admin.commit_group_offsets(group_id, offsets, timeout=timeout)
+
+
+def _explained(error: KafkaError) -> str:
+    advice = _ADVICE.get(error.name) if isinstance(error, BrokerError) else None
+    return str(error) if advice is None else f"{error}: {advice}"
+
+
+def _warn(group_id: str, batch_id: int, cause: str) -> None:
+    logger.warning(
+        "batch %d is written, but not all of its offsets were committed to sourceConsumerGroup %r, "
+        "which the next batch makes up for: %s",
+        batch_id,
+        group_id,
+        cause,
+    )

@@ -1,0 +1,145 @@
+"""How far a micro-batch has read from Kafka: what Spark notes of it in the query's checkpoint.
+
+Before a micro-batch Spark writes `<checkpointLocation>/offsets/<batch id>` (`OffsetSeqLog`): a line
+with the version, one with metadata, then one for each source, with the offset at which the batch
+ends. Version 2 puts the source's id and a colon before it. The offset of Spark's Kafka source is
+`{"topic": {"partition": offset}}`; `-` stands for a source that has given nothing yet. The lines of
+other sources are passed over: each has a form of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from spark_kafka_sink.errors import ConfigError, KafkaError
+from spark_kafka_sink.model import TopicPartition
+
+_VERSION_1: Final = "v1"
+_VERSION_2: Final = "v2"
+_METADATA_LINE: Final = 1
+_NOTHING_YET: Final = "-"
+_PARTITION: Final = re.compile(r"[0-9]{1,10}")
+_MAX_PARTITION: Final = 2**31 - 1
+_MAX_OFFSET: Final = 2**63 - 1
+_SCHEME: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
+
+
+def offsets_directory(checkpoint_location: str | None) -> Path:
+    """Give the directory of the offsets, which need not be there yet.
+
+    Raises ConfigError where no local file can be meant; the error has nothing of a URI but its
+    scheme, for there may be keys in it.
+    """
+    if not checkpoint_location:
+        raise ConfigError(
+            "sourceConsumerGroup needs checkpointLocation as an option of the stream, where the "
+            "offsets are that each micro-batch has read"
+        )
+    scheme = _SCHEME.match(checkpoint_location)
+    if scheme is None:
+        return Path(checkpoint_location) / "offsets"
+    # Hadoop's paths are no URLs: nothing in them is encoded.
+    path = checkpoint_location[scheme.end() :]
+    if path.startswith("///"):
+        path = path[2:]
+    if scheme[1].lower() != "file" or path.startswith("//"):
+        raise ConfigError(
+            "sourceConsumerGroup needs a checkpointLocation that the driver can read as a local "
+            f"file, not one of {scheme[1]}:"
+        )
+    return Path(path) / "offsets"
+
+
+def check_offsets_directory(checkpoint_location: str | None) -> None:
+    """Raise ConfigError where the driver does not read the offsets: a query has begun by now."""
+    directory = offsets_directory(checkpoint_location)
+    if not os.access(directory, os.R_OK | os.X_OK):
+        raise ConfigError(
+            f"sourceConsumerGroup: the driver cannot read the directory {str(directory)!r}. If "
+            "checkpointLocation is on a file system of the cluster, remove sourceConsumerGroup; "
+            "a path of the driver's own begins with file:"
+        )
+
+
+def read_source_offsets(
+    checkpoint_location: str | None, batch_id: int
+) -> dict[TopicPartition, int]:
+    """Give how far a micro-batch has read, as `source_offsets`; raises KafkaError."""
+    path = offsets_directory(checkpoint_location) / str(batch_id)
+    try:
+        return source_offsets(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise KafkaError(f"the offsets of the batch cannot be read: {error}") from error
+    except (KafkaError, UnicodeDecodeError) as error:
+        raise KafkaError(f"{str(path)!r} is no log of offsets as Spark writes it: {error}") from (
+            error
+        )
+
+
+def source_offsets(text: str) -> dict[TopicPartition, int]:
+    """Read the next offsets of all Kafka sources from a file of the log; raises KafkaError.
+
+    Of a partition that two sources read, the lower one: what is before it has been read by both.
+    """
+    version, *rest = text.split("\n")
+    if version not in {_VERSION_1, _VERSION_2}:
+        raise KafkaError(f"it begins with {version[:20]!r}, not with {_VERSION_1} or {_VERSION_2}")
+    if len(rest) <= _METADATA_LINE:
+        raise KafkaError("it ends before the line of the first source")
+    found: dict[TopicPartition, int] = {}
+    has_source = False
+    for number, line in enumerate(rest[_METADATA_LINE:], start=_METADATA_LINE + 2):
+        offset = line
+        if version == _VERSION_2:
+            _, colon, offset = line.partition(":")
+            if not colon:
+                raise KafkaError(f"line {number} has no id of a source")
+        if offset == _NOTHING_YET:
+            has_source = True
+            continue
+        positions = _kafka_offsets(offset, number)
+        if positions is None:
+            continue
+        has_source = True
+        for topic_partition, position in positions.items():
+            found[topic_partition] = min(position, found.get(topic_partition, position))
+    if not has_source:
+        raise KafkaError("none of its sources is Kafka")
+    return found
+
+
+def _kafka_offsets(line: str, number: int) -> dict[TopicPartition, int] | None:
+    """Read the line of a source; None for one that is not Kafka."""
+    try:
+        offset = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        if line.startswith("{"):
+            raise KafkaError(f"line {number} is broken off: {error}") from error
+        return None
+    if not _is_kafkas(offset):
+        return None
+    found = {
+        TopicPartition(topic, int(partition)): position
+        for topic, partitions in offset.items()
+        for partition, position in partitions.items()
+    }
+    for topic_partition, position in found.items():
+        if topic_partition.partition > _MAX_PARTITION or not 0 <= position <= _MAX_OFFSET:
+            raise KafkaError(f"line {number} has offset {position} of {topic_partition}")
+    return found
+
+
+def _is_kafkas(offset: Any) -> bool:
+    return isinstance(offset, dict) and all(
+        isinstance(partitions, dict)
+        and all(
+            # A truth value is a number, too.
+            _PARTITION.fullmatch(partition) is not None and type(position) is int
+            for partition, position in partitions.items()
+        )
+        for partitions in offset.values()
+    )

@@ -1,0 +1,176 @@
+"""`sourceConsumerGroup` on Apache Kafka: its groups, its rights, and offsets that Spark noted."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+
+import pytest
+from confluent_kafka.admin import AclOperation, ResourceType
+
+from tests.support.kafka_rights import Rights
+from tests.support.micro_batches import process_of_its_own
+from tests.support.real_kafka import wait_until
+from tests.support.source_groups import SourceStream, committed_offsets, joined_consumer
+from tests.support.streams import Checkpoint, run_to_end, to_kafka
+
+_SECONDS = 60
+WARNING = "not all of its offsets were committed"
+
+
+@pytest.fixture
+def group():
+    return f"lag-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(autouse=True)
+def _own_process():
+    with process_of_its_own():
+        yield
+
+
+def test_a_group_is_told_of_each_batch(kafka, create_topic, tmp_path, caplog, group):
+    """A client that is not ours sees the offsets of each finished batch, also after a replay."""
+    options = {
+        "deliveryGuarantee": "exactly_once",
+        "transactionalIdPrefix": group,
+        "ledgerTopic": f"ledger-{group}",
+    }
+    topic, source = create_topic(), create_topic(2)
+    stream = SourceStream(kafka.bootstrap_servers, tmp_path / "c", group, topic=topic, **options)
+    with caplog.at_level(logging.WARNING):
+        stream.note(0, f'{{"{source}":{{"0":2}}}}')
+        stream.run(0, "a", "b")
+        assert {(source, 0): 2} == committed_offsets(kafka.bootstrap_servers, group)
+        stream.note(1, f'{{"{source}":{{"1":1,"0":4}}}}')
+        for _ in range(2):
+            stream.run(1, "c")
+            expected = {(source, 0): 4, (source, 1): 1}
+            assert expected == committed_offsets(kafka.bootstrap_servers, group)
+    assert [] == [text for text in caplog.messages if WARNING in text]
+
+
+def test_a_group_with_members_refuses(kafka, create_topic, tmp_path, caplog, group):
+    """While a consumer is in the group that is a warning, and the next batch makes up for it."""
+    refuse_and_make_up(kafka, create_topic(2), tmp_path, caplog, group)
+
+
+def test_a_group_of_the_new_protocol_refuses_as_well(kafka_4, tmp_path, caplog, group):
+    """Members by KIP-848 are members."""
+    topic = kafka_4.create_topic(2)
+    refuse_and_make_up(kafka_4, topic, tmp_path, caplog, group, group_protocol="consumer")
+
+
+def refuse_and_make_up(kafka, topic, tmp_path, caplog, group, **settings):
+    stream = SourceStream(kafka.bootstrap_servers, tmp_path / "c", group, topic=topic)
+    stream.note(0, f'{{"{topic}":{{"0":0,"1":0}}}}')
+    with (
+        joined_consumer(kafka.bootstrap_servers, group, topic, **settings),
+        caplog.at_level(logging.WARNING),
+    ):
+        stream.run(0, "a")
+    [warned] = [text for text in caplog.messages if WARNING in text]
+    assert "UNKNOWN_MEMBER_ID" in warned
+    stream.note(1, f'{{"{topic}":{{"0":1,"1":1}}}}')
+    stream.run(1, "b")
+    expected = {(topic, 0): 1, (topic, 1): 1}
+    assert expected == committed_offsets(kafka.bootstrap_servers, group)
+
+
+def test_a_topic_that_the_cluster_has_not_is_named(kafka, create_topic, tmp_path, caplog, group):
+    """It is refused by itself; the offsets of the others are in."""
+    topic = create_topic()
+    stream = SourceStream(kafka.bootstrap_servers, tmp_path / "c", group, topic=topic)
+    stream.note(0, f'{{"elsewhere-{group}":{{"0":7}},"{topic}":{{"0":1}}}}')
+    with caplog.at_level(logging.WARNING):
+        stream.run(0, "a")
+    [warned] = [text for text in caplog.messages if WARNING in text]
+    assert f"for elsewhere-{group}-0: " in warned
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in warned
+    assert {(topic, 0): 1} == committed_offsets(kafka.bootstrap_servers, group)
+
+
+def test_the_rights_of_the_table_are_needed_and_enough(kafka_with_acls, tmp_path, caplog, group):
+    """READ on the group and on the topics that are read; without one a warning names it."""
+    kafka = kafka_with_acls
+    topic, source = kafka.create_topic(), kafka.create_topic()
+    stream = SourceStream(kafka.bootstrap_servers, tmp_path / "c", group, topic=topic)
+    stream.note(0, f'{{"{source}":{{"0":0}}}}')
+
+    def warned(*parts):
+        caplog.clear()
+        stream.writer().commit([], 0)
+        found = [text for text in caplog.messages if WARNING in text]
+        return all(any(part in text for text in found) for part in parts) and (
+            bool(parts) or not found
+        )
+
+    rights = Rights(kafka)
+    try:
+        rights.only(ResourceType.GROUP, group, AclOperation.DESCRIBE)
+        with caplog.at_level(logging.WARNING):
+            wait_for(lambda: warned("GROUP_AUTHORIZATION_FAILED", "needs READ on the group"))
+            rights.only(ResourceType.GROUP, group, AclOperation.READ)
+            rights.only(ResourceType.TOPIC, source, AclOperation.DESCRIBE)
+            wait_for(lambda: warned("TOPIC_AUTHORIZATION_FAILED", "needs READ on the topics"))
+            rights.only(ResourceType.TOPIC, source, AclOperation.READ)
+            wait_for(warned)
+    finally:
+        rights.give_back()
+    wait_for(lambda: {(source, 0): 0} == committed_offsets(kafka.bootstrap_servers, group))
+
+
+def wait_for(is_so):
+    wait_until(is_so, seconds=_SECONDS, what="rights to be known")
+
+
+@pytest.mark.spark
+def test_what_spark_notes_of_a_source_is_told(spark, kafka_4, tmp_path, group):
+    """Offsets that Spark itself notes of a stream's source are those that the group has."""
+    from pyspark.sql.datasource import (  # noqa: PLC0415 -- most runs start no Spark
+        DataSource,
+        DataSourceStreamReader,
+        InputPartition,
+    )
+
+    topic, source = kafka_4.create_topic(), kafka_4.create_topic(2)
+
+    # Spark's own Kafka source is no part of PySpark; this one has offsets of the same form.
+    class Reader(DataSourceStreamReader):
+        def initialOffset(self):  # noqa: N802 -- Spark's name
+            return {source: {"0": 0, "1": 0}}
+
+        def latestOffset(self):  # noqa: N802 -- Spark's name
+            return {source: {"0": 3, "1": 4}}
+
+        def partitions(self, start, end):
+            return [InputPartition((start[source], end[source]))]
+
+        def read(self, partition):
+            start, end = partition.value
+            for number in sorted(end):
+                for offset in range(start[number], end[number]):
+                    yield (f"{number}.{offset}",)
+
+    class Source(DataSource):
+        @classmethod
+        def name(cls):
+            return "offsets_like_kafkas"
+
+        def schema(self):
+            return "value string"
+
+        def streamReader(self, schema):  # noqa: N802 -- Spark's name
+            return Reader()
+
+    spark.dataSource.register(Source)
+    df = spark.readStream.format("offsets_like_kafkas").load()
+    options = {
+        "kafka.bootstrap.servers": kafka_4.bootstrap_servers,
+        "topic": topic,
+        "sourceConsumerGroup": group,
+    }
+    run_to_end(to_kafka(df, Checkpoint(tmp_path), **options))
+    assert 7 == sum(kafka_4.end_offsets(topic).values())
+    expected = {(source, 0): 3, (source, 1): 4}
+    assert expected == committed_offsets(kafka_4.bootstrap_servers, group)

@@ -1,0 +1,115 @@
+"""Offsets that the admin client commits to consumer groups of the embedded broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.admin.admin_client import AdminClient
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.devbroker.faults import AnswerError, CloseConnection
+from spark_kafka_sink.errors import BrokerError, KafkaTimeoutError
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.source_groups import committed_offsets, joined_consumer
+
+TIMEOUT = 30.0
+SHORT = 0.3
+FIRST, SECOND = TopicPartition("data", 0), TopicPartition("data", 1)
+
+
+@pytest.fixture
+def broker():
+    with DevBroker(topics={"data": 2, "more": 1}, auto_create_topics=False) as started:
+        yield started
+
+
+@pytest.fixture
+def commit(broker):
+    """Give a function that commits offsets of the group `g`."""
+    servers = {"bootstrap.servers": broker.bootstrap_servers, "retry.backoff.ms": 10}
+    with AdminClient(ProducerConfig.from_mapping(servers)) as admin:
+        yield lambda offsets, timeout=TIMEOUT: admin.commit_group_offsets(
+            "g", offsets, timeout=timeout
+        )
+
+
+def test_a_group_that_was_not_there_gets_offsets(broker, commit):
+    """The group is made, and a client that is not ours sees what it was told."""
+    assert {} == commit({FIRST: 5, SECOND: 0, TopicPartition("more", 0): 2**40})
+    expected = {("data", 0): 5, ("data", 1): 0, ("more", 0): 2**40}
+    assert expected == committed_offsets(broker.bootstrap_servers, "g")
+
+
+def test_a_commit_may_be_repeated_and_go_back(broker, commit):
+    """The last one counts; partitions that it does not name stay as they were."""
+    commit({FIRST: 5, SECOND: 7})
+    commit({FIRST: 5})
+    commit({FIRST: 3})
+    expected = {("data", 0): 3, ("data", 1): 7}
+    assert expected == committed_offsets(broker.bootstrap_servers, "g")
+
+
+def test_a_topic_that_is_not_there_does_not_keep_others_out(broker, commit):
+    """It is refused at once, by itself."""
+    missing = TopicPartition("missing", 0)
+    refused = commit({FIRST: 5, missing: 1})
+    assert {missing: "UNKNOWN_TOPIC_OR_PARTITION"} == {
+        topic_partition: error.name for topic_partition, error in refused.items()
+    }
+    assert {("data", 0): 5} == committed_offsets(broker.bootstrap_servers, "g")
+
+
+def test_a_group_with_members_takes_nothing(broker, commit):
+    """Only its members may commit, until they have left."""
+    with joined_consumer(broker.bootstrap_servers, "g", "data"):
+        refused = commit({FIRST: 5, SECOND: 7})
+        assert ["UNKNOWN_MEMBER_ID"] * 2 == [error.name for error in refused.values()]
+    assert {} == commit({FIRST: 5})
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        AnswerError(ErrorCode.NOT_COORDINATOR),
+        AnswerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        CloseConnection(handled=True),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("api_key", [ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_COMMIT])
+def test_what_can_be_tried_again_is(broker, commit, api_key, fault):
+    """A coordinator that moves, or is silent, is looked up and asked again."""
+    hook = broker.on(api_key, fault, times=1)
+    assert {} == commit({FIRST: 5})
+    assert 1 == hook.seen
+    assert {("data", 0): 5} == committed_offsets(broker.bootstrap_servers, "g")
+
+
+def test_a_coordinator_is_looked_up_once(broker, commit):
+    """It is known from then on, as a group's and not as that of a transactional id."""
+    hook = broker.on(ApiKey.FIND_COORDINATOR, lambda *_: None)
+    commit({FIRST: 5})
+    commit({FIRST: 6})
+    assert 1 == hook.seen
+
+
+def test_a_missing_right_on_the_group_is_an_error(broker, commit):
+    """Whoever may not see the group does not learn its coordinator."""
+    broker.on(ApiKey.FIND_COORDINATOR, AnswerError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
+        commit({FIRST: 5})
+
+
+def test_no_answer_in_time_is_an_error_with_its_cause(broker, commit):
+    """It names the group."""
+    broker.on(ApiKey.OFFSET_COMMIT, AnswerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    with pytest.raises(KafkaTimeoutError, match=r"group 'g'.*COORDINATOR_LOAD_IN_PROGRESS"):
+        commit({FIRST: 5}, SHORT)
+
+
+def test_nothing_to_commit_asks_nobody(broker, commit):
+    """No request is sent for no offset."""
+    hook = broker.on(ApiKey.FIND_COORDINATOR, lambda *_: None)
+    assert ({}, 0) == (commit({}), hook.seen)

@@ -1,0 +1,191 @@
+"""What a stream tells `sourceConsumerGroup`, against the embedded broker."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import re
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.devbroker.faults import AnswerError
+from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.spark.data_source import KafkaSink
+from tests.support.micro_batches import SCHEMA, process_of_its_own
+from tests.support.source_groups import SourceStream, committed_offsets, joined_consumer
+
+EXACTLY_ONCE = {
+    "deliveryGuarantee": "exactly_once",
+    "transactionalIdPrefix": "orders",
+    "ledgerTopic": "ledger",
+}
+
+
+@pytest.fixture
+def broker():
+    topics = {"data": 2, "read": 2}
+    with process_of_its_own(), DevBroker(topics=topics, auto_create_topics=False) as made:
+        yield made
+
+
+@pytest.fixture
+def stream(broker, tmp_path):
+    return SourceStream(broker.bootstrap_servers, tmp_path / "c", "lag", topic="data")
+
+
+@contextmanager
+def warnings_of(caplog):
+    """Collect what is warned of in a block."""
+    caplog.clear()
+    found: list[str] = []
+    with caplog.at_level(logging.WARNING):
+        yield found
+    found += [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.parametrize("options", [{}, EXACTLY_ONCE], ids=["at_least_once", "exactly_once"])
+def test_the_group_is_told_of_each_finished_batch(broker, tmp_path, caplog, options):
+    """After a batch the group has its end offsets; a replay tells them again."""
+    stream = SourceStream(broker.bootstrap_servers, tmp_path / "c", "lag", topic="data", **options)
+    expected = [{("read", 0): 2}, {("read", 0): 4, ("read", 1): 1}]
+    with warnings_of(caplog) as warned:
+        stream.note(0, '{"read":{"0":2}}')
+        stream.run(0, "a", "b")
+        assert expected[0] == committed_offsets(broker.bootstrap_servers, "lag")
+        stream.note(1, '{"read":{"1":1,"0":4}}')
+        for _ in range(2):
+            stream.run(1, "c")
+            assert expected[1] == committed_offsets(broker.bootstrap_servers, "lag")
+    assert [] == warned
+
+
+def test_a_batch_that_is_not_finished_is_not_told(broker, stream):
+    """What was planned, or aborted, is not read."""
+    stream.note(0, '{"read":{"0":2}}')
+    pickle.dumps(stream.writer())
+    stream.writer().abort([], 0)
+    assert {} == committed_offsets(broker.bootstrap_servers, "lag")
+
+
+def test_exactly_once_tells_after_the_commit(broker, tmp_path):
+    """The group hears of a batch when its transactions have ended."""
+    stream = SourceStream(
+        broker.bootstrap_servers, tmp_path / "c", "lag", topic="data", **EXACTLY_ONCE
+    )
+    seen = []
+    for key in (ApiKey.END_TXN, ApiKey.OFFSET_COMMIT):
+        broker.on(key, lambda request, _, key=key: seen.append(key))
+    stream.note(0, '{"read":{"0":2}}')
+    stream.run(0, "a")
+    assert (1, ApiKey.OFFSET_COMMIT) == (seen.count(ApiKey.OFFSET_COMMIT), seen[-1])
+
+
+def test_a_batch_without_rows_is_told(broker, stream):
+    """Lag goes down also where a filter lets no row through, or no task ran."""
+    stream.note(0, '{"read":{"0":2}}')
+    stream.writer().commit([], 0)
+    assert {("read", 0): 2} == committed_offsets(broker.bootstrap_servers, "lag")
+
+
+def test_without_the_option_no_group_is_asked_for(broker, stream):
+    """Groups are nobody's business by default."""
+    hook = broker.on(ApiKey.OFFSET_COMMIT, lambda *_: None)
+    stream.note(0, '{"read":{"0":2}}')
+    del stream._options["sourceConsumerGroup"]
+    stream.run(0, "a")
+    assert 0 == hook.seen
+
+
+def test_members_of_the_group_are_a_warning_and_the_next_batch_makes_up(broker, stream, caplog):
+    """A group that consumers are in refuses; what it was not told comes with the next batch."""
+    with joined_consumer(broker.bootstrap_servers, "lag", "read"):
+        stream.note(0, '{"read":{"0":2,"1":3}}')
+        with warnings_of(caplog) as warned:
+            stream.run(0, "a")
+    assert 1 == len(warned)
+    assert warned[0].startswith("batch 0 is written, but not all of its offsets were committed to")
+    assert 1 == warned[0].count("UNKNOWN_MEMBER_ID")
+    assert "group 'lag' for read-0: " in warned[0]
+    assert "the group has active members" in warned[0]
+    stream.note(1, '{"read":{"0":4,"1":3}}')
+    stream.run(1, "b")
+    expected = {("read", 0): 4, ("read", 1): 3}
+    assert expected == committed_offsets(broker.bootstrap_servers, "lag")
+
+
+def test_a_topic_of_another_cluster_is_named(broker, stream, caplog):
+    """Topics that the cluster does not know are named once each; the others are told."""
+    stream.note(0, '{"there":{"0":1,"1":1},"too":{"0":1}}', "-", '{"read":{"0":2}}')
+    with warnings_of(caplog) as warned:
+        stream.run(0, "a")
+    assert 1 == len(warned)
+    assert ["there-0", "too-0"] == re.findall(r"group 'lag' for (\S+):", warned[0])
+    assert 2 == warned[0].count("UNKNOWN_TOPIC_OR_PARTITION")
+    assert "must be the one that they are read from" in warned[0]
+    assert {("read", 0): 2} == committed_offsets(broker.bootstrap_servers, "lag")
+
+
+@pytest.mark.parametrize(
+    ("request_and_answer", "advice"),
+    [
+        ((ApiKey.FIND_COORDINATOR, ErrorCode.GROUP_AUTHORIZATION_FAILED), "READ on the group"),
+        ((ApiKey.OFFSET_COMMIT, ErrorCode.GROUP_AUTHORIZATION_FAILED), "READ on the group"),
+        ((ApiKey.OFFSET_COMMIT, ErrorCode.TOPIC_AUTHORIZATION_FAILED), "READ on the topics"),
+        ((ApiKey.OFFSET_COMMIT, ErrorCode.INVALID_COMMIT_OFFSET_SIZE), "batch 0 is written"),
+    ],
+)
+def test_a_refusal_does_not_fail_the_batch(broker, stream, caplog, request_and_answer, advice):
+    """Rows are in: what the group is not told is a warning, with the right that is missing."""
+    api_key, code = request_and_answer
+    broker.on(api_key, AnswerError(code))
+    stream.note(0, '{"read":{"0":2}}')
+    with warnings_of(caplog) as warned:
+        stream.run(0, "a")
+    assert 1 == len(warned)
+    assert code.name in warned[0]
+    assert advice in warned[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ('{"logOffset":0}', "none of its sources is Kafka"),
+        ('{"read":', "line 3 is broken off"),
+        (None, "the offsets of the batch cannot be read"),
+    ],
+)
+def test_offsets_that_cannot_be_read_do_not_fail_the_batch(stream, caplog, line, cause):
+    """A log of offsets that is not there, or of something else, is a warning with its path."""
+    if line is not None:
+        stream.note(0, line)
+    with warnings_of(caplog) as warned:
+        stream.run(0, "a")
+    assert 1 == len(warned)
+    assert cause in warned[0]
+    assert "/c/offsets/0'" in warned[0]
+
+
+def test_a_checkpoint_that_cannot_be_read_is_refused(broker, tmp_path):
+    """What can be known of the option is said before the first task."""
+    stream = SourceStream(broker.bootstrap_servers, tmp_path / "c", "lag", topic="data")
+    stream._options["checkpointLocation"] = "s3a://bucket/c"
+    with pytest.raises(ConfigError, match="not one of s3a:"):
+        stream.writer()
+    del stream._options["checkpointLocation"]
+    with pytest.raises(ConfigError, match="needs checkpointLocation as an option of the stream"):
+        stream.writer()
+    stream._options["checkpointLocation"] = str(tmp_path / "elsewhere")
+    with pytest.raises(pickle.PickleError, match="the driver cannot read the directory"):
+        pickle.dumps(stream.writer())
+
+
+def test_a_batch_write_has_no_source_group(broker):
+    """A batch's driver does not know what was read, and says so."""
+    options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": "data"}
+    with pytest.raises(ConfigError, match="sourceConsumerGroup is for streams"):
+        KafkaSink.check(SimpleNamespace(schema=SCHEMA), options, sourceConsumerGroup="lag")

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.errors import ConfigError, KafkaError
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.spark.source_offsets import (
+    check_offsets_directory,
+    offsets_directory,
+    read_source_offsets,
+    source_offsets,
+)
+
+METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1760000000000,"conf":{}}'
+#: As `KafkaSourceOffset` of Spark 4.2 writes it.
+KAFKA = '{"b":{"3":9000000000},"orders.eu-1":{"0":42,"10":0}}'
+KAFKA_OFFSETS = {
+    TopicPartition("b", 3): 9_000_000_000,
+    TopicPartition("orders.eu-1", 0): 42,
+    TopicPartition("orders.eu-1", 10): 0,
+}
+
+
+def log(*sources, version="v1", metadata=METADATA):
+    return "\n".join([version, metadata, *sources])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (log(KAFKA), KAFKA_OFFSETS),
+        (log(KAFKA, metadata=""), KAFKA_OFFSETS),
+        (log("-", '{"logOffset":7}', KAFKA, "12"), KAFKA_OFFSETS),
+        (log("0:" + KAFKA, "files:{}", "late:-", version="v2"), KAFKA_OFFSETS),
+        (log("-"), {}),
+        (log("0:-", version="v2"), {}),
+        (log("{}"), {}),
+        (
+            log('{"a":{"0":5,"1":2}}', '{"a":{"0":3},"c":{"0":1}}'),
+            {TopicPartition("a", 0): 3, TopicPartition("a", 1): 2, TopicPartition("c", 0): 1},
+        ),
+    ],
+    ids=["one", "old", "among-others", "v2", "none-yet", "none-yet-v2", "no-topic", "several"],
+)
+def test_the_offsets_of_kafka_sources_are_read(text, expected):
+    """Kafka's lines are merged, the lower offset of a partition in two; others are passed over."""
+    assert expected == source_offsets(text)
+
+
+_offsets = st.dictionaries(
+    st.text("abc._-", min_size=1),
+    st.dictionaries(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1), min_size=1),
+    min_size=1,
+)
+
+
+@given(_offsets)
+def test_whatever_kafkas_source_has_read_is_found(offsets):
+    """Every offset of the line is found under its topic and partition."""
+    line = json.dumps(
+        {topic: {str(number): at for number, at in part.items()} for topic, part in offsets.items()}
+    )
+    expected = {
+        TopicPartition(topic, number): at
+        for topic, part in offsets.items()
+        for number, at in part.items()
+    }
+    assert expected == source_offsets(log("-", line))
+    assert expected == source_offsets(log("x:-", f"y:{line}", version="v2"))
+
+
+@given(st.text() | st.lists(st.text()).map(lambda lines: log(*lines)))
+def test_garbage_gives_an_error_and_nothing_else(text):
+    """Any text is read, or refused by a KafkaError."""
+    try:
+        read = source_offsets(text)
+    except KafkaError:
+        return
+    assert all(0 <= offset for offset in read.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "it begins with '', not with v1 or v2"),
+        (log(KAFKA, version="v3"), "it begins with 'v3'"),
+        ("v1", "it ends before the line of the first source"),
+        (f"v1\n{METADATA}", "it ends before the line of the first source"),
+        (log('{"logOffset":3}'), "none of its sources is Kafka"),
+        (log("7", '{"a":{"0":true}}', '{"a":{"x":1}}'), "none of its sources is Kafka"),
+        (log("-", KAFKA[:-9]), "line 4 is broken off"),
+        (log('{"a":{"0":-1}}'), "line 3 has offset -1 of a-0"),
+        (log('{"a":{"2147483648":1}}'), "line 3 has offset 1 of a-2147483648"),
+        (log('{"a":{"0":9223372036854775808}}'), "line 3 has offset 9223372036854775808 of a-0"),
+        (log("[" * 100_000), "none of its sources is Kafka"),
+        (log("[0]", version="v2"), "line 3 has no id of a source"),
+    ],
+)
+def test_what_spark_would_not_write_is_refused(text, sentence):
+    """A file that is none of the log's is refused, with the line that is wrong."""
+    with pytest.raises(KafkaError) as caught:
+        source_offsets(text)
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("location", "directory"),
+    [
+        ("/c/orders", "/c/orders/offsets"),
+        ("file:/c/a b%20", "/c/a b%20/offsets"),
+        ("file:///c", "/c/offsets"),
+        ("FILE:///c", "/c/offsets"),
+        ("relative", "relative/offsets"),
+    ],
+)
+def test_a_local_checkpoint_is_found(location, directory):
+    """A path, or a URI of a local file as Hadoop writes it, leads to the offsets."""
+    assert directory == str(offsets_directory(location))
+
+
+@pytest.mark.parametrize("location", ["s3a://key:hunter2@bucket/c", "hdfs:/c", "file://host/c"])
+def test_a_remote_checkpoint_is_refused(location):
+    """What the driver cannot read as a file is refused by its scheme; keys in it are not shown."""
+    with pytest.raises(ConfigError) as caught:
+        offsets_directory(location)
+    assert f"not one of {location.partition(':')[0]}:" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("location", [None, ""])
+def test_a_checkpoint_that_is_not_known_is_refused(location):
+    """Without the option there is nothing to read from."""
+    with pytest.raises(ConfigError, match="needs checkpointLocation as an option of the stream"):
+        offsets_directory(location)
+
+
+def test_a_checkpoint_that_is_not_there_is_refused(tmp_path):
+    """A directory that the driver does not see is one of another file system."""
+    with pytest.raises(ConfigError, match="the driver cannot read the directory"):
+        check_offsets_directory(str(tmp_path))
+    (tmp_path / "offsets").mkdir()
+    check_offsets_directory(str(tmp_path))
+
+
+def test_the_file_of_the_batch_is_read(tmp_path):
+    """The file has the batch's number; one that is missing or broken is named by the error."""
+    directory = tmp_path / "offsets"
+    directory.mkdir()
+    (directory / "7").write_text(log(KAFKA))
+    (directory / "8").write_bytes(b"v1\n\xff")
+    assert KAFKA_OFFSETS == read_source_offsets(f"file:{tmp_path}", 7)
+    with pytest.raises(KafkaError, match=r"offsets/8' is no log of offsets as Spark writes it: "):
+        read_source_offsets(str(tmp_path), 8)
+    with pytest.raises(KafkaError, match=r"offsets of the batch cannot be read: .*offsets/9'"):
+        read_source_offsets(str(tmp_path), 9)
