@@ -1,0 +1,86 @@
+"""Java's own producer and consumer, idempotent and transactional, at the embedded broker.
+
+Java's ProducerPerformance stands for its transactional copier: it commits a transaction each
+`--transaction-duration-ms`, and waits for the last one.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from spark_kafka_sink.devbroker import DevBroker
+from tests.support.java_tools import consume_with_java, produce_with_java, run_java_tool
+from tests.support.kafka_files import KAFKA_4, java_command, kafka_jars
+from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
+from tests.support.readers import read_with_confluent
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+RECORDS = 5_000
+RECORD_BYTES = 100
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with DevBroker() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _java():
+    try:
+        java_command()
+        kafka_jars(KAFKA_4)
+    except KafkaUnavailableError as error:
+        skip_or_fail(error, os.environ)
+
+
+def perform(broker, topic, *arguments, **settings):
+    """Write with ProducerPerformance; give how many records it says to have sent."""
+    properties = {"bootstrap.servers": broker.bootstrap_servers, "acks": "all", **settings}
+    output = run_java_tool(
+        "org.apache.kafka.tools.ProducerPerformance",
+        *("--topic", topic, "--num-records", str(RECORDS), "--record-size", str(RECORD_BYTES)),
+        *("--throughput", "-1", *arguments, "--producer-props"),
+        *(f"{name.replace('_', '.')}={value}" for name, value in properties.items()),
+    )
+    return int(output.strip().splitlines()[-1].split()[0])
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_javas_idempotent_producer_writes_every_codec(broker, codec):
+    """What ProducerPerformance sent is there, once, in each codec."""
+    topic = f"java-{codec}"
+    broker.create_topic(topic, partitions=3)
+    assert RECORDS == perform(broker, topic, compression_type=codec)
+    records = read_with_confluent(broker.bootstrap_servers, topic)
+    assert RECORDS == len(records)
+    assert {RECORD_BYTES} == {len(record.value) for record in records}
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_javas_transactions_are_committed(version):
+    """A read_committed consumer of Java's sees all records of all transactions."""
+    with DevBroker(topics={"t": 3}, transaction_version=version) as broker:
+        sent = perform(
+            broker, "t", "--transactional-id", "copier", "--transaction-duration-ms", "50"
+        )
+        output = run_java_tool(
+            "org.apache.kafka.tools.consumer.ConsoleConsumer",
+            *("--bootstrap-server", broker.bootstrap_servers, "--topic", "t", "--from-beginning"),
+            *("--max-messages", str(RECORDS), "--timeout-ms", "60000"),
+            *("--isolation-level", "read_committed"),
+        )
+        assert (RECORDS, RECORDS) == (sent, len(output.splitlines()))
+
+
+def test_javas_console_tools_agree_with_others(broker):
+    """Keys and values written by Java's console producer are read by its consumer, and by ours."""
+    broker.create_topic("console", partitions=3)
+    values = {f"schlüssel {i}": f"wert {i}" for i in range(100)}
+    produce_with_java(broker.bootstrap_servers, "console", values)
+    records = consume_with_java(broker.bootstrap_servers, "console", len(values))
+    assert values == {record.key.decode(): record.value.decode() for record in records}
+    assert records == read_with_confluent(broker.bootstrap_servers, "console")
