@@ -46,12 +46,12 @@ fix: $(INSTALLED) ## Mend what the formatter, the linter and the spelling checke
 	$(PYTHON) -m codespell_lib --write-changes
 
 .PHONY: test
-test: $(INSTALLED) ## Everything: unit, property, Spark, real Kafka (10-20 minutes)
+test: $(INSTALLED) ## Everything: unit, property, Spark, real Kafka (half an hour or more)
 	@scripts/find_maven.sh
 	@$(WITH_JAVA) $(PYTHON) -m pytest $(PYTEST_ARGS)
 
 .PHONY: test-fast
-test-fast: $(INSTALLED) ## What needs neither Java nor Kafka (under 3 minutes)
+test-fast: $(INSTALLED) ## What needs neither Java nor Kafka (about 5 minutes)
 	@$(PYTHON) -m pytest -m "not slow and not kafka and not spark" $(PYTEST_ARGS)
 
 .PHONY: coverage
