@@ -23,7 +23,7 @@ from spark_kafka_sink.spark.producer_cache import ProducerOfQuery
 from spark_kafka_sink.spark.refused_write import RefusedWriteError
 from spark_kafka_sink.spark.source_group import commit_source_offsets
 from spark_kafka_sink.spark.write_report import WriteReport
-from spark_kafka_sink.spark.writers import own_messages, task_context
+from spark_kafka_sink.spark.writers import SinkWriter, own_messages, task_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     from pyspark.taskcontext import TaskContext
 
     from spark_kafka_sink.config.sink_options import SinkOptions
-    from spark_kafka_sink.exactly_once.points import Point
     from spark_kafka_sink.exactly_once.two_phase_commit import Plan
-    from spark_kafka_sink.spark.exactly_once_write import ExactlyOnceWrite
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +43,7 @@ QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 
 
-class KafkaStreamWriter(DataSourceStreamArrowWriter):
+class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a stream. `topic` is None where a column names it."""
 
     def __init__(self, options: SinkOptions, *, topic: str | None) -> None:
@@ -54,18 +52,6 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         self._is_checked = False
         #: Of an exactly-once write, from the pickling on.
         self._plan: Plan | None = None
-
-    @property
-    def _exactly_once(self) -> ExactlyOnceWrite | None:
-        options = self._options.exactly_once
-        if options is None:
-            return None
-        from spark_kafka_sink.spark.exactly_once_write import ExactlyOnceWrite
-
-        return ExactlyOnceWrite(self._options.producer, options)
-
-    def _observe(self, point: Point) -> None:
-        """Be told of each named point of an exactly-once write: the tests die there."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Do what has to be done before the tasks: Spark pickles the writer for them."""

@@ -43,16 +43,10 @@ logger = logging.getLogger(__name__)
 JOB_BATCH: Final = 0
 
 
-class KafkaBatchWriter(DataSourceArrowWriter):
-    """Writes one DataFrame. `topic` is None where a column names it; `report_path` is absolute."""
+class SinkWriter:
+    """What the writers of batches and of streams share."""
 
-    def __init__(self, options: SinkOptions, *, topic: str | None, report_path: str | None) -> None:
-        self._options = options
-        self._topic = topic
-        self._report_path = report_path
-        #: Of an exactly-once write, from the pickling on, as the write's id.
-        self._plan: Plan | None = None
-        self._write_id = ""
+    _options: SinkOptions
 
     @property
     def _exactly_once(self) -> ExactlyOnceWrite | None:
@@ -65,6 +59,18 @@ class KafkaBatchWriter(DataSourceArrowWriter):
 
     def _observe(self, point: Point) -> None:
         """Be told of each named point of an exactly-once write: the tests die there."""
+
+
+class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
+    """Writes one DataFrame. `topic` is None where a column names it; `report_path` is absolute."""
+
+    def __init__(self, options: SinkOptions, *, topic: str | None, report_path: str | None) -> None:
+        self._options = options
+        self._topic = topic
+        self._report_path = report_path
+        #: Of an exactly-once write, from the pickling on, as the write's id.
+        self._plan: Plan | None = None
+        self._write_id = ""
 
     def __getstate__(self) -> dict[str, Any]:
         """Plan an exactly-once write: Spark pickles the writer, for the tasks and for `commit`."""
