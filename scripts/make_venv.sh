@@ -38,4 +38,7 @@ if ! "$environment/bin/python" -m pip --version > /dev/null 2>&1; then
 fi
 
 echo "setup: installing the package and its tools (a few minutes the first time)"
-"$environment/bin/python" -m pip install --disable-pip-version-check -e '.[dev]'
+# Spark looks through the directories of sys.path for modules named pyspark_*. It would not see one
+# that only an import hook knows, which is how an editable install comes by default.
+"$environment/bin/python" -m pip install --disable-pip-version-check \
+  --config-settings editable_mode=compat -e '.[dev]'

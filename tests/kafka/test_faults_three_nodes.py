@@ -10,7 +10,6 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from confluent_kafka.admin import NewPartitions
 
 from spark_kafka_sink.errors import DeliveryError
 from tests.support.leadership import leader_seen_by, move_leaders
@@ -99,7 +98,7 @@ def test_partitions_that_are_added_get_rows(cluster):
     topic = cluster.create_topic(2)
 
     def add():
-        cluster.admin.create_partitions([NewPartitions(topic, 5)])[topic].result()
+        cluster.add_partitions(topic, 5)
         wait_until(
             lambda: len([n for n in cluster.end_offsets(topic).values() if n]) == 5,
             seconds=30,

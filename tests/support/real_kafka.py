@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from tests.support.kafka_docker import DockerNodes
 from tests.support.kafka_files import KAFKA_3, KAFKA_4
@@ -171,12 +171,13 @@ class KafkaCluster:
         )
         self.admin.create_topics([topic], request_timeout=_ADMIN_SECONDS)[name].result()
         if wait:
-            wait_until(
-                lambda: self._serves(name, partitions),
-                seconds=_ADMIN_SECONDS,
-                what=f"leaders of {name}",
-            )
+            self._wait_until_served(name, partitions)
         return name
+
+    def add_partitions(self, topic: str, partitions: int) -> None:
+        """Grow a topic to so many partitions, and wait until every leader knows that it is one."""
+        self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result()
+        self._wait_until_served(topic, partitions)
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics; those that do not exist are no error."""
@@ -246,6 +247,13 @@ class KafkaCluster:
             except KafkaException:
                 return set()
         return set.intersection(*known)
+
+    def _wait_until_served(self, topic: str, partitions: int) -> None:
+        wait_until(
+            lambda: self._serves(topic, partitions),
+            seconds=_ADMIN_SECONDS,
+            what=f"leaders of {topic}",
+        )
 
     def _serves(self, topic: str, partitions: int) -> bool:
         # Asked first: it also corrects the client's memory that there is no such topic.
