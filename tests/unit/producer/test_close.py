@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -105,6 +106,21 @@ def test_closing_at_once_says_that_a_transaction_stays_open(broker, caplog):
     producer.close(0)
     assert [] == ends
     assert "12345 ms" in caplog.text
+
+
+@pytest.mark.parametrize("version", [0, 2], ids=["TV1", "TV2"])
+def test_closing_waits_for_nobody_where_a_transaction_is_empty(version):
+    """There is nothing to abort: no request is sent, and max.block.ms is not waited for."""
+    with DevBroker(topics={"t": 1}, transaction_version=version) as broker:
+        ends = _seen(broker, ApiKey.END_TXN)
+        producer = _producer(broker, **{"transactional.id": "x", "max.block.ms": 10**9})
+        producer.init_transactions()
+        producer.begin_transaction()
+        closing = threading.Thread(target=producer.close, daemon=True)
+        closing.start()
+        closing.join(TIMEOUT)
+        assert not closing.is_alive()
+        assert [] == ends
 
 
 def _seen(broker: DevBroker, api_key: ApiKey) -> list[object]:
