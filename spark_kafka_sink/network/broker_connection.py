@@ -204,8 +204,12 @@ class BrokerConnection:
         return await self._send_version(request, self._version_for(request, None))
 
     async def _renew_session(self, session: SaslSession) -> None:
+        began_at = self._loop.time()
         try:
             await session.renew()
+            if self._listener is not None:
+                latency = self._loop.time() - began_at
+                self._listener.reauthenticated(self.node.node_id, latency)
             while session.held and self._closed_by is None:
                 held = session.held.popleft()
                 if held.has_response:
@@ -215,6 +219,8 @@ class BrokerConnection:
                         held.request, held.version, self._take_correlation_id(), held.outcome
                     )
         except KafkaError as error:
+            if self._listener is not None and isinstance(error, AuthenticationError):
+                self._listener.reauthentication_failed(self.node.node_id)
             self._fail(error, None)
 
     def _must_hold(self) -> SaslSession | None:

@@ -218,6 +218,8 @@ class NetworkClient:
         else:
             self._states.disconnected(node.node_id, self._loop.time())
             if self._listener is not None:
+                if isinstance(error, AuthenticationError):
+                    self._listener.authentication_failed(node.node_id)
                 self._listener.connection_failed(node.node_id)
             if isinstance(error, KafkaError):
                 self._note_failure(node, error)
@@ -240,6 +242,8 @@ class NetworkClient:
         self._states.ready(node_id)
         self._connections[node_id] = connection
         if self._listener is not None:
+            if self._config.security.uses_tls or self._config.security.uses_sasl:
+                self._listener.authenticated(node_id)
             self._listener.connected(node_id)
         connection.set_on_close(lambda error: self._on_connection_closed(connection, error))
 

@@ -24,6 +24,18 @@ class NetworkListener(Protocol):
     def connection_failed(self, node_id: int) -> None:
         """Hear that an attempt to connect has ended without a connection."""
 
+    def authenticated(self, node_id: int) -> None:
+        """Hear, before `connected`, that TLS or SASL let a connection through."""
+
+    def authentication_failed(self, node_id: int) -> None:
+        """Hear, before `connection_failed`, that TLS or SASL did not."""
+
+    def reauthenticated(self, node_id: int, latency: float) -> None:
+        """Hear that a connection's session was renewed, which took `latency` seconds (KIP-368)."""
+
+    def reauthentication_failed(self, node_id: int) -> None:
+        """Hear, before `disconnected`, that the renewal of its session was refused."""
+
     def request_sent(self, node_id: int, api_key: ApiKey, size: int) -> None:
         """Hear that a request of `size` bytes, framing included, was queued to be sent."""
 

@@ -7,8 +7,7 @@ about waiting on the thread that waited. `now` is monotonic seconds, durations a
 metrics are in Kafka's units.
 
 Of the metrics of a Java producer these are missing: `select-*` and `io-*`, since asyncio has no
-such loop to tell of; `*authentication*`, since no connection authenticates; `txn-prepare-*`, since
-a transaction cannot be prepared (KIP-939); and `app-info`.
+such loop to tell of; and `app-info`, whose values are no numbers.
 """
 
 from __future__ import annotations
@@ -19,8 +18,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from spark_kafka_sink.metrics.sensor import NANOSECONDS_PER_SECOND, NEVER_EXPIRES
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
-from spark_kafka_sink.metrics.stats import Avg, CumulativeSum, Max
+from spark_kafka_sink.metrics.stats import CumulativeSum
 from spark_kafka_sink.network.network_listener import NetworkListener
+from spark_kafka_sink.producer.authentication_metrics import AuthenticationMetrics
+from spark_kafka_sink.producer.metric_group import MetricGroup
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
 
@@ -92,6 +93,7 @@ class TimedCall(StrEnum):
     INIT_TRANSACTIONS = "txn-init"
     BEGIN_TRANSACTION = "txn-begin"
     SEND_OFFSETS_TO_TRANSACTION = "txn-send-offsets"
+    PREPARE_TRANSACTION = "txn-prepare"
     COMMIT_TRANSACTION = "txn-commit"
     ABORT_TRANSACTION = "txn-abort"
     METADATA_WAIT = "metadata-wait"
@@ -102,6 +104,7 @@ _TIMED_CALLS: Final = {
     TimedCall.INIT_TRANSACTIONS: "Time spent in init_transactions(), in ns.",
     TimedCall.BEGIN_TRANSACTION: "Time spent in begin_transaction(), in ns.",
     TimedCall.SEND_OFFSETS_TO_TRANSACTION: "Time spent in send_offsets_to_transaction(), in ns.",
+    TimedCall.PREPARE_TRANSACTION: "Time spent in prepare_transaction(), in ns.",
     TimedCall.COMMIT_TRANSACTION: "Time spent in commit_transaction(), in ns.",
     TimedCall.ABORT_TRANSACTION: "Time spent in abort_transaction(), in ns.",
     TimedCall.METADATA_WAIT: "Time spent waiting for the metadata of topics, in ns.",
@@ -120,36 +123,6 @@ class _NodeSensors(NamedTuple):
     requests: Sensor
     responses: Sensor
     latency: Sensor
-
-
-class _Group:
-    """Makes the metrics of one group, all with the same tags."""
-
-    def __init__(self, metrics: Metrics, group: str, **tags: str) -> None:
-        self._metrics = metrics
-        self._group = group
-        self._tags = tags
-
-    def name(self, name: str, description: str) -> MetricName:
-        return self._metrics.metric_name(name, self._group, description, **self._tags)
-
-    def average(self, sensor: Sensor, name: str, description: str) -> None:
-        sensor.add(self.name(name, description), Avg())
-
-    def average_and_maximum(self, sensor: Sensor, name: str, what: str) -> None:
-        self.average(sensor, f"{name}-avg", f"{what}: the average.")
-        sensor.add(self.name(f"{name}-max", f"{what}: the largest."), Max())
-
-    def rate_and_total(self, name: str, what: str) -> tuple[MetricName, MetricName]:
-        return self.name(f"{name}-rate", f"{what} per second."), self.name(
-            f"{name}-total", f"{what} in all."
-        )
-
-    def meter(self, sensor: Sensor, name: str, what: str) -> None:
-        sensor.add_meter(*self.rate_and_total(name, what))
-
-    def count_meter(self, sensor: Sensor, name: str, what: str) -> None:
-        sensor.add_count_meter(*self.rate_and_total(name, what))
 
 
 class SenderMetrics(NetworkListener):
@@ -171,10 +144,11 @@ class SenderMetrics(NetworkListener):
         self._unthrottled_answer = False
         self._uncompressed_bytes = 0
         self._compressed_bytes = 0
-        group = _Group(metrics, PRODUCER_GROUP)
+        group = MetricGroup(metrics, PRODUCER_GROUP)
         self._make_batch_sensors(group)
         self._make_buffer_sensors(group)
         self._make_network_sensors(group)
+        self._authentication = AuthenticationMetrics(group, self._sensor)
         self._timed_calls = {call: self._sensor(f"{call}-time-ns-total") for call in TimedCall}
         for call, sensor in self._timed_calls.items():
             sensor.add(group.name(f"{call}-time-ns-total", _TIMED_CALLS[call]), CumulativeSum())
@@ -182,7 +156,7 @@ class SenderMetrics(NetworkListener):
     def _sensor(self, name: str) -> Sensor:
         return self._metrics.sensor(name, self._clock())
 
-    def _make_batch_sensors(self, group: _Group) -> None:
+    def _make_batch_sensors(self, group: MetricGroup) -> None:
         self._batch_size = self._sensor("batch-size")
         group.average_and_maximum(self._batch_size, "batch-size", "Bytes of a batch as sent")
         self._compression = self._sensor("compression-rate")
@@ -213,7 +187,7 @@ class SenderMetrics(NetworkListener):
         self._splits = self._sensor("batch-split-rate")
         group.meter(self._splits, "batch-split", "Batches split")
 
-    def _make_buffer_sensors(self, group: _Group) -> None:
+    def _make_buffer_sensors(self, group: MetricGroup) -> None:
         self._buffer_wait = self._sensor("bufferpool-wait-time")
         self._buffer_wait.add_time_meter(
             group.name("bufferpool-wait-ratio", "Fraction of time that a thread waits for memory."),
@@ -224,7 +198,7 @@ class SenderMetrics(NetworkListener):
             self._buffer_exhausted, "buffer-exhausted", "Calls that found no memory in time"
         )
 
-    def _make_network_sensors(self, group: _Group) -> None:
+    def _make_network_sensors(self, group: MetricGroup) -> None:
         self._latency = self._sensor("request-time")
         group.average_and_maximum(
             self._latency, "request-latency", "Time in ms from a produce request to its answer"
@@ -248,7 +222,7 @@ class SenderMetrics(NetworkListener):
         )
 
     @staticmethod
-    def _add_traffic(group: _Group, requests: Sensor, responses: Sensor) -> None:
+    def _add_traffic(group: MetricGroup, requests: Sensor, responses: Sensor) -> None:
         group.count_meter(requests, "request", "Requests sent")
         group.meter(requests, "outgoing-byte", "Bytes sent")
         group.average_and_maximum(requests, "request-size", "Bytes of a request")
@@ -259,7 +233,7 @@ class SenderMetrics(NetworkListener):
 
     def observe_buffer(self, buffer: BufferState) -> None:
         """Have the state of the buffer pool read whenever a metric is; call it once."""
-        group = _Group(self._metrics, PRODUCER_GROUP)
+        group = MetricGroup(self._metrics, PRODUCER_GROUP)
         gauges: dict[MetricName, Callable[[float], float]] = {
             group.name("buffer-total-bytes", "Bytes that unsent records may take."): (
                 lambda _: buffer.total_bytes
@@ -289,7 +263,7 @@ class SenderMetrics(NetworkListener):
             updated_at = metadata_updated_at()
             return math.nan if updated_at is None else now - updated_at
 
-        group = _Group(self._metrics, PRODUCER_GROUP)
+        group = MetricGroup(self._metrics, PRODUCER_GROUP)
         self._metrics.add_gauge(
             group.name("requests-in-flight", "Requests that wait for an answer now."),
             lambda _: requests_in_flight(),
@@ -351,7 +325,7 @@ class SenderMetrics(NetworkListener):
             retries=self._metrics.sensor(f"topic.{topic}.record-retries", now),
             errors=self._metrics.sensor(f"topic.{topic}.record-errors", now),
         )
-        group = _Group(self._metrics, TOPIC_GROUP, topic=topic)
+        group = MetricGroup(self._metrics, TOPIC_GROUP, topic=topic)
         group.meter(sensors.records, "record-send", "Records sent")
         group.meter(sensors.bytes, "byte", "Bytes of batches sent")
         group.average(
@@ -402,7 +376,7 @@ class SenderMetrics(NetworkListener):
                 responses=self._metrics.sensor(f"{name}.responses-received", now),
                 latency=self._metrics.sensor(f"{name}.latency", now),
             )
-            group = _Group(self._metrics, NODE_GROUP, node_id=name)
+            group = MetricGroup(self._metrics, NODE_GROUP, node_id=name)
             self._add_traffic(group, sensors.requests, sensors.responses)
             group.average_and_maximum(
                 sensors.latency,
@@ -426,6 +400,22 @@ class SenderMetrics(NetworkListener):
     def connection_failed(self, node_id: int) -> None:  # noqa: ARG002  the listener's signature
         """Take note of a connection that ended before it was ready; Kafka counts these too."""
         self._closed.record(1, self._clock())
+
+    def authenticated(self, node_id: int) -> None:  # noqa: ARG002
+        """Take note of a connection whose both sides accept each other."""
+        self._authentication.authenticated(self._clock())
+
+    def authentication_failed(self, node_id: int) -> None:  # noqa: ARG002
+        """Take note of a connection that one side refused."""
+        self._authentication.authentication_failed(self._clock())
+
+    def reauthenticated(self, node_id: int, latency: float) -> None:  # noqa: ARG002
+        """Take note of a session that was renewed."""
+        self._authentication.reauthenticated(latency, self._clock())
+
+    def reauthentication_failed(self, node_id: int) -> None:  # noqa: ARG002
+        """Take note of a session whose renewal was refused."""
+        self._authentication.reauthentication_failed(self._clock())
 
     def request_sent(self, node_id: int, api_key: ApiKey, size: int) -> None:  # noqa: ARG002
         """Take note of a request of `size` bytes."""

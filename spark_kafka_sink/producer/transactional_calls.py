@@ -83,8 +83,9 @@ class TransactionalCalls:
         Raises the error of a record that was not delivered: then abort, or close.
         """
         manager = self._manager()
-        self._core.flush(None)
-        return manager.prepare_transaction()
+        with self._core.timed(TimedCall.PREPARE_TRANSACTION):
+            self._core.flush(None)
+            return manager.prepare_transaction()
 
     def commit_transaction(self) -> None:
         """Flush, and commit. Raises the error of a record that was not delivered: then abort.

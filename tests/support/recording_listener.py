@@ -27,6 +27,22 @@ class RecordingListener:
         """See NetworkListener."""
         self.events.append(("connection failed", node_id))
 
+    def authenticated(self, node_id: int) -> None:
+        """See NetworkListener."""
+        self.events.append(("authenticated", node_id))
+
+    def authentication_failed(self, node_id: int) -> None:
+        """See NetworkListener."""
+        self.events.append(("authentication failed", node_id))
+
+    def reauthenticated(self, node_id: int, latency: float) -> None:
+        """See NetworkListener."""
+        self.events.append(("authenticated again", node_id, latency))
+
+    def reauthentication_failed(self, node_id: int) -> None:
+        """See NetworkListener."""
+        self.events.append(("renewal refused", node_id))
+
     def request_sent(self, node_id: int, api_key: ApiKey, size: int) -> None:
         """See NetworkListener."""
         self.events.append(("sent", node_id, api_key, size))
