@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 PARTITIONS = 3
 #: What exponential backoff's jitter leaves of a wait (KIP-580).
 LEAST = 0.8
+#: And what it adds at most.
+MOST = 1.2
 
 
 @pytest.fixture
@@ -208,9 +210,10 @@ def test_a_retry_waits_for_its_backoff(broker):
 def test_the_backoff_grows_up_to_its_maximum(broker):
     """Each retry waits twice as long as the one before, up to retry.backoff.max.ms."""
     growing = _gaps(broker, 4, retry_backoff_ms=50, retry_backoff_max_ms=5_000)
-    bounded = _gaps(broker, 4, retry_backoff_ms=50, retry_backoff_max_ms=50)
+    bounded = _gaps(broker, 6, retry_backoff_ms=50, retry_backoff_max_ms=50)
     assert growing[3] >= 0.4 * LEAST
-    assert bounded[3] < growing[3]
+    # One of them, at least, is not held up by anything else.
+    assert min(bounded[3:]) < 0.4 * LEAST
 
 
 def _attempts(seconds: float, **settings: object) -> list[float]:
@@ -273,8 +276,8 @@ def test_the_backoff_of_connecting_grows_up_to_its_maximum():
 @pytest.mark.parametrize(
     ("settings", "seconds"),
     [
-        ({"setup_timeout_ms": 200, "setup_timeout_max_ms": 200}, 0.2),
-        ({"setup_timeout_ms": 400, "setup_timeout_max_ms": 400}, 0.4),
+        ({"setup_timeout_ms": 200, "setup_timeout_max_ms": 9_000}, 0.2),
+        ({"setup_timeout_ms": 400, "setup_timeout_max_ms": 9_000}, 0.4),
         ({"setup_timeout_ms": 9_000, "setup_timeout_max_ms": 400}, 0.4),
     ],
 )
@@ -290,7 +293,7 @@ def test_a_peer_that_says_nothing_is_given_up(settings, seconds):
     within = re.search(r"within ([0-9.]+) s \(socket\.connection\.setup", str(caught.value))
     assert within is not None
     # The message rounds to a tenth.
-    assert seconds * LEAST - 0.05 <= float(within[1]) <= seconds
+    assert seconds * LEAST - 0.05 <= float(within[1]) <= seconds * MOST + 0.05
 
 
 def test_a_topic_is_waited_for_no_longer_than_asked():
