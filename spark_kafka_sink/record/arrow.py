@@ -1,9 +1,9 @@
 """Arrow record batches in, `RecordColumns` out: mostly views of Arrow's own buffers.
 
 Columns go by name: `value` (needed), `key`, `topic`, `partition`, `headers`, `timestamp`; others
-are not looked at. What each may be:
+are not looked at. Each may be encoded, by a dictionary or by runs. What each may be:
 
-- key, value: string or binary of any layout (dictionaries too), or of type null.
+- key, value: string or binary of any layout, or of type null.
 - topic: string of any layout; not looked at when one topic is given for all rows.
 - partition: any integer; null leaves it to the producer.
 - timestamp: a timestamp of any unit, floored to milliseconds, with or without time zone (one
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_kafka_sink.errors import InvalidPartitionError, RecordError, SchemaError
 from spark_kafka_sink.record.columns import (
@@ -113,13 +114,21 @@ def record_batches(data: Any) -> list[pa.RecordBatch]:
     elif isinstance(data, pa.Table):
         batches = data.to_batches()
     elif hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-        batches = pa.table(data).to_batches()
+        try:
+            batches = pa.table(data).to_batches()
+        except (pa.ArrowInvalid, TypeError) as error:
+            # One column, or rows that are null as a whole.
+            raise _no_rows(data) from error
     else:
-        raise SchemaError(
-            f"a table or record batch of Arrow is needed, not {type(data).__name__}: make one with "
-            "pyarrow.table or pyarrow.Table.from_pandas"
-        )
+        raise _no_rows(data)
     return [_without_extensions(batch) for batch in batches]
+
+
+def _no_rows(data: object) -> SchemaError:
+    return SchemaError(
+        f"a table or record batch of Arrow is needed, not {type(data).__name__}: make one with "
+        "pyarrow.table or pyarrow.Table.from_pandas"
+    )
 
 
 def _without_extensions(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -150,7 +159,7 @@ class _Rows:
             raise SchemaError(f"{len(indexes)} columns are named {name!r}; keep one of them")
         if not indexes:
             return None
-        array: Array = self._batch.column(indexes[0])
+        array = _decoded(self._batch.column(indexes[0]))
         return None if pa.types.is_null(array.type) else array
 
     def has_column(self, name: str) -> bool:
@@ -343,6 +352,16 @@ def _is_string(kind: Any) -> bool:
 def _is_binary(kind: Any) -> bool:
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return any(is_kind(kind) for is_kind in _BINARY_KINDS)
+
+
+def _decoded(array: Any) -> Any:
+    """Give a column as rows; dictionaries of strings and bytes are left to who casts them."""
+    if pa.types.is_run_end_encoded(array.type):
+        array = pc.call_function("run_end_decode", [array])
+    kind = array.type
+    if pa.types.is_dictionary(kind) and not (_is_string(kind) or _is_binary(kind)):
+        array = array.dictionary_decode()
+    return array
 
 
 def _plain(array: Any) -> Any:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,7 +66,7 @@ OTHERS = [
     pa.struct([("a", pa.string())]),
     pa.map_(pa.string(), pa.binary()),
     pa.dictionary(pa.int8(), pa.int64()),
-    pa.run_end_encoded(pa.int32(), pa.string()),
+    pa.run_end_encoded(pa.int32(), pa.int64()),
 ]
 
 
@@ -379,6 +380,39 @@ def test_a_timestamp_column_of_another_type_is_not_looked_at(kind):
     assert [NULL_TIMESTAMP] == list(columns.timestamp)
 
 
+# --- encoded columns
+
+
+def by_dictionary(values: list, kind: pa.DataType) -> pa.Array:
+    return pa.array(values, kind).dictionary_encode()
+
+
+def by_runs(values: list, kind: pa.DataType) -> pa.Array:
+    return pc.run_end_encode(pa.array(values, kind))
+
+
+@pytest.mark.parametrize("first", range(5))
+@pytest.mark.parametrize("encoded", [by_dictionary, by_runs])
+def test_encoded_columns_are_read_as_their_rows(encoded, first):
+    """A column that says each value once says it of all its rows, in any slice."""
+    batch = batch_of(
+        value=encoded(["a", "a", None, "b"], pa.string()),
+        key=encoded([b"k", None, None, b"k"], pa.large_binary()),
+        topic=encoded(["t", "u", "u", "t"], pa.string()),
+        partition=encoded([2, 2, None, 7], pa.int64()),
+        timestamp=encoded([5_000, None, None, 6_999], pa.timestamp("us")),
+    )
+    columns = record_columns(batch.slice(first), topic=None)
+    topics = [columns.topics[index] for index in columns.topic_index]
+    assert ["t", "u", "u", "t"][first:] == topics
+    assert [2, 2, NULL_PARTITION, 7][first:] == list(columns.partition)
+    assert [5, NULL_TIMESTAMP, NULL_TIMESTAMP, 6][first:] == list(columns.timestamp)
+    values = [(b"k", b"a"), (None, b"a"), (None, None), (b"k", b"b")]
+    assert values[first:] == [
+        (record.key, record.value) for record in read_batch(batch.slice(first))
+    ]
+
+
 # --- headers
 
 LISTS = {
@@ -633,7 +667,18 @@ def test_extension_columns_are_taken_for_what_they_store(storage):
     assert [pa.binary(), storage, storage] == plain.schema.types
 
 
-@pytest.mark.parametrize("data", [None, [b"v"], {"value": [b"v"]}, pa.array([b"v"]).to_pylist()])
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        [b"v"],
+        {"value": [b"v"]},
+        pa.array([b"v"]).to_pylist(),
+        pa.array([b"v"]),
+        pa.chunked_array([[b"v"]]),
+        pa.array([{"value": b"v"}, None], pa.struct([("value", pa.binary())])),
+    ],
+)
 def test_what_holds_no_rows_of_arrow_is_refused(data):
     """The error says what was given and how to make a table."""
     with pytest.raises(SchemaError, match=rf"not {type(data).__name__}: make one with"):
