@@ -48,6 +48,7 @@ fix: $(INSTALLED) ## Mend what the formatter, the linter and the spelling checke
 .PHONY: test
 test: $(INSTALLED) ## Everything: unit, property, Spark, real Kafka (half an hour or more)
 	@scripts/find_maven.sh
+	@scripts/find_kerberos.sh .venv
 	@$(WITH_JAVA) $(PYTHON) -m pytest $(PYTEST_ARGS)
 
 .PHONY: test-fast

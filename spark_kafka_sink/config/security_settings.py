@@ -47,6 +47,7 @@ class SecuritySettings:
     ssl_cipher_suites: tuple[str, ...]
     sasl_mechanism: str
     sasl_jaas_config: Password | None
+    sasl_kerberos_service_name: str | None
     sasl_login_callback_handler_class: PluginReference | None
     sasl_oauthbearer_token_endpoint_url: str | None
     sasl_oauthbearer_client_credentials_client_id: str | None

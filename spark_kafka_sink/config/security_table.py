@@ -172,8 +172,8 @@ SECURITY_CONFIG_DEF: Final = (
         "GSSAPI",
         OneOf(MECHANISMS),
         _MEDIUM,
-        "How this client shows who it is. GSSAPI (Kerberos), the default in Java, is not supported "
-        "here: name another one. AWS_MSK_IAM is Amazon's (extra `msk-iam`).",
+        "How this client shows who it is. GSSAPI is Kerberos (extra `kerberos`), the default "
+        "as in Java. AWS_MSK_IAM is Amazon's (extra `msk-iam`).",
     )
     .define(
         "sasl.jaas.config",
@@ -183,6 +183,15 @@ SECURITY_CONFIG_DEF: Final = (
         _MEDIUM,
         "The login as Java's client has it, with one login module: `...ScramLoginModule required "
         'username="alice" password="...";`, `tokenauth="true"` for a delegation token.',
+    )
+    .define(
+        "sasl.kerberos.service.name",
+        _STRING,
+        None,
+        None,
+        _MEDIUM,
+        "The first part of the brokers' Kerberos principal, mostly `kafka`; `serviceName` in "
+        "sasl.jaas.config is the same.",
     )
     .define(
         "sasl.login.callback.handler.class",
@@ -314,7 +323,9 @@ SECURITY_CONFIG_DEF: Final = (
 
 _JAVA_CLASSES: Final = "Java classes cannot be used here"
 _BROKERS_CHECK: Final = "only brokers check tokens"
-_KERBEROS: Final = "Kerberos (GSSAPI) is not supported"
+_KERBEROS: Final = (
+    "with a keytab libgssapi gets tickets in time, and a ticket cache is renewed by who fills it"
+)
 _NO_ASSERTIONS: Final = (
     "tokens are asked for by client credentials only, not by an assertion (KIP-1139)"
 )
@@ -334,7 +345,6 @@ REFUSED_SECURITY: Final[Mapping[str, RefusedSetting]] = {
         _JAVA_CLASSES, ("", "software.amazon.msk.auth.iam.iamclientcallbackhandler")
     ),
     "sasl.login.class": RefusedSetting(_JAVA_CLASSES, ("",)),
-    "sasl.kerberos.service.name": RefusedSetting(_KERBEROS, ("",)),
     "sasl.kerberos.kinit.cmd": RefusedSetting(_KERBEROS, ("", "/usr/bin/kinit")),
     "sasl.kerberos.min.time.before.relogin": RefusedSetting(_KERBEROS, ("60000",)),
     "sasl.kerberos.ticket.renew.jitter": RefusedSetting(_KERBEROS, ("0.05",)),

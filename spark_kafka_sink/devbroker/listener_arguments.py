@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from spark_kafka_sink.devbroker.listener import LOOPBACK, WITH_SASL, WITH_TLS, Listener
 from spark_kafka_sink.devbroker.sasl.sasl_settings import (
     MECHANISMS_WITH_PASSWORDS,
+    SERVED_MECHANISMS,
     SaslSettings,
     read_users,
 )
@@ -68,7 +69,7 @@ def add_listener_arguments(parser: ArgumentParser) -> None:
         "--sasl-mechanism",
         action="append",
         default=[],
-        choices=[mechanism.value for mechanism in SaslMechanism],
+        choices=[mechanism.value for mechanism in SERVED_MECHANISMS],
         help="may be given several times (default: PLAIN and both SCRAM); OAUTHBEARER takes "
         "tokens that nobody signed",
     )

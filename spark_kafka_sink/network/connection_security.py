@@ -10,9 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.errors import ConfigError, IllegalStateError
+from spark_kafka_sink.network.kerberos_tickets import begin_gssapi, check_gssapi
 from spark_kafka_sink.network.tls_contexts import TlsContexts
 from spark_kafka_sink.network.token_provider import TokenProvider
 from spark_kafka_sink.network.token_sources import token_source
+from spark_kafka_sink.security.kerberos import KerberosLogin
 from spark_kafka_sink.security.login import (
     Login,
     PasswordLogin,
@@ -83,7 +85,10 @@ def _login(settings: SecuritySettings) -> Login:
             urlencode=settings.sasl_oauthbearer_header_urlencode,
             subject_claim=settings.sasl_oauthbearer_sub_claim_name,
         ),
+        service_name=settings.sasl_kerberos_service_name,
     )
+    if isinstance(login, KerberosLogin):
+        check_gssapi()
     if isinstance(login, TokenLogin):
         # Whether there can be a source is told now; it asks nobody before it is called.
         token_source(login, settings, lambda: 0.0)
@@ -127,11 +132,13 @@ class ConnectionSecurity:
         """What begins an exchange for a connection; None for connections without SASL."""
         return None if self._login is None else self._begin_exchange
 
-    async def _begin_exchange(self, node: Node) -> SaslClient:  # noqa: ARG002 - for all nodes alike
+    async def _begin_exchange(self, node: Node) -> SaslClient:
         if isinstance(self._login, TokenLogin) and self._tokens is not None:
             return self._login.client(await self._tokens.token())
         if isinstance(self._login, PasswordLogin):
             return self._login.client()
+        if isinstance(self._login, KerberosLogin):
+            return await begin_gssapi(self._login, node.host)
         raise IllegalStateError("this connection has nobody who could log in")
 
     async def close(self) -> None:

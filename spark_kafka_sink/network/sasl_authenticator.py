@@ -28,23 +28,13 @@ from spark_kafka_sink.protocol.messages.sasl_handshake import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from spark_kafka_sink.security.sasl import SaslMechanism, no_common_mechanism
+from spark_kafka_sink.security.sasl import no_common_mechanism
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.security.sasl import SaslClient
-
-_ADVICE: Final[Mapping[SaslMechanism, str]] = {
-    SaslMechanism.OAUTHBEARER: (
-        "Check that the token is meant for this cluster and has not ended, and the clocks"
-    ),
-}
-_CHECK_USER: Final = (
-    "Check username and password in sasl.jaas.config, and that the cluster has this user for this "
-    "mechanism"
-)
 
 
 class AuthenticationState(Enum):
@@ -156,9 +146,8 @@ class SaslAuthenticator:
         told = self._client.failure
         if told is not None and told not in reason:
             reason = f"{reason.rstrip('.')} ({told})"
-        advice = _ADVICE.get(self._client.mechanism, _CHECK_USER)
         return AuthenticationError(
-            f"{self._who()} failed: {self._hide(reason).rstrip('.')}. {advice}"
+            f"{self._who()} failed: {self._hide(reason).rstrip('.')}. {self._client.advice}"
         )
 
     def _passing(self, code: int, message: str | None) -> NetworkError:

@@ -16,6 +16,11 @@ from urllib.parse import unquote, urlsplit
 
 from spark_kafka_sink.security.client_credentials import ClientCredentials, check_url
 from spark_kafka_sink.security.jaas import LoginModule, parse_jaas
+from spark_kafka_sink.security.kerberos import (
+    KRB5_LOGIN_MODULE,
+    KerberosLogin,
+    read_kerberos,
+)
 from spark_kafka_sink.security.oauth_bearer import (
     OAuthBearerClient,
     OAuthBearerToken,
@@ -39,6 +44,7 @@ _MODULES: Final[Mapping[SaslMechanism, str]] = MappingProxyType(
         SaslMechanism.SCRAM_SHA_256: f"{_KAFKA}scram.ScramLoginModule",
         SaslMechanism.SCRAM_SHA_512: f"{_KAFKA}scram.ScramLoginModule",
         SaslMechanism.OAUTHBEARER: f"{_KAFKA}oauthbearer.OAuthBearerLoginModule",
+        SaslMechanism.GSSAPI: KRB5_LOGIN_MODULE,
     }
 )
 _AWS_MSK_IAM: Final = "AWS_MSK_IAM"
@@ -137,7 +143,7 @@ class TokenLogin:
         return OAuthBearerClient(token, self.extensions)
 
 
-Login: TypeAlias = PasswordLogin | TokenLogin
+Login: TypeAlias = PasswordLogin | TokenLogin | KerberosLogin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,8 +160,13 @@ class TokenSettings:
     subject_claim: str = "sub"
 
 
-def read_login(mechanism: str, jaas: str | None, tokens: TokenSettings) -> Login:
-    """Read the settings of SASL; see the module for errors."""
+def read_login(
+    mechanism: str, jaas: str | None, tokens: TokenSettings, *, service_name: str | None = None
+) -> Login:
+    """Read the settings of SASL; see the module for errors.
+
+    `service_name` is sasl.kerberos.service.name.
+    """
     if mechanism == _AWS_MSK_IAM:
         # Clusters take the same signature by OAUTHBEARER, and Python's signer makes it so.
         options = {} if jaas is None else _parsed(jaas).options
@@ -169,6 +180,14 @@ def read_login(mechanism: str, jaas: str | None, tokens: TokenSettings) -> Login
     module = _module(known, jaas)
     if known is SaslMechanism.OAUTHBEARER:
         return _token_login(module, tokens)
+    if known is SaslMechanism.GSSAPI:
+        if module is None:
+            raise ValueError(
+                "sasl.jaas.config is required with sasl.mechanism=GSSAPI (the default, as in "
+                f"Java; name another one if it is not Kerberos): {KRB5_LOGIN_MODULE} required "
+                'useTicketCache=true; or ... useKeyTab=true keyTab="..." principal="...";'
+            )
+        return read_kerberos(module.options, service_name)
     if module is None:
         raise ValueError(
             f"sasl.jaas.config is required with sasl.mechanism={mechanism}: {_MODULES[known]} "

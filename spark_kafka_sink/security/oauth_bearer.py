@@ -122,6 +122,7 @@ class OAuthBearerClient:
     """One exchange."""
 
     mechanism = SaslMechanism.OAUTHBEARER
+    advice = "Check that the token is meant for this cluster and has not ended, and the clocks"
 
     def __init__(
         self, token: OAuthBearerToken, extensions: Mapping[str, str] = MappingProxyType({})

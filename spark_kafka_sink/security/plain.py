@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_kafka_sink.security.sasl import SaslMechanism
+from spark_kafka_sink.security.sasl import CHECK_LOGIN, SaslMechanism
 
 _NUL = "\0"
 
@@ -12,6 +12,7 @@ class PlainClient:
 
     mechanism = SaslMechanism.PLAIN
     failure = None
+    advice = CHECK_LOGIN
 
     def __init__(self, username: str, password: str) -> None:
         """Take what is sent; ValueError for a NUL, which would move the border between the two."""

@@ -8,7 +8,7 @@ whose sentence says nothing of broker and user: who carries the bytes adds them.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from spark_kafka_sink.errors import AuthenticationError
 
@@ -23,6 +23,14 @@ class SaslMechanism(StrEnum):
     SCRAM_SHA_256 = "SCRAM-SHA-256"
     SCRAM_SHA_512 = "SCRAM-SHA-512"
     OAUTHBEARER = "OAUTHBEARER"
+    GSSAPI = "GSSAPI"
+
+
+#: What to look at where a password was refused.
+CHECK_LOGIN: Final = (
+    "Check username and password in sasl.jaas.config, and that the cluster has this user for this "
+    "mechanism"
+)
 
 
 class SaslClient(Protocol):
@@ -39,6 +47,10 @@ class SaslClient(Protocol):
     @property
     def secret(self) -> str:
         """What no message may show, even where the broker quotes it."""
+
+    @property
+    def advice(self) -> str:
+        """What to look at where the broker refuses the client: a sentence without its end."""
 
     @property
     def is_complete(self) -> bool:

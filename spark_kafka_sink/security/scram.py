@@ -26,7 +26,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.errors import AuthenticationError
-from spark_kafka_sink.security.sasl import SaslMechanism
+from spark_kafka_sink.security.sasl import CHECK_LOGIN, SaslMechanism
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,6 +62,7 @@ class ScramClient:
     """One exchange."""
 
     failure = None
+    advice = CHECK_LOGIN
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ from spark_kafka_sink.devbroker.sasl.sasl_authenticator import (
     AuthenticationFailedError,
     SaslAuthenticator,
 )
-from spark_kafka_sink.devbroker.sasl.sasl_settings import SaslSettings
+from spark_kafka_sink.devbroker.sasl.sasl_settings import SERVED_MECHANISMS, SaslSettings
 from spark_kafka_sink.errors import DecodeError
 from spark_kafka_sink.protocol.field_types import (
     BOOL,
@@ -47,7 +47,6 @@ from spark_kafka_sink.protocol.registry import MESSAGES, decode_response, encode
 from spark_kafka_sink.protocol.registry import encode_response as encode_answer
 from spark_kafka_sink.record.compression import CompressionType
 from spark_kafka_sink.record.decode import decode_records
-from spark_kafka_sink.security.sasl import SaslMechanism
 from tests.support.broker_requests import NOW, broker_with
 from tests.support.plain_batches import plain_batch
 
@@ -222,7 +221,7 @@ class SaslTarget:
 
     def __init__(self) -> None:
         """Know one user."""
-        self._settings = SaslSettings(users={"alice": "secret"}, mechanisms=tuple(SaslMechanism))
+        self._settings = SaslSettings(users={"alice": "secret"}, mechanisms=SERVED_MECHANISMS)
         self._credentials = Credentials(self._settings.users, iterations=4096)
         self._broker = broker_with()
 

@@ -280,15 +280,17 @@ def start_kafka(
     java_options: Sequence[str] = ("-Xmx512m",),
     proxies: Sequence[str] = (),
     secured: Mapping[str, str] = MappingProxyType({}),
+    ways: Sequence[Callable[..., Nodes]] = (DockerNodes, ProcessNodes),
 ) -> KafkaCluster:
     """Start a cluster of our own, by Docker or from Maven's files, and wait until it serves.
 
     `overrides` are server properties on top of the tests' own. `proxies` are addresses, one for
     each node, that a broker tells those who came to it by its `proxied_address`. `secured` are the
-    protocols of further listeners, by name; see `secured_addresses`. Raises KafkaUnavailableError.
+    protocols of further listeners, by name; see `secured_addresses`. `ways` leaves out Docker where
+    a broker needs files of this machine. Raises KafkaUnavailableError.
     """
     reasons = []
-    for way in (DockerNodes, ProcessNodes):
+    for way in ways:
         started: Nodes | None = None
         try:
             started = way(

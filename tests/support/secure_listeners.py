@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.devbroker import Listener, SaslSettings
+from spark_kafka_sink.devbroker.sasl.sasl_settings import SERVED_MECHANISMS
 from spark_kafka_sink.model import SecurityProtocol
-from spark_kafka_sink.security.sasl import SaslMechanism
 from spark_kafka_sink.security.tls import TlsSettings
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def server_tls(certificate: Certificate, clients: Authority | None = None) -> Tl
 
 def sasl(**settings: Any) -> SaslSettings:
     """Give all mechanisms, for the users of this module unless others are given."""
-    return SaslSettings(**{"users": USERS, "mechanisms": tuple(SaslMechanism), **settings})
+    return SaslSettings(**{"users": USERS, "mechanisms": SERVED_MECHANISMS, **settings})
 
 
 def listener(

@@ -14,6 +14,8 @@ from spark_kafka_sink.security.scram import MIN_ITERATIONS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+#: Those that this broker has; Kerberos needs a KDC, and so a real broker.
+SERVED_MECHANISMS = tuple(each for each in SaslMechanism if each is not SaslMechanism.GSSAPI)
 MECHANISMS_WITH_PASSWORDS = (
     SaslMechanism.PLAIN,
     SaslMechanism.SCRAM_SHA_256,
@@ -44,11 +46,14 @@ class SaslSettings:
 
     def __post_init__(self) -> None:
         """Make mechanisms of names; raise ConfigError for what cannot work."""
-        known = ", ".join(SaslMechanism)
-        try:
-            mechanisms = tuple(SaslMechanism(mechanism) for mechanism in self.mechanisms)
-        except ValueError as error:
-            raise ConfigError(f"sasl.enabled.mechanisms: {error}; known are {known}") from None
+        known = ", ".join(SERVED_MECHANISMS)
+        unknown = [each for each in self.mechanisms if each not in SERVED_MECHANISMS]
+        if unknown:
+            raise ConfigError(
+                f"sasl.enabled.mechanisms: {str(unknown[0])!r} is not served here; known are "
+                f"{known}"
+            )
+        mechanisms = tuple(SaslMechanism(mechanism) for mechanism in self.mechanisms)
         if not mechanisms:
             raise ConfigError(f"sasl.enabled.mechanisms is empty; known are {known}")
         object.__setattr__(self, "mechanisms", mechanisms)

@@ -101,6 +101,7 @@ def test_defaults_of_security_are_javas():
             ssl_cipher_suites=(),
             sasl_mechanism="GSSAPI",
             sasl_jaas_config=None,
+            sasl_kerberos_service_name=None,
             sasl_login_callback_handler_class=None,
             sasl_oauthbearer_token_endpoint_url=None,
             sasl_oauthbearer_client_credentials_client_id=None,

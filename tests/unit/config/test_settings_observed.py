@@ -103,6 +103,9 @@ OBSERVED = {
     "sasl.mechanism": f"{SECURED}::test_each_mechanism_gets_through",
     "sasl.jaas.config": f"{SECURED}::test_each_mechanism_gets_through",
     "sasl.login.callback.handler.class": f"{TOKENS}::test_a_function_gives_tokens",
+    "sasl.kerberos.service.name": (
+        "unit/network/test_kerberos_tickets.py::test_a_ticket_is_asked_for_the_brokers_service"
+    ),
     "sasl.oauthbearer.token.endpoint.url": f"{TOKENS}::test_a_token_is_asked_for_over_https",
     "sasl.oauthbearer.client.credentials.client.id": (
         f"{TOKENS}::test_a_token_is_asked_for_over_https"

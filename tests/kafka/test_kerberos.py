@@ -1,0 +1,246 @@
+"""Kerberos with a real KDC and a real broker: who gets in, who does not, and what is said."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import Counter
+
+import pytest
+
+from spark_kafka_sink.errors import AuthenticationError, NetworkError
+from spark_kafka_sink.network.kerberos_tickets import begin_gssapi
+from spark_kafka_sink.network.sasl_session import SaslSession
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from spark_kafka_sink.security.jaas import parse_jaas
+from spark_kafka_sink.security.kerberos import read_kerberos
+from tests.support.kafka_files import KAFKA_4
+from tests.support.kafka_process import ProcessNodes
+from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
+from tests.support.kdc import REALM, Kdc, keytab_module, module
+from tests.support.real_kafka import start_kafka
+from tests.support.secured_kafka import SESSION_MS, address
+
+pytestmark = pytest.mark.kafka
+
+#: How long the tickets of `brief` last, in seconds.
+BRIEF = 4
+GUARDED = "KERBEROS"
+RENEWED = "KERBEROSREAUTH"
+#: A listener whose broker has an old key.
+STALE = "KERBEROSSTALE"
+
+
+@pytest.fixture(scope="module")
+def kdc(tmp_path_factory):
+    """Give a realm with users, whose files are the only ones of Kerberos that anybody reads."""
+    try:
+        with Kdc(tmp_path_factory.mktemp("kdc")) as kdc, pytest.MonkeyPatch.context() as patch:
+            for name, value in kdc.environment.items():
+                patch.setenv(name, value)
+            yield kdc
+    except KafkaUnavailableError as error:
+        skip_or_fail(error, os.environ)
+
+
+@pytest.fixture(scope="module")
+def keytabs(kdc):
+    """Give the keytabs of the realm's principals, by their names."""
+    names = ("alice", "kafka/localhost", "stale/localhost")
+    return {name: kdc.add(name) for name in names} | {"brief": kdc.add("brief", seconds=BRIEF)}
+
+
+@pytest.fixture(scope="module")
+def kerberos_kafka(kdc, keytabs):
+    """Give a broker with listeners for Kerberos."""
+    properties = {}
+    for listener, service in ((GUARDED, "kafka"), (RENEWED, "kafka"), (STALE, "stale")):
+        principal = f"{service}/localhost"
+        prefix = f"listener.name.{listener.lower()}"
+        login = keytab_module(principal, keytabs[principal], storeKey="true")
+        properties |= {
+            f"{prefix}.sasl.enabled.mechanisms": "GSSAPI",
+            f"{prefix}.sasl.kerberos.service.name": service,
+            f"{prefix}.gssapi.sasl.jaas.config": login,
+        }
+    renewed = f"listener.name.{RENEWED.lower()}.gssapi.connections.max.reauth.ms"
+    properties[renewed] = str(SESSION_MS)
+    try:
+        cluster = start_kafka(
+            KAFKA_4,
+            overrides=properties,
+            java_options=("-Xmx512m", f"-Djava.security.krb5.conf={kdc.krb5_conf}"),
+            secured=dict.fromkeys((GUARDED, RENEWED, STALE), "SASL_PLAINTEXT"),
+            ways=(ProcessNodes,),
+        )
+    except KafkaUnavailableError as error:
+        skip_or_fail(error, os.environ)
+    with cluster:
+        kdc.change_key("stale/localhost")
+        yield cluster
+
+
+def settings(kafka, login, listener=GUARDED, service="kafka", **others):
+    return {
+        "bootstrap.servers": address(kafka, listener),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "GSSAPI",
+        "sasl.kerberos.service.name": service,
+        "sasl.jaas.config": login,
+        **others,
+    }
+
+
+def write(kafka, login, **others):
+    """Write records to a topic of their own; each has to get the offset of its number."""
+    topic = kafka.create_topic(1)
+    with KafkaProducer(settings(kafka, login, **others)) as producer:
+        futures = [producer.send(topic, b"%d" % number) for number in range(10)]
+        assert list(range(10)) == [future.result(60).offset for future in futures]
+
+
+def refusal(kafka, login, *places, **others):
+    """Give the error of a producer that does not get in; max.block.ms would be hours."""
+    given = {"max.block.ms": 10**7, **settings(kafka, login, *places, **others)}
+    producer = KafkaProducer(given)
+    try:
+        with pytest.raises(AuthenticationError) as caught:
+            producer.send("events", b"v").result(60)
+    finally:
+        producer.close(0)
+    return str(caught.value)
+
+
+def begin(login, service="kafka", host="localhost"):
+    """Begin an exchange as a connection does."""
+    read = read_kerberos(parse_jaas(login).options, service)
+    return asyncio.run(begin_gssapi(read, host))
+
+
+# --- who gets in
+
+
+def test_a_keytab_opens_the_connection(kerberos_kafka, keytabs):
+    """A JVM user's login by a keytab works as it is."""
+    write(kerberos_kafka, keytab_module("alice", keytabs["alice"], storeKey="true"))
+
+
+def test_a_ticket_cache_opens_the_connection(kerberos_kafka, kdc, keytabs, monkeypatch):
+    """A ticket that kinit got is used, from the cache that is named and from the default one."""
+    cache = kdc.kinit("alice", keytabs["alice"])
+    write(kerberos_kafka, module(useTicketCache="true", ticketCache=cache))
+    monkeypatch.setenv("KRB5CCNAME", f"FILE:{cache}")
+    write(kerberos_kafka, module(useTicketCache="true", renewTGT="false"))
+
+
+def test_the_keytab_is_for_when_there_is_no_ticket(kerberos_kafka, keytabs, tmp_path):
+    """With a cache and a keytab, the keytab serves where the cache has no ticket."""
+    both = {"useTicketCache": "true", "ticketCache": tmp_path / "none"}
+    write(kerberos_kafka, keytab_module("alice", keytabs["alice"], **both))
+
+
+def test_tickets_and_sessions_end_under_load(kerberos_kafka, keytabs, monkeypatch):
+    """Sessions are renewed with tickets that are got anew after others have ended."""
+    renewed = Counter()
+    renew = SaslSession.renew
+
+    async def counted(session):
+        await renew(session)
+        renewed[session] += 1
+
+    monkeypatch.setattr(SaslSession, "renew", counted)
+    topic = kerberos_kafka.create_topic(1)
+    given = settings(kerberos_kafka, keytab_module("brief", keytabs["brief"]), RENEWED)
+    started = time.monotonic()
+    futures = []
+    with KafkaProducer({**given, "linger.ms": 0, "batch.size": 2_000}) as producer:
+        while time.monotonic() < started + 60 and (
+            max(renewed.values(), default=0) < 2 or time.monotonic() < started + 2 * BRIEF
+        ):
+            futures += [producer.send(topic, b"%d" % len(futures)) for _ in range(50)]
+            futures[-1].result(60)
+        producer.flush(60)
+    assert [*range(len(futures))] == [future.result(0).offset for future in futures]
+    assert max(renewed.values()) >= 2, f"no session of {SESSION_MS} ms was renewed twice"
+
+
+# --- who does not
+
+
+def test_a_service_that_the_kdc_does_not_know(kerberos_kafka, keytabs):
+    """Principal, service and cause are named, with what to check."""
+    login = keytab_module("alice", keytabs["alice"])
+    message = refusal(kerberos_kafka, login, GUARDED, "other")
+    assert (
+        f"no Kerberos ticket of 'alice@{REALM}' for the service other/localhost (GSSAPI): Server "
+        f"other/localhost@{REALM} not found in Kerberos database. It was looked for in the keytab "
+        f"{keytabs['alice']}; check sasl.kerberos.service.name"
+    ) in message
+
+
+def test_no_ticket(kerberos_kafka, tmp_path):
+    """Who has no ticket is told how to get one."""
+    login = module(useTicketCache="true", ticketCache=tmp_path / "none")
+    message = refusal(kerberos_kafka, login)
+    assert "no Kerberos ticket of the ticket cache's owner for the service kafka/" in message
+    assert f"It was looked for in the ticket cache {tmp_path}/none; get a ticket with" in message
+
+
+def test_a_ticket_that_has_ended(kdc, keytabs):
+    """A cache whose ticket has ended is as good as none, and the error says that it ended."""
+    cache = kdc.kinit("brief", keytabs["brief"], "-l", "1s")
+    login = module(useTicketCache="true", ticketCache=cache)
+    with pytest.raises(AuthenticationError, match=r"expired.*get a (new )?ticket with kinit"):
+        _until_refused(login)
+
+
+def _until_refused(login):
+    give_up_at = time.monotonic() + 60
+    while time.monotonic() < give_up_at:
+        begin(login)
+        time.sleep(0.2)
+
+
+def test_a_keytab_of_nobody(kerberos_kafka, keytabs, tmp_path):
+    """A keytab that is missing, is none, or is another's is told of before the KDC is asked."""
+    missing = refusal(kerberos_kafka, keytab_module("alice", tmp_path / "none"))
+    assert f"the keytab {tmp_path / 'none'} of 'alice@{REALM}' (GSSAPI) cannot be read" in missing
+    other = refusal(kerberos_kafka, keytab_module("bob", keytabs["alice"]))
+    assert f"has no key of 'bob@{REALM}' (GSSAPI); it has those of: alice@{REALM}" in other
+
+
+def test_an_old_keytab(kdc):
+    """A key that is the KDC's no more gets no ticket, and the error says why."""
+    keytab = kdc.add("changed")
+    kdc.change_key("changed")
+    with pytest.raises(AuthenticationError, match=f"of 'changed@{REALM}' for the service"):
+        begin(keytab_module("changed", keytab))
+
+
+def test_an_old_keytab_of_the_brokers(kerberos_kafka, keytabs):
+    """A broker that cannot read a ticket refuses it; the error names both, and its keytab."""
+    login = keytab_module("alice", keytabs["alice"])
+    message = refusal(kerberos_kafka, login, STALE, "stale")
+    assert f"GSSAPI authentication of user 'alice@{REALM}' failed: " in message
+    assert "Check that the broker's keytab holds the current key of stale/localhost" in message
+
+
+def test_a_kdc_that_does_not_answer_may_answer_later(kdc, keytabs):
+    """A KDC that is away fails nobody for good."""
+    login = keytab_module("kafka/localhost", keytabs["kafka/localhost"])
+    kdc.stop()
+    try:
+        with pytest.raises(NetworkError, match=r"Cannot contact any KDC"):
+            begin(login)
+    finally:
+        kdc.start()
+    give_up_at = time.monotonic() + 60
+    while True:
+        try:
+            client = begin(login)
+        except NetworkError:
+            assert time.monotonic() < give_up_at
+            continue
+        break
+    assert f"kafka/localhost@{REALM}" == client.user

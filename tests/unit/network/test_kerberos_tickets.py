@@ -1,0 +1,184 @@
+"""What becomes of a library's errors; `tests/kafka/test_kerberos.py` meets the library itself."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.errors import AuthenticationError, ConfigError, NetworkError
+from spark_kafka_sink.model import Node
+from spark_kafka_sink.network import kerberos_tickets
+from spark_kafka_sink.network.connection_security import ConnectionSecurity
+from spark_kafka_sink.network.kerberos_tickets import begin_gssapi
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from spark_kafka_sink.security.kerberos import KerberosLogin
+
+KRB5 = 0x96C73A00
+CACHE = KerberosLogin(service_name="kafka", use_ticket_cache=True)
+SETTINGS = {
+    "bootstrap.servers": "localhost:9092",
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.kerberos.service.name": "kafka",
+    "sasl.jaas.config": (
+        "com.sun.security.auth.module.Krb5LoginModule required useTicketCache=true;"
+    ),
+}
+
+
+class GSSError(Exception):
+    """An error as the library's: two numbers, and texts for each."""
+
+    def __init__(self, maj_code, min_code, text="what the library says"):
+        super().__init__(text)
+        self.maj_code, self.min_code, self._text = maj_code, min_code, text
+
+    def get_all_statuses(self, code, is_major):
+        """Give the texts of a number."""
+        return [f"{'major' if is_major else self._text}."]
+
+
+class MissingCredentialsError(GSSError):
+    """No ticket."""
+
+
+class ExpiredCredentialsError(GSSError):
+    """A ticket that has ended."""
+
+
+class Library(ModuleType):
+    """A stand-in for the package: what its parts give, or raise."""
+
+    def __init__(self, **parts):
+        super().__init__("gssapi")
+        self.exceptions = SimpleNamespace(
+            GSSError=GSSError,
+            MissingCredentialsError=MissingCredentialsError,
+            ExpiredCredentialsError=ExpiredCredentialsError,
+        )
+        self.MechType = SimpleNamespace(kerberos="krb5")
+        self.NameType = SimpleNamespace(hostbased_service="service", kerberos_principal="name")
+        self.RequirementFlag = SimpleNamespace(mutual_authentication=2, integrity=32)
+        self.Name = lambda name, kind: (name, kind)
+        self.Credentials = lambda **_: SimpleNamespace(lifetime=60, name="alice@R")
+        self.SecurityContext = parts.get("context", Context)
+
+
+class Context:
+    """A context that is established by the broker's second message."""
+
+    raises = None
+    actual_flags = 2
+    complete = False
+
+    def __init__(self, **options):
+        self.options = options
+
+    def step(self, token=None):
+        """Take a token, give the next."""
+        if self.raises is not None:
+            raise self.raises
+        self.complete = token is not None
+        return None if self.complete else b"first"
+
+    def unwrap(self, message):
+        """Take no protection off."""
+        return SimpleNamespace(message=message)
+
+    def wrap(self, message, encrypt):
+        """Mark a message."""
+        assert not encrypt
+        return SimpleNamespace(message=b"wrapped:" + message)
+
+
+def begin(monkeypatch, library, login=CACHE):
+    monkeypatch.setitem(sys.modules, "gssapi", library)
+    return asyncio.run(begin_gssapi(login, "host"))
+
+
+def failing(error):
+    return Library(context=type("Failing", (Context,), {"raises": error}))
+
+
+def test_a_context_of_the_library_carries_an_exchange(monkeypatch):
+    """The library's tokens, and its protected messages, are those of the exchange."""
+    client = begin(monkeypatch, Library())
+    assert "alice@R" == client.user
+    assert b"first" == client.initial_response()
+    assert b"" == client.evaluate_challenge(b"reply")
+    assert b"wrapped:\x01\x00\x00\x00" == client.evaluate_challenge(b"\x01\x00\x00\x00")
+
+
+def test_a_ticket_is_asked_for_the_brokers_service(monkeypatch):
+    """The service is called by sasl.kerberos.service.name and the host of the connection."""
+    asked = []
+    library = Library(context=lambda **options: asked.append(options) or Context())
+    monkeypatch.setitem(sys.modules, "gssapi", library)
+    monkeypatch.setattr(kerberos_tickets, "find_spec", lambda _: True)
+
+    async def run():
+        given = {**SETTINGS, "sasl.kerberos.service.name": "broker"}
+        security = ConnectionSecurity(ProducerConfig.from_mapping(given).security, lambda: 0.0)
+        return await security.sasl_client(Node(7, "one.example", 9092))
+
+    client = asyncio.run(run())
+    assert ("broker@one.example", "service") == asked[0]["name"]
+    assert 2 | 32 == asked[0]["flags"]
+    assert "current key of broker/one.example" in client.advice
+
+
+def test_an_error_within_the_exchange_is_the_brokers(monkeypatch):
+    """What the library does not take of the broker's is refused, in the library's words."""
+    client = begin(monkeypatch, Library())
+    client.initial_response()
+    monkeypatch.setattr(Context, "raises", GSSError(9 << 16, 0))
+    with pytest.raises(AuthenticationError, match="not one of this context's: major"):
+        client.evaluate_challenge(b"garbage")
+
+
+@pytest.mark.parametrize("code", [21, 29, 33, 34, 156])
+def test_what_passes_is_tried_again(monkeypatch, code):
+    """Kafka's retriable errors of Kerberos, and a KDC that is away, are no end."""
+    with pytest.raises(NetworkError, match=r"kafka/host \(GSSAPI\): what the library says"):
+        begin(monkeypatch, failing(GSSError(0, KRB5 + code)))
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (GSSError(0, KRB5 + 7), "what the library says.*; check sasl.kerberos.service.name"),
+        (GSSError(0, KRB5 + 37), "what the library says.*; set this machine's clock right"),
+        (GSSError(0, KRB5 + 154), "what the library says.*; check the realm, and krb5.conf"),
+        (MissingCredentialsError(7 << 16, KRB5 + 141), "library says.*; get a ticket with kinit"),
+        (ExpiredCredentialsError(11 << 16, 1), "the ticket has expired.*; get a ticket with kinit"),
+        (GSSError(13 << 16, 1), r"what the library says\. It was looked for in the ticket cache"),
+    ],
+)
+def test_what_stays_fails_at_once_with_advice(monkeypatch, error, said):
+    """Service and cause are named, and what to do about it."""
+    with pytest.raises(AuthenticationError, match=f"for the service kafka/host.*{said}"):
+        begin(monkeypatch, failing(error))
+
+
+def test_a_package_that_is_missing_is_told_of_at_once(monkeypatch):
+    """A producer without the package says how to get it, before anything is sent."""
+    monkeypatch.setattr(kerberos_tickets, "find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match=r"pip install 'spark-kafka-sink\[kerberos\]'"):
+        KafkaProducer(SETTINGS)
+
+
+def test_a_package_without_its_library_says_so(monkeypatch):
+    """Where the C library is missing the package cannot be loaded, and the error says which."""
+    with pytest.raises(ConfigError, match=r"cannot be loaded.*libgssapi-krb5-2"):
+        begin(monkeypatch, None)
+
+
+def test_settings_of_javas_ticket_thread_are_refused():
+    """Settings of Java's ticket thread have no effect here, and are refused unless default."""
+    default = {"sasl.kerberos.kinit.cmd": "/usr/bin/kinit"}
+    assert "GSSAPI" == ProducerConfig.from_mapping({**SETTINGS, **default}).security.sasl_mechanism
+    with pytest.raises(ConfigError, match=r"kinit\.cmd.*a ticket cache is renewed by who fills it"):
+        ProducerConfig.from_mapping({**SETTINGS, "sasl.kerberos.kinit.cmd": "/opt/kinit"})

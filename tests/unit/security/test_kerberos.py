@@ -1,0 +1,227 @@
+"""The exchange of GSSAPI, without a library's context, and the options of Krb5LoginModule."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.errors import AuthenticationError, IllegalStateError
+from spark_kafka_sink.security.kerberos import (
+    TRANSITIONS,
+    GssapiClient,
+    GssapiState,
+    KerberosLogin,
+)
+from spark_kafka_sink.security.login import TokenSettings, read_login
+from spark_kafka_sink.security.sasl import SaslMechanism
+
+S = GssapiState
+MODULE = "com.sun.security.auth.module.Krb5LoginModule required"
+NO_LAYER = b"\x01\x00\x00\x00"
+
+
+class Context:
+    """A context that gives the answers it was made with, and is established by the last."""
+
+    def __init__(self, *answers, is_mutual=True):
+        self._answers = list(answers)
+        self.is_mutual = is_mutual
+        self.taken = []
+
+    @property
+    def is_established(self):
+        """Whether all answers were given."""
+        return not self._answers
+
+    def step(self, token):
+        """Give the next answer."""
+        self.taken.append(token)
+        return self._answers.pop(0)
+
+    def unwrap(self, message):
+        """Take the mark off."""
+        if not message.startswith(b"wrapped:"):
+            raise AuthenticationError("the broker's message is not one of this context's: no")
+        return message.removeprefix(b"wrapped:")
+
+    def wrap(self, message):
+        """Mark a message."""
+        return b"wrapped:" + message
+
+
+def client(*answers, **options):
+    """Give an exchange that has begun."""
+    made = GssapiClient(
+        Context(*answers, **options), b"first", principal="alice@R", service="kafka/host"
+    )
+    assert b"first" == made.initial_response()
+    return made
+
+
+def chosen(offer):
+    """Let an established exchange choose among the layers that are offered."""
+    made = client(None)
+    assert b"" == made.evaluate_challenge(b"reply")
+    return made.evaluate_challenge(b"wrapped:" + offer)
+
+
+def test_the_exchange_goes_step_by_step():
+    """Tokens until both are sure; an empty answer to the last; then no layer, and no name."""
+    made = client(None)
+    assert (SaslMechanism.GSSAPI, "alice@R", "") == (made.mechanism, made.user, made.secret)
+    assert S.ESTABLISHING is made.state
+    assert b"" == made.evaluate_challenge(b"reply")
+    assert (S.CHOOSING, False) == (made.state, made.is_complete)
+    assert b"wrapped:\x01\x00\x00\x00" == made.evaluate_challenge(b"wrapped:\x07\xff\xff\xff")
+    assert (S.COMPLETE, True) == (made.state, made.is_complete)
+    assert "current key of kafka/host" in made.advice
+
+
+def test_a_context_may_take_several_tokens():
+    """Each of the broker's tokens is handed in, and each answer is sent, the last one too."""
+    made = client(b"second", b"third")
+    assert b"second" == made.evaluate_challenge(b"a")
+    assert S.ESTABLISHING is made.state
+    assert b"third" == made.evaluate_challenge(b"b")
+    assert S.CHOOSING is made.state
+
+
+@pytest.mark.parametrize("offer", [NO_LAYER, b"\x05\x00\x00\x01", b"\xff\xff\xff\xff"])
+def test_no_layer_is_chosen_wherever_it_is_offered(offer):
+    """Whatever else there is, the client takes no layer, and so no size."""
+    assert b"wrapped:" + NO_LAYER == chosen(offer)
+
+
+@pytest.mark.parametrize(
+    ("offer", "problem"),
+    [
+        (b"\x06\x00\x10\x00", r"wants a security layer of SASL's \(integrity or confidentiality\)"),
+        (b"\x00\x00\x00\x00", r"wants a security layer of SASL's \(none\)"),
+        (b"", "has 0 bytes, and must have 4"),
+        (NO_LAYER + b"alice", "has 9 bytes, and must have 4"),
+    ],
+)
+def test_an_offer_that_cannot_be_taken_is_refused(offer, problem):
+    """A broker that insists on a layer, or whose offer is none, is told of."""
+    with pytest.raises(AuthenticationError, match=problem):
+        chosen(offer)
+
+
+def test_an_offer_that_nobody_wrapped_is_refused():
+    """The offer has to come from the broker that has proved itself."""
+    made = client(None)
+    made.evaluate_challenge(b"reply")
+    with pytest.raises(AuthenticationError, match="not one of this context's"):
+        made.evaluate_challenge(NO_LAYER)
+    assert S.FAILED is made.state
+
+
+def test_a_broker_has_to_prove_itself():
+    """A context that ends without the broker's proof goes no further."""
+    made = client(None, is_mutual=False)
+    with pytest.raises(AuthenticationError, match="has not proved that it is kafka/host"):
+        made.evaluate_challenge(b"reply")
+    assert S.FAILED is made.state
+
+
+def test_a_context_that_says_nothing_ends_the_exchange():
+    """A context that neither ends nor answers would wait for ever."""
+    with pytest.raises(AuthenticationError, match="came to no end"):
+        client(b"", b"never").evaluate_challenge(b"reply")
+
+
+def test_nothing_comes_behind_the_end():
+    """A broker that goes on after the choice is refused."""
+    made = client(None)
+    made.evaluate_challenge(b"reply")
+    made.evaluate_challenge(b"wrapped:" + NO_LAYER)
+    with pytest.raises(AuthenticationError, match="more than the exchange has"):
+        made.evaluate_challenge(b"more")
+
+
+@pytest.mark.parametrize("state", list(S))
+def test_what_has_ended_stays_ended(state):
+    """An exchange is used once."""
+    assert (state in {S.COMPLETE, S.FAILED}) == (not TRANSITIONS[state])
+    assert S.INITIAL not in TRANSITIONS[state]
+
+
+def test_an_exchange_does_not_begin_behind_its_end():
+    """Beginning again after the end is a mistake of ours."""
+    made = client(None)
+    made.evaluate_challenge(b"reply")
+    made.evaluate_challenge(b"wrapped:" + NO_LAYER)
+    with pytest.raises(IllegalStateError, match="does not go from COMPLETE to ESTABLISHING"):
+        made.initial_response()
+
+
+# --- the login module
+
+
+def login(options, service="kafka"):
+    return read_login("GSSAPI", f"{MODULE} {options};", TokenSettings(), service_name=service)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected", "named"),
+    [
+        (
+            'useKeyTab=true storeKey=true keyTab="/etc/a.keytab" principal="alice@R"',
+            {"keytab": "/etc/a.keytab", "principal": "alice@R"},
+            "the keytab /etc/a.keytab",
+        ),
+        (
+            "useTicketCache=true renewTGT=false doNotPrompt=true debug=true",
+            {"use_ticket_cache": True},
+            "the ticket cache (the default one)",
+        ),
+        (
+            'useTicketCache=TRUE ticketCache="/run/c" principal="alice" isInitiator=true',
+            {"use_ticket_cache": True, "ticket_cache": "/run/c", "principal": "alice"},
+            "the ticket cache /run/c",
+        ),
+        (
+            'useTicketCache=true useKeyTab=true keyTab="file:///k" principal="a" serviceName=kafka',
+            {"use_ticket_cache": True, "keytab": "/k", "principal": "a"},
+            "the ticket cache (the default one), and the keytab /k",
+        ),
+    ],
+)
+def test_the_options_of_a_jvm_user_are_read(options, expected, named):
+    """Ticket cache, keytab and principal, by Java's names; what changes nothing is taken."""
+    made = login(options)
+    assert KerberosLogin(service_name="kafka", **expected) == made
+    assert named == str(made)
+
+
+@pytest.mark.parametrize(
+    ("options", "service", "problem"),
+    [
+        ("", "kafka", "would ask for a password"),
+        ("useTicketCache=false useKeyTab=false", "kafka", "would ask for a password"),
+        ("useKeyTab=true principal=a", "kafka", "useKeyTab=true needs keyTab"),
+        ('useKeyTab=true keyTab="/k"', "kafka", "useKeyTab=true needs keyTab.* and principal"),
+        ("useTicketCache=true renewTGT=true", "kafka", r"renewTGT=true is not supported: a ticket"),
+        ("useTicketCache=true isInitiator=false", "kafka", "isInitiator=false is not supported"),
+        ("useTicketCache=true useFirstPass=true", "kafka", "useFirstPass=true is not supported"),
+        ("useTicketCache=true keytabb=x", "kafka", "Krb5LoginModule has no option 'keytabb'"),
+        ("useTicketCache=true", None, "sasl.kerberos.service.name is required with sasl.mechan"),
+        ("useTicketCache=true", "kafka/h", "'kafka/h' must be the first part of the brokers' pr"),
+        ("useTicketCache=true serviceName=k", "kafka", "is 'kafka', and serviceName in sasl.jaas"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(options, service, problem):
+    """Each with a sentence that names the setting, and what to do."""
+    with pytest.raises(ValueError, match=problem) as caught:
+        login(options, service)
+    assert str(caught.value).startswith("sasl.")
+
+
+def test_a_service_name_may_stand_in_the_login_module():
+    """As in Java, serviceName does for sasl.kerberos.service.name."""
+    assert "broker" == login("useTicketCache=true serviceName=broker", None).service_name
+
+
+def test_a_login_module_is_required():
+    """The default mechanism of Java says how to name it, and how to name another one."""
+    with pytest.raises(ValueError, match=r"sasl.jaas.config is required.*name another one if"):
+        read_login("GSSAPI", None, TokenSettings(), service_name="kafka")
