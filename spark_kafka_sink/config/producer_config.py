@@ -12,6 +12,7 @@ its repr, and travels as what was given: it resolves the references anew where i
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -35,7 +36,7 @@ from spark_kafka_sink.config.security_settings import (
 from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
 ACKS_ALL: Final = -1
 #: How many requests in flight a broker can put in order: it remembers the last five batches.
@@ -126,6 +127,10 @@ class ProducerConfig:
         `prefix` goes before the names in errors, for callers who have another name for them
         ("kafka."). Raises ConfigError; no error shows the value of a secret.
         """
+        if not isinstance(settings, Mapping):
+            raise ConfigError(
+                f"settings must be a mapping of names to values, not {type(settings).__name__}"
+            )
         given = _Given.resolve(settings, prefix)
         _refuse_unsupported(given)
         supported = {n: value for n, value in given.settings.items() if n not in REFUSED}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 from weakref import WeakSet
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
@@ -39,7 +39,12 @@ from spark_kafka_sink.producer.record_futures import (
     FutureTableMetadata,
 )
 from spark_kafka_sink.producer.record_gatherer import CHUNK_RECORDS
-from spark_kafka_sink.producer.record_preparation import RecordPreparation, check_place
+from spark_kafka_sink.producer.record_preparation import (
+    RecordPreparation,
+    check_callback,
+    check_place,
+    check_timeout,
+)
 from spark_kafka_sink.producer.sender_metrics import TimedCall
 from spark_kafka_sink.producer.staged_records import FIELDS
 from spark_kafka_sink.producer.transactional_calls import TransactionalCalls
@@ -163,6 +168,7 @@ class KafkaProducer(TransactionalCalls):
     ) -> FutureRecordMetadata:
         """Send a record with all that may belong to it (Java's `doSend`)."""
         self._check_usable()
+        check_callback(on_delivery)
         self._core.fail_if_not_ready_for_send()
         if self._interceptors:
             record = self._interceptors.on_send(record)
@@ -272,6 +278,7 @@ class KafkaProducer(TransactionalCalls):
         wait in any case).
         """
         self._check_can_call()
+        check_timeout(timeout)
         with self._core.timed(TimedCall.FLUSH):
             self._core.flush(timeout)
 
@@ -331,12 +338,20 @@ class KafkaProducer(TransactionalCalls):
         if self._closed:
             return
         self._check_can_call()
+        check_timeout(timeout)
         self._closed = True
         self._plain_topics.clear()
         try:
             self._core.close(timeout)
         finally:
             self._interceptors.close()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled, as for a task of Spark whose function uses the producer."""
+        raise TypeError(
+            "a KafkaProducer cannot be pickled: make one in the process that uses it, such as in "
+            "the function that foreachPartition runs"
+        )
 
     def __enter__(self) -> Self:
         """Give the producer itself."""

@@ -7,6 +7,7 @@ held against the limits, so that a record that can never be sent is refused at o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_kafka_sink.errors import InvalidPartitionError, RecordTooLargeError
@@ -148,6 +149,24 @@ def check_place(topic: Any, partition: Any) -> None:
         raise ValueError(f"the partition must be a number from 0 to 2^31 - 1, not {partition}")
 
 
+def check_timeout(timeout: Any) -> None:
+    """Raise TypeError or ValueError for what is no number of seconds, and not None."""
+    if timeout is None:
+        return
+    if not isinstance(timeout, int | float) or isinstance(timeout, bool):
+        raise TypeError(
+            f"the timeout must be a number of seconds, or None, not {type(timeout).__name__}"
+        )
+    if not timeout >= 0:
+        raise ValueError(f"the timeout must be 0 seconds or more, not {timeout}")
+
+
+def check_callback(on_delivery: Any) -> None:
+    """Raise TypeError for what cannot be called when a record has ended, and is not None."""
+    if on_delivery is not None and not callable(on_delivery):
+        raise TypeError(f"on_delivery must be a function, not {type(on_delivery).__name__}")
+
+
 def _check_timestamp(timestamp: Any) -> None:
     if timestamp is None:
         return
@@ -164,6 +183,10 @@ def _checked_headers(headers: Any) -> Sequence[tuple[str, bytes | None]] | None:
     if not headers:
         return None
     checked = []
+    if not isinstance(headers, Iterable):
+        raise TypeError(
+            f"the headers must be pairs of a str and bytes or None, not {type(headers).__name__}"
+        )
     for header in headers:
         try:
             name, value = header

@@ -100,7 +100,7 @@ def test_header_values_become_bytes():
         ([(None, b"v")], "the name of a header must be a str, not NoneType"),
         ([("h", "v")], "the value of header 'h' must be bytes or None, not str"),
         ([("h", 5)], "the value of header 'h' must be bytes or None, not int"),
-        (5, "not iterable"),
+        (5, "the headers must be pairs"),
     ],
     ids=str,
 )
