@@ -55,8 +55,10 @@ def fetch_token(
         else http.client.HTTPConnection(host, parts.port, timeout=timeouts.connect)
     )
     path = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
+    awaited = f"no connection within {timeouts.connect:g} s (sasl.login.connect.timeout.ms)"
     try:
         connection.connect()
+        awaited = f"no answer within {timeouts.read:g} s (sasl.login.read.timeout.ms)"
         if connection.sock is not None:
             connection.sock.settimeout(timeouts.read)
         connection.request("POST", path, body=request.body, headers=dict(request.headers))
@@ -70,6 +72,8 @@ def fetch_token(
         ) from None
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        if isinstance(error, TimeoutError):
+            reason = awaited
         raise NetworkError(f"the token endpoint {credentials.url} cannot be asked: {reason}") from (
             None
         )

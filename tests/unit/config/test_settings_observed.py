@@ -120,7 +120,7 @@ OBSERVED = {
     "sasl.oauthbearer.sub.claim.name": f"{TOKENS}::test_another_claim_names_the_subject",
     "sasl.login.connect.timeout.ms": f"{TOKENS}::test_an_endpoint_that_does_not_listen_is_told",
     "sasl.login.read.timeout.ms": f"{TOKENS}::test_an_endpoint_that_keeps_silent_is_given_up",
-    "sasl.login.retry.backoff.ms": f"{TOKENS}::test_a_busy_endpoint_is_asked_again",
+    "sasl.login.retry.backoff.ms": f"{TOKENS}::test_a_busy_endpoint_is_given_time",
     "sasl.login.retry.backoff.max.ms": f"{TOKENS}::test_a_busy_endpoint_is_asked_again",
     "sasl.login.refresh.window.factor": REFRESH,
     "sasl.login.refresh.window.jitter": REFRESH,

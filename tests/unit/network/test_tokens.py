@@ -141,6 +141,14 @@ def test_a_busy_endpoint_is_asked_again(endpoint):
     assert "with 503: busy" in refusal(NetworkError, CREDENTIALS, {URL: endpoint.url}, IMPATIENT)
 
 
+def test_a_busy_endpoint_is_given_time(endpoint):
+    """It is not asked again before sasl.login.retry.backoff.ms, when all of the time is over."""
+    endpoint.answers = [(503, {"error": "busy"})]
+    slow = {"sasl.login.retry.backoff.ms": 60_000, "sasl.login.retry.backoff.max.ms": 60_000}
+    assert "with 503: busy" in refusal(NetworkError, CREDENTIALS, {URL: endpoint.url}, slow)
+    assert 1 == len(endpoint.asked)
+
+
 def test_a_redirect_is_not_followed(endpoint):
     """The secret goes to the endpoint that the settings name, and to no other."""
     endpoint.answers = [(302, {})]
@@ -158,7 +166,8 @@ def test_an_endpoint_that_keeps_silent_is_given_up(endpoint):
         IMPATIENT,
         sasl_login_read_timeout_ms=50,
     )
-    assert f"the token endpoint {endpoint.url} cannot be asked: timed out" == message
+    waited = "no answer within 0.05 s (sasl.login.read.timeout.ms)"
+    assert f"the token endpoint {endpoint.url} cannot be asked: {waited}" == message
 
 
 def test_an_endpoint_that_does_not_listen_is_told(endpoint, monkeypatch):
@@ -177,7 +186,7 @@ def test_an_endpoint_that_does_not_listen_is_told(endpoint, monkeypatch):
         IMPATIENT,
         sasl_login_connect_timeout_ms=1_500,
     )
-    assert "cannot be asked: timed out" in message
+    assert "cannot be asked: no connection within 1.5 s (sasl.login.connect.timeout" in message
     assert [1.5] == waited
 
 
