@@ -70,7 +70,7 @@ soak: $(INSTALLED) ## Write for 15 minutes in random faults and kills (SOAK_ARGS
 	@$(WITH_JAVA) $(PYTHON) -m tests.soak $(SOAK_ARGS)
 
 .PHONY: fuzz
-fuzz: $(INSTALLED) ## Random bytes for who reads from the network (FUZZ_ARGS="--seconds 60")
+fuzz: $(INSTALLED) ## Random bytes, and bytes that coverage leads to, for who reads from the network (FUZZ_ARGS="--seconds 60")
 	@$(PYTHON) -m tests.fuzz $(FUZZ_ARGS)
 
 .PHONY: bench

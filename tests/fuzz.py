@@ -1,12 +1,18 @@
-"""`make fuzz`: minutes of random bytes for whoever reads from the network, by their seed."""
+"""`make fuzz`: minutes of random bytes for whoever reads from the network, by their seed.
+
+First bytes that chance makes, then, where atheris is installed, as long again those that coverage
+leads to.
+"""
 
 from __future__ import annotations
 
 import argparse
 import random
 import sys
+import tempfile
 from pathlib import Path
 
+from tests.support.coverage_fuzz import coverage_fuzz, is_available
 from tests.support.fuzz import fuzz, keep
 
 FINDINGS = Path(__file__).parent / "fuzz_findings"
@@ -17,19 +23,27 @@ MOST_GROWN_BYTES = 64 * 2**20
 def main() -> int:
     """Fuzz; 1 when something was found, which is kept for the tests."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seconds", type=int, default=60, help="for each of the two")
     parser.add_argument("--seed", type=int, default=None, help="by default a new one")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(2**31) if options.seed is None else options.seed
     _say(f"seed {seed}")
     report = fuzz(seed=seed, seconds=options.seconds)
-    for finding in report.findings:
-        _say(f"{finding}\n  kept as {keep(finding, FINDINGS)}")
+    findings = list(report.findings)
     _say(str(report))
+    if is_available():
+        with tempfile.TemporaryDirectory() as directory:
+            led = coverage_fuzz(seed=seed, seconds=options.seconds, directory=Path(directory))
+        findings += led.findings
+        _say(f"led by coverage: {led}")
+    else:
+        _say("led by coverage: nothing, since atheris is not installed")
+    for finding in findings:
+        _say(f"{finding}\n  kept as {keep(finding, FINDINGS)}")
     if report.grown_bytes > MOST_GROWN_BYTES:
         _say("memory has grown: something is never let go")
         return 1
-    return 1 if report.findings else 0
+    return 1 if findings else 0
 
 
 def _say(line: str) -> None:

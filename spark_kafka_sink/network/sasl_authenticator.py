@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from spark_kafka_sink.security.sasl import SaslClient
 
 
+#: More of a broker's words, in characters, is of no use to anybody.
+_LONGEST_REASON: Final = 2_000
+
+
 class AuthenticationState(Enum):
     """Where an authentication is."""
 
@@ -112,7 +116,7 @@ class SaslAuthenticator:
                 return SaslAuthenticateRequest(auth_bytes=self._client.initial_response())
             case ErrorCode.UNSUPPORTED_SASL_MECHANISM:
                 refusal = no_common_mechanism(self._client.mechanism, response.mechanisms)
-                raise AuthenticationError(f"{self._node}: {refusal}")
+                raise AuthenticationError(f"{self._node}: {self._hide(str(refusal))}")
             case ErrorCode.ILLEGAL_SASL_STATE:
                 raise AuthenticationError(
                     f"{self._node}: this listener does not use SASL: set security.protocol to "
@@ -160,7 +164,8 @@ class SaslAuthenticator:
         return f"{self._node}: {client.mechanism} authentication of user {client.user!r}"
 
     def _hide(self, text: str) -> str:
-        """Take our secret out of a text of the broker's, and what would not print."""
+        """Take our secret out of a text of the broker's, what would not print, and what is long."""
         if self._client.secret:
             text = text.replace(self._client.secret, "[hidden]")
-        return "".join(character if character.isprintable() else "?" for character in text)
+        shown = text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}..."
+        return "".join(character if character.isprintable() else "?" for character in shown)

@@ -1,0 +1,32 @@
+"""A short run of the fuzzer that follows coverage, and proof that it finds what chance does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.careless_target import CarelessTarget
+from tests.support.coverage_fuzz import coverage_fuzz, is_available
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not is_available(), reason="no atheris for this Python and machine"),
+]
+#: Without its instruments the fuzzer would see none of the code's edges.
+FEW_EDGES = 300
+
+
+def test_bytes_that_reach_new_code_do_no_harm(tmp_path):
+    """Whatever leads on into decoders and exchanges is taken or refused, and nothing else."""
+    report = coverage_fuzz(seed=20261122, seconds=15, directory=tmp_path)
+    assert [] == [str(finding) for finding in report.findings]
+    assert report.edges > FEW_EDGES
+
+
+def test_a_mistake_behind_several_right_bytes_is_found(tmp_path):
+    """Coverage leads to a word that chance would need years for; the bytes come back."""
+    report = coverage_fuzz(
+        seed=1, seconds=120, directory=tmp_path, module="tests.support.careless_target"
+    )
+    (finding,) = report.findings
+    assert (CarelessTarget.name, "IndexError('out of range')") == (finding.target, finding.reason)
+    assert finding.data.startswith(b"KAFKA")
