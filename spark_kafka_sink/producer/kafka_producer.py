@@ -46,9 +46,9 @@ from spark_kafka_sink.producer.record_preparation import (
     check_timeout,
 )
 from spark_kafka_sink.producer.sender_metrics import TimedCall
-from spark_kafka_sink.producer.staged_records import FIELDS
 from spark_kafka_sink.producer.transactional_calls import TransactionalCalls
 from spark_kafka_sink.record.arrow import record_batches, record_columns
+from spark_kafka_sink.record.columns import RECORD_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 #: buffer.memory, and must be little (a chunk of the largest values has 8 MB).
 MAX_STAGED_BYTES = 4_096
 #: When what is staged makes a full chunk.
-CHUNK_ITEMS = CHUNK_RECORDS * FIELDS
+CHUNK_ITEMS = CHUNK_RECORDS * RECORD_FIELDS
 
 
 class KafkaProducer(TransactionalCalls):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,7 +23,9 @@ from spark_kafka_sink.producer.produce_result import call_back
 from spark_kafka_sink.producer.record_futures import FutureRecordMetadata
 from spark_kafka_sink.record.columns import (
     NULL_PARTITION,
+    NULL_SIZE,
     NULL_TIMESTAMP,
+    RECORD_FIELDS,
     BytesColumn,
     HeaderColumns,
     RecordColumns,
@@ -30,6 +33,12 @@ from spark_kafka_sink.record.columns import (
     null_column,
     null_partitions,
     null_timestamps,
+)
+from spark_kafka_sink.record.kernel_objects import (
+    ScannedItems,
+    held_rows,
+    reads_objects,
+    scan_items,
 )
 
 if TYPE_CHECKING:
@@ -41,9 +50,6 @@ if TYPE_CHECKING:
 
 Headers: TypeAlias = "Sequence[tuple[str, bytes | None]]"
 
-NULL_SIZE = -1
-#: What is staged of each record: see `StagedRecords.items`.
-FIELDS = 4
 #: With more futures spare than this no others are kept.
 MAX_SPARE = 4_096
 #: Of a chunk of which so many futures are held, or fewer, the others serve again: whoever sends in
@@ -111,7 +117,7 @@ class Stretch(NamedTuple):
 class StagedChunk(NamedTuple):
     """Records taken out together, as columns, with what belongs to each."""
 
-    futures: Sequence[FutureRecordMetadata]
+    futures: list[FutureRecordMetadata]
     columns: RecordColumns
     written: WrittenChunk
     now_ms: int
@@ -120,7 +126,7 @@ class StagedChunk(NamedTuple):
     #: Whether any record has a callback.
     has_callbacks: bool
     #: All that was staged of them, as it was.
-    items: Sequence[Any]
+    items: list[Any]
 
     def fail(self, rows: Iterable[int], error: Exception) -> None:
         """Resolve some futures at once, for records that get into no batch."""
@@ -147,8 +153,8 @@ class StagedChunk(NamedTuple):
         written.tell(stretches, row_slots, row_indexes)
         is_written = sum(stop - start for start, stop, _ in stretches) == len(self.futures)
         if self.is_plain and is_written:
-            held = self._held_rows()
-            if len(held) <= MAX_HELD:
+            held = _held_rows(self.futures, _UNHELD)
+            if held is not None:
                 self._tell_held(held)
                 return
         for start, stop, _ in stretches:
@@ -161,12 +167,6 @@ class StagedChunk(NamedTuple):
                     if future.callback is not None:
                         result, index = written.place(future.row)
                         result.call_when_done(index, partial(future.callback, future))
-
-    def _held_rows(self) -> list[int]:
-        """Find the records of which somebody else has the future."""
-        counts = np.fromiter(map(sys.getrefcount, self.futures), np.int64, len(self.futures))
-        held: list[int] = np.flatnonzero(counts != _UNHELD).tolist()
-        return held
 
     def _tell_held(self, rows: Sequence[int]) -> None:
         """Tell these futures alone where they are; nobody will ever ask the others."""
@@ -189,7 +189,7 @@ class StagedRecords:
         self.spare: list[FutureRecordMetadata] = []
 
     def __len__(self) -> int:
-        return len(self.items) // FIELDS
+        return len(self.items) // RECORD_FIELDS
 
     def append(
         self, future: FutureRecordMetadata, topic: str, key: bytes | None, value: bytes | None
@@ -199,7 +199,7 @@ class StagedRecords:
 
     def put_back(self, chunk: StagedChunk, first_row: int) -> None:
         """Put records that were just taken out back before all others, from `first_row` on."""
-        self.items[:0] = chunk.items[FIELDS * first_row :]
+        self.items[:0] = chunk.items[RECORD_FIELDS * first_row :]
 
     def reuse(self, chunk: StagedChunk) -> None:
         """Keep the futures of a chunk that nobody has for other records."""
@@ -214,7 +214,7 @@ class StagedRecords:
         """
         items = self.items
         # Other threads go on appending, and nobody else takes.
-        end = min(len(items), FIELDS * max_records)
+        end = min(len(items), RECORD_FIELDS * max_records)
         if not end:
             return None
         taken: list[Any] = []
@@ -226,31 +226,36 @@ class StagedRecords:
             items[:0] = taken
             raise
 
-    def _chunk(self, items: Sequence[Any], now_ms: int) -> StagedChunk:
-        futures: Sequence[FutureRecordMetadata] = items[::FIELDS]
-        count = len(futures)
-        topics, topic_index = _topics(items[1::FIELDS])
-        key, key_sizes = _bytes_column(items[2::FIELDS])
-        value, value_sizes = _bytes_column(items[3::FIELDS])
+    def _chunk(self, items: list[Any], now_ms: int) -> StagedChunk:
+        futures: list[FutureRecordMetadata] = items[::RECORD_FIELDS]
+        rows = len(futures)
+        scanned = scan_items(items, FutureRecordMetadata) or _scan_slowly(items)
+        topics: tuple[str, ...]
+        if scanned.has_one_topic:
+            topics, topic_index = (items[1],), constant_topic(rows)
+        else:
+            topics, topic_index = _topics(items[1::RECORD_FIELDS])
         # Most records have nothing but these; to ask them all would cost as much again.
-        is_plain = set(map(type, futures)) == {FutureRecordMetadata}
-        times = null_timestamps(count) if is_plain else _timestamps(futures)
+        is_plain = scanned.is_plain
+        times = null_timestamps(rows) if is_plain else _timestamps(futures)
         return StagedChunk(
             futures=futures,
             columns=RecordColumns(
-                num_rows=count,
-                key=key,
-                value=value,
+                num_rows=rows,
+                key=scanned.key,
+                value=scanned.value,
                 topics=topics,
                 topic_index=topic_index,
-                partition=null_partitions(count) if is_plain else _partitions(futures),
+                partition=null_partitions(rows) if is_plain else _partitions(futures),
                 timestamp=times,
                 headers=None if is_plain else _headers(futures),
             ),
             written=WrittenChunk(
-                timestamps=np.where(times == NULL_TIMESTAMP, now_ms, times),
-                key_sizes=key_sizes,
-                value_sizes=value_sizes,
+                timestamps=np.full(rows, now_ms, np.int64)
+                if is_plain
+                else np.where(times == NULL_TIMESTAMP, now_ms, times),
+                key_sizes=scanned.key_sizes,
+                value_sizes=scanned.value_sizes,
             ),
             now_ms=now_ms,
             is_plain=is_plain,
@@ -259,14 +264,38 @@ class StagedRecords:
         )
 
 
+def _scan_slowly(items: list[Any]) -> ScannedItems:
+    """Do what `scan_items` does, of any interpreter's objects, and of any that are like bytes."""
+    topics = items[1::RECORD_FIELDS]
+    key, key_sizes = _bytes_column(items[2::RECORD_FIELDS])
+    value, value_sizes = _bytes_column(items[3::RECORD_FIELDS])
+    return ScannedItems(
+        is_plain=set(map(type, items[::RECORD_FIELDS])) == {FutureRecordMetadata},
+        has_one_topic=topics.count(topics[0]) == len(topics),
+        key=key,
+        key_sizes=key_sizes,
+        value=value,
+        value_sizes=value_sizes,
+    )
+
+
+def _held_rows(futures: list[FutureRecordMetadata], unheld: int) -> list[int] | None:
+    """Find those with another number of references; None where they are more than `MAX_HELD`."""
+    if reads_objects():
+        return held_rows(futures, unheld, MAX_HELD)
+    counts = np.fromiter(map(sys.getrefcount, futures), np.int64, len(futures))
+    held: list[int] = np.flatnonzero(counts != unheld).tolist()
+    return held if len(held) <= MAX_HELD else None
+
+
 def _count_of_unheld() -> int:
-    """Find out what Python counts for a future that only a chunk refers to."""
+    """Find out what is counted for a future that only a chunk refers to."""
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         # There the counts are no more than hints.
         return -1
     items = [FutureRecordMetadata()]
     futures = items[:]
-    return next(map(sys.getrefcount, futures))
+    return next(unheld for unheld in count() if _held_rows(futures, unheld) == [])
 
 
 _UNHELD = _count_of_unheld()
@@ -294,12 +323,9 @@ def _bytes_column(items: Sequence[bytes | None]) -> tuple[BytesColumn, NDArray[n
 
 
 def _topics(topics: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-    count = len(topics)
-    if topics.count(topics[0]) == count:
-        return (topics[0],), constant_topic(count)
     names = tuple(dict.fromkeys(topics))
     numbers = {name: number for number, name in enumerate(names)}
-    return names, np.fromiter(map(numbers.__getitem__, topics), np.int32, count)
+    return names, np.fromiter(map(numbers.__getitem__, topics), np.int32, len(topics))
 
 
 def _partitions(futures: Sequence[FutureRecordMetadata]) -> NDArray[np.int32]:

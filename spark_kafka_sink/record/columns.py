@@ -34,6 +34,11 @@ NULL_TIMESTAMP: Final = -(2**63)
 #: In `RecordColumns.topic_index`: the row names no topic.
 NULL_TOPIC_INDEX: Final = -1
 
+#: The size of a key or value that is null.
+NULL_SIZE: Final = -1
+#: How many objects stand for a single record in a list of them: future, topic, key and value.
+RECORD_FIELDS: Final = 4
+
 #: One row of this is what a kernel reads: addresses of buffers, and the bit offsets of bitmaps.
 #: A validity address of 0 says that no row is null; a header_offsets of 0 that there are none.
 COLUMNS_DTYPE: Final = np.dtype(

@@ -41,6 +41,7 @@ _DIRECTORY: Final = "spark_kafka_sink"
 _KERNEL_SOURCES: Final = (
     "kernel.py",
     "kernel_hashes.py",
+    "kernel_objects.py",
     "kernel_support.py",
     "columns.py",
     "key_hashes.py",

@@ -12,21 +12,32 @@ from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import DeliveryError, KafkaError
 from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.producer import staged_records
 from spark_kafka_sink.producer.produce_result import ProduceResult
 from spark_kafka_sink.producer.record_futures import FutureOfFullRecord, FutureRecordMetadata
 from spark_kafka_sink.producer.staged_records import (
     MAX_HELD,
     MAX_SPARE,
-    NULL_SIZE,
     StagedChunk,
     StagedRecords,
     Stretch,
 )
-from spark_kafka_sink.record.columns import NULL_PARTITION
+from spark_kafka_sink.record.columns import NULL_PARTITION, NULL_SIZE
 from spark_kafka_sink.record.decode import decode_records
 from tests.support.kernel_batches import write_records
 
 NOW_MS = 1_700_000_000_000
+
+
+@pytest.fixture(params=["compiled", "portable"], scope="module", autouse=True)
+def _way(request):
+    """Have objects read by compiled loops, and as on an interpreter that those do not know."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "portable":
+            patch.setattr(staged_records, "scan_items", lambda *_: None)
+            patch.setattr(staged_records, "reads_objects", lambda: False)
+            patch.setattr(staged_records, "_UNHELD", staged_records._count_of_unheld())
+        yield
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,118 @@
+"""Lists of byte strings become columns just as they are, or are not read at all."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.record import kernel_objects
+from spark_kafka_sink.record.columns import NULL_SIZE, BytesColumn
+from spark_kafka_sink.record.kernel_objects import held_rows, reads_objects, scan_items
+
+
+class _Future:
+    pass
+
+
+class _OtherFuture(_Future):
+    pass
+
+
+class _Bytes(bytes):
+    pass
+
+
+_BYTES = st.none() | st.binary(max_size=40) | st.sampled_from([b"", b"x" * 20_000])
+
+
+def _items(*records: tuple[object, object], topic: str = "t") -> list[object]:
+    return [item for key, value in records for item in (_Future(), topic, key, value)]
+
+
+def _strings(column: BytesColumn) -> list[bytes | None]:
+    count = len(column.offsets) - 1
+    valid = np.unpackbits(column.validity, bitorder="little")[:count].tolist() or [1] * count
+    return [
+        column.data[start:end].tobytes() if is_valid else None
+        for start, end, is_valid in zip(column.offsets, column.offsets[1:], valid, strict=False)
+    ]
+
+
+@pytest.fixture
+def _forgotten():
+    """Have it found out anew what can be read, in the test and after it."""
+    reads_objects.cache_clear()
+    yield
+    reads_objects.cache_clear()
+
+
+def test_objects_are_read_on_the_interpreters_we_know():
+    """The fast way is the one that is taken here."""
+    assert getattr(sys, "_is_gil_enabled", lambda: True)() == reads_objects()
+
+
+@given(st.lists(st.tuples(_BYTES, _BYTES), min_size=1))
+def test_keys_and_values_are_read_as_they_are(records):
+    """Empty ones, long ones and None, each with its size."""
+    scanned = scan_items(_items(*records), _Future)
+    for column, sizes, expected in (
+        (scanned.key, scanned.key_sizes, [key for key, _ in records]),
+        (scanned.value, scanned.value_sizes, [value for _, value in records]),
+    ):
+        assert expected == _strings(column)
+        assert [NULL_SIZE if item is None else len(item) for item in expected] == sizes.tolist()
+
+
+@pytest.mark.parametrize("item", [bytearray(b"v"), "v", 7, memoryview(b"v"), _Bytes(b"v")])
+@pytest.mark.parametrize("is_key", [True, False])
+def test_what_is_not_exactly_bytes_is_not_read(item, is_key):
+    """Nobody knows what lies where in it."""
+    assert (
+        scan_items(_items((b"k", b"v"), (item, b"v") if is_key else (b"k", item)), _Future) is None
+    )
+
+
+def test_it_is_told_what_all_records_have_in_common():
+    """The type of their futures, and their topic: only the very same object counts."""
+    items = _items((None, b"v"), (None, b"w"))
+    scanned = scan_items(items, _Future)
+    assert (True, True) == (scanned.is_plain, scanned.has_one_topic)
+    items[4] = _OtherFuture()
+    assert not scan_items(items, _Future).is_plain
+    items[5] = "another"
+    assert not scan_items(items, _Future).has_one_topic
+
+
+@pytest.mark.parametrize("held", [[], [0], [1, 4], [0, 1, 2, 3, 4]])
+def test_objects_that_somebody_else_has_are_found(held):
+    """They have a reference more than all others."""
+    objects = [_Future() for _ in range(5)]
+    unheld = next(number for number in range(10) if held_rows(objects, number, 5) == [])
+    kept = [objects[row] for row in held]
+    assert len(held) == len(kept)
+    assert held == held_rows(objects, unheld, 5)
+
+
+def test_where_many_are_held_they_are_not_listed():
+    """One more than asked for is too many."""
+    objects = [_Future() for _ in range(5)]
+    unheld = next(number for number in range(10) if held_rows(objects, number, 5) == [])
+    kept = objects[1:4]
+    assert [1, 2, 3] == held_rows(objects, unheld, len(kept))
+    assert held_rows(objects, unheld, len(kept) - 1) is None
+
+
+@pytest.mark.usefixtures("_forgotten")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("_VERSIONS", ((2, 7), (3, 10))), ("_BASIC_SIZES", (56, 33)), ("NULL_SIZE", -2)],
+)
+def test_objects_of_an_interpreter_that_is_not_known_are_not_read(monkeypatch, name, value):
+    """Another version, other sizes, or a sample that comes out wrong: then it is done slowly."""
+    monkeypatch.setattr(kernel_objects, name, value)
+    assert not reads_objects()
+    assert scan_items(_items((b"k", b"v")), _Future) is None
