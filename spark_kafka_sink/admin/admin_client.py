@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: Seconds before a partition is asked again whether it is stable, at first.
+_FIRST_PAUSE = 0.003
 #: Most ids in one request: a coordinator of thousands is not kept busy by one of them.
 _IDS_PER_DESCRIBE = 500
 
@@ -148,6 +150,29 @@ class AdminClient:
         if isinstance(answer, KafkaError):
             raise answer
         return answer
+
+    def write_markers(
+        self, end: TransactionEnd, partitions: Sequence[TopicPartition], *, timeout: float
+    ) -> EndAnswer:
+        """Have a producer that has nothing open end a transaction without records.
+
+        What it is for are the markers that come into the partitions: they end whatever of this
+        producer's is open there. By the rules of TV1, which know such transactions; brokers take
+        them from older clients whatever rules they have.
+        """
+
+        async def run(calls: ClusterCalls, deadline: float) -> EndAnswer:
+            for place in partitions:
+                call = transaction_calls.add_partition_call(
+                    end.transactional_id, end.producer, place
+                )
+                code = transaction_calls.added_error(await calls.call(call, deadline))
+                if code:
+                    return end_answer(code, call.what)
+            call = transaction_calls.end_call(end._replace(transaction_version=0))
+            return transaction_calls.ended(await calls.call(call, deadline), call.what)
+
+        return self._run(run, timeout)
 
     # --- transactions of its own
 
@@ -269,6 +294,37 @@ class AdminClient:
         """
         return self._offset(topic_partition, LATEST_TIMESTAMP, timeout, is_committed=True)
 
+    def wait_until_stable(
+        self, offsets: Mapping[TopicPartition, int], *, patience: float, timeout: float
+    ) -> set[TopicPartition]:
+        """Wait until the last stable offset of each partition has reached the offset given.
+
+        Gives the partitions where it had not after `patience` seconds: a transaction is open there.
+        """
+
+        async def run(calls: ClusterCalls, deadline: float) -> set[TopicPartition]:
+            loop = asyncio.get_running_loop()
+            ends_at = loop.time() + patience
+            waiting = dict(offsets)
+            pause = _FIRST_PAUSE
+            while True:
+                asked = [
+                    topic_calls.offset_call(place, LATEST_TIMESTAMP, is_committed=True)
+                    for place in waiting
+                ]
+                answers = await calls.call_all(asked, deadline)
+                for (place, wanted), call, answer in zip(
+                    list(waiting.items()), asked, answers, strict=True
+                ):
+                    if topic_calls.offset(_raised(answer), call.what) >= wanted:
+                        del waiting[place]
+                if not waiting or loop.time() >= ends_at:
+                    return set(waiting)
+                await asyncio.sleep(min(pause, max(0.0, ends_at - loop.time())))
+                pause *= 2
+
+        return self._run(run, timeout) if offsets else set()
+
     def open_producers(
         self, topic_partition: TopicPartition, *, timeout: float
     ) -> list[OpenProducer]:
@@ -335,7 +391,7 @@ def _end_answer(answer: Any, what: str) -> EndAnswer | KafkaError:
     if isinstance(answer, KafkaError):
         return answer
     try:
-        return end_answer(answer.error_code, what)
+        return transaction_calls.ended(answer, what)
     except BrokerError as error:
         return error
 

@@ -8,10 +8,12 @@ from spark_kafka_sink.admin.cluster_calls import Call, CoordinatorOf, Destinatio
 from spark_kafka_sink.admin.transaction_values import (
     TRANSACTION_V2,
     TRANSACTION_VERSION_FEATURE,
+    EndAnswer,
     ListedTransaction,
     OpenProducer,
     TransactionDescription,
     TransactionEnd,
+    end_answer,
 )
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.model import (
@@ -195,6 +197,14 @@ def end_call(end: TransactionEnd) -> Call:
         build=build,
         error_codes=_top_error,
         what=f"EndTxn({verb}) of {end.transactional_id!r}",
+    )
+
+
+def ended(response: Any, what: str) -> EndAnswer:
+    """Read a final answer of EndTxn; raises BrokerError as `end_answer`."""
+    producer = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
+    return end_answer(
+        response.error_code, what, producer=producer if producer.producer_id >= 0 else None
     )
 
 

@@ -98,6 +98,8 @@ class EndAnswer(NamedTuple):
 
     outcome: EndOutcome
     error_code: int = ErrorCode.NONE
+    #: What the producer is known by from now on; None: what it was known by (TV1).
+    producer: ProducerIdAndEpoch | None = None
 
     def __str__(self) -> str:
         """Name the code where there is one: it is what an operator looks for."""
@@ -106,13 +108,15 @@ class EndAnswer(NamedTuple):
         return f"{self.outcome.value} with {error_name(self.error_code)}"
 
 
-def end_answer(error_code: int, what: str) -> EndAnswer:
-    """Read a final error code of EndTxn.
+def end_answer(
+    error_code: int, what: str, *, producer: ProducerIdAndEpoch | None = None
+) -> EndAnswer:
+    """Read a final error code of EndTxn, and what came with it.
 
     Raises BrokerError for one that says nothing about the transaction: a missing right, say.
     """
     if error_code == ErrorCode.NONE:
-        return EndAnswer(EndOutcome.ENDED)
+        return EndAnswer(EndOutcome.ENDED, producer=producer)
     if error_code in REFUSALS:
         return EndAnswer(EndOutcome.REFUSED, error_code)
     raise broker_error(error_code, what)

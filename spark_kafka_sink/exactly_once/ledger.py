@@ -13,15 +13,21 @@ what they are. To the last stable offset it would miss the last entry while anot
 transaction is open, and would have to wait for that one; markers of our own are all there, since
 InitProducerId is answered after they are written.
 
-An append whose end was not answered, or was refused on a second try, may be in: that is
-`LedgerOutcomeUnknownError`, and the only cure is to begin again with the fence. Each append has an
-epoch of its own, so that under TV1 a late copy of its EndTxn cannot commit the next one.
+Only markers are believed. A coordinator that finds a partition without a leader may answer "yes" to
+EndTxn and never write its marker (KAFKA-20734): so an append is in when its marker has been *read*,
+and nobody acts on it before. Whoever fences and then finds entries of its own without a marker, of
+a transaction that is over, has them aborted: else the marker of its next append would let them in.
+
+An append whose end was not answered, was refused on a second try, or has no marker yet, may be in:
+that is `LedgerOutcomeUnknownError`, and the only cure is to begin again with the fence. Each append
+has an epoch of its own, so that under TV1 a late copy of its EndTxn cannot commit the next one.
 
 All prefixes are in partition 0: a prefix must not move when partitions are added.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.admin.partition_events import EndMarker
@@ -33,6 +39,7 @@ from spark_kafka_sink.errors import (
     KafkaError,
     ProducerFencedError,
 )
+from spark_kafka_sink.exactly_once.budget import Budget
 from spark_kafka_sink.exactly_once.errors import LedgerFencedError, LedgerOutcomeUnknownError
 from spark_kafka_sink.exactly_once.ledger_records import (
     WINNERS,
@@ -54,8 +61,12 @@ if TYPE_CHECKING:
     from spark_kafka_sink.admin.partition_events import PartitionEvent
     from spark_kafka_sink.admin.record_batches import KeyValue
     from spark_kafka_sink.admin.transaction_values import EndAnswer
-    from spark_kafka_sink.exactly_once.budget import Budget
 
+logger = logging.getLogger(__name__)
+
+#: Seconds to wait for the marker of an append. One that comes later is not lost: the fence, with
+#: which its writer begins again, waits for it.
+MARKER_SECONDS: Final = 2.0
 #: How long an append may take: what a driver that dies on the way leaves open is closed after that.
 LEDGER_TRANSACTION_TIMEOUT_MS: Final = 60_000
 LEDGER_PARTITION: Final = 0
@@ -115,13 +126,20 @@ class LedgerFold:
         self.prefixes: dict[str, PrefixEntries] = {}
         #: Entries whose transaction has not ended yet, by producer id.
         self._pending: dict[int, list[tuple[bytes | None, bytes | None]]] = {}
+        #: How the last transaction with entries has ended, by producer id.
+        self._ends: dict[int, bool] = {}
 
     def apply(self, events: Iterable[PartitionEvent]) -> None:
         """Take records and markers in, in the order of their offsets; raises LedgerFormatError."""
         for event in events:
             if isinstance(event, EndMarker):
-                for key, value in self._pending.pop(event.producer_id, ()):
-                    if event.committed:
+                entries = self._pending.pop(event.producer_id, None)
+                if entries is None:
+                    # A coordinator that was started again may write a marker twice.
+                    continue
+                self._ends[event.producer_id] = event.committed
+                if event.committed:
+                    for key, value in entries:
                         self._take(key, value)
             elif event.transaction_of is None:
                 self._take(event.record.key, event.record.value)
@@ -129,6 +147,14 @@ class LedgerFold:
                 self._pending.setdefault(event.transaction_of, []).append(
                     (event.record.key, event.record.value)
                 )
+
+    def is_open(self, producer_id: int) -> bool:
+        """Whether there are entries of a producer without a marker behind them."""
+        return producer_id in self._pending
+
+    def end_of(self, producer_id: int) -> bool | None:
+        """Tell whether a producer's last entries were committed; None: none of them have ended."""
+        return self._ends.get(producer_id)
 
     def _take(self, key: bytes | None, value: bytes | None) -> None:
         entry = decode_key(key)
@@ -201,6 +227,8 @@ class Ledger:
         self._producer: ProducerIdAndEpoch | None = None
         #: Pieces of decisions that were appended and have not been read yet, by write id.
         self._own_pieces: dict[str, int] = {}
+        #: How far their markers were looked for.
+        self._seen_to = 0
         #: Whether the producer's epoch has been used for an append.
         self._is_used = False
 
@@ -215,13 +243,28 @@ class Ledger:
         Only what is new is fetched again by the same object. Raises LedgerFormatError,
         KafkaTimeoutError and BrokerError.
         """
-        self._producer = self._admin.init_producer_id(
-            self._transactional_id,
-            transaction_timeout_ms=LEDGER_TRANSACTION_TIMEOUT_MS,
-            timeout=budget.left("fencing the ledger"),
-        )
-        self._is_used = False
-        return self.read(budget)
+        while True:
+            self._producer = self._admin.init_producer_id(
+                self._transactional_id,
+                transaction_timeout_ms=LEDGER_TRANSACTION_TIMEOUT_MS,
+                timeout=budget.left("fencing the ledger"),
+            )
+            self._is_used = False
+            state = self.read(budget)
+            if not self._fold.is_open(self._producer.producer_id):
+                return state
+            # Nothing of this producer is open at the coordinator: the marker was never written.
+            end = TransactionEnd(self._transactional_id, self._producer, committed=False)
+            answer = self._admin.write_markers(
+                end, [self._partition], timeout=budget.left("clearing the ledger")
+            )
+            logger.warning(
+                "Kafka has lost the marker of an entry of %r in ledger topic %r (KAFKA-20734); "
+                "that it does not count was %s",
+                self.prefix,
+                self.topic,
+                answer,
+            )
 
     def read(self, budget: Budget) -> LedgerState:
         """Read to the high watermark, and fence nobody: for whoever only looks.
@@ -240,6 +283,7 @@ class Ledger:
             self._forget()
             self._read_to(end, budget)
         self._own_pieces.clear()
+        self._seen_to = 0
         return LedgerState.of(self._fold.prefixes.get(self.prefix, PrefixEntries()))
 
     def _read_to(self, end: int, budget: Budget) -> None:
@@ -286,12 +330,37 @@ class Ledger:
             raise LedgerOutcomeUnknownError(
                 f"the entry of {self.prefix!r} in ledger topic {self.topic!r} was {answer}"
             )
+        if answer.producer is not None:
+            # TV2: nothing was ended by this epoch yet, and a coordinator that was started again
+            # knows no older one.
+            self._producer, self._is_used = answer.producer, False
         # Not taken in here: they are read by the next read, or the ledger has lost them.
         for key, value in entries:
             entry = decode_key(key)
             if entry.kind == WINNERS and value is not None:
                 pieces = self._own_pieces.get(entry.write_id, 0)
                 self._own_pieces[entry.write_id] = max(pieces, entry.piece + 1)
+        self._wait_for_marker(producer.producer_id, budget)
+
+    def _wait_for_marker(self, producer_id: int, budget: Budget) -> None:
+        """Read on until the end of what was appended has been read."""
+        fold, offset = LedgerFold(self.prefix), max(self._next_offset or 0, self._seen_to)
+        patience = Budget.of(budget.clock, min(MARKER_SECONDS, budget.left("reading the ledger")))
+        try:
+            while (committed := fold.end_of(producer_id)) is None:
+                # At the log's end the broker lets each of these wait for a moment.
+                chunk = self._admin.read_partition(
+                    self._partition, offset, timeout=patience.left("waiting for its marker")
+                )
+                fold.apply(chunk.events)
+                self._seen_to = offset = chunk.next_offset
+        except KafkaError as error:
+            raise LedgerOutcomeUnknownError(
+                f"ledger topic {self.topic!r} has no marker of the entry of {self.prefix!r}: "
+                f"{error}"
+            ) from error
+        if not committed:
+            raise self._fenced()
 
     def _end(self, end: TransactionEnd, budget: Budget) -> EndAnswer:
         try:

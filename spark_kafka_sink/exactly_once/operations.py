@@ -48,7 +48,8 @@ def undecided_open(
         for record in decided_writes(state).values()
         for winner in record.winners
     }
-    return [one for one in recovery.list_open(admin, prefix, budget) if tuple(one) not in winners]
+    listed = recovery.list_open(admin, prefix, budget)
+    return [one for one in listed if (one.transactional_id, one.producer) not in winners]
 
 
 def roll_forward(

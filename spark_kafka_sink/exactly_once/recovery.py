@@ -28,6 +28,7 @@ from spark_kafka_sink.exactly_once.errors import (
 )
 from spark_kafka_sink.exactly_once.ledger import Ledger, LedgerChanges
 from spark_kafka_sink.exactly_once.ledger_records import WriteRecord
+from spark_kafka_sink.exactly_once.markers import Ended, next_epoch, see_to_markers
 from spark_kafka_sink.exactly_once.transactional_ids import is_worker_id_of, worker_id_pattern
 from spark_kafka_sink.exactly_once.transitions import Fate, WriteState, end_of, ended, resolved
 from spark_kafka_sink.model import UNKNOWN_OFFSET, ProducerIdAndEpoch
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.admin.admin_client import AdminClient
     from spark_kafka_sink.exactly_once.ledger_records import OffsetRange, Winner
+    from spark_kafka_sink.model import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +53,7 @@ class OpenTransaction(NamedTuple):
 
     transactional_id: str
     producer: ProducerIdAndEpoch
+    partitions: tuple[TopicPartition, ...] = ()
 
 
 # --- roll forward
@@ -77,15 +80,11 @@ def winner_fates(admin: AdminClient, winners: Sequence[Winner], budget: Budget) 
 
     Raises CommitPendingError, after every one was tried.
     """
-    answers = admin.end_transactions(
-        [
-            TransactionEnd(
-                winner.transactional_id, winner.producer, True, winner.transaction_version
-            )
-            for winner in winners
-        ],
-        timeout=budget.left("committing decided transactions"),
-    )
+    ends = [
+        TransactionEnd(winner.transactional_id, winner.producer, True, winner.transaction_version)
+        for winner in winners
+    ]
+    answers = admin.end_transactions(ends, timeout=budget.left("committing decided transactions"))
     failed = [answer for answer in answers if isinstance(answer, KafkaError)]
     if failed:
         raise CommitPendingError(
@@ -94,13 +93,30 @@ def winner_fates(admin: AdminClient, winners: Sequence[Winner], budget: Budget) 
             f"like this until the cause is gone: {failed[0]}"
         ) from failed[0]
     fates = []
-    for winner, answer in zip(winners, answers, strict=True):
+    committed = []
+    for winner, end, answer in zip(winners, ends, answers, strict=True):
+        fate, after = Fate.COMMITTED, None
         if isinstance(answer, KafkaError) or answer.outcome is not EndOutcome.ENDED:
             logger.warning("committing %s was %s", winner.transactional_id, answer)
-            fates.append(fate_by_marker(admin, winner, budget))
+            fate = fate_by_marker(admin, winner, budget)
         else:
-            fates.append(Fate.COMMITTED)
-    return fates
+            after = answer.producer
+        fates.append(fate)
+        if fate is Fate.COMMITTED:
+            written = {one.topic_partition: one.last_offset + 1 for one in winner.ranges}
+            committed.append(Ended(end, next_epoch(end, after), written))
+    try:
+        lost = see_to_markers(admin, committed, budget)
+    except KafkaError as error:
+        raise CommitPendingError(
+            "the batch is decided, but whether all of it is visible could not be seen; the next "
+            f"start of any writer under this prefix looks again: {error}"
+        ) from error
+    ids = {one.end.transactional_id for one in lost}
+    return [
+        Fate.UNKNOWN if winner.transactional_id in ids else fate
+        for winner, fate in zip(winners, fates, strict=True)
+    ]
 
 
 def with_fates(record: WriteRecord, fates: Sequence[Fate], *, now_ms: int) -> WriteRecord:
@@ -177,7 +193,7 @@ def list_open(admin: AdminClient, prefix: str, budget: Budget) -> list[OpenTrans
         [one.transactional_id for one in listed], timeout=budget.left("describing transactions")
     )
     return [
-        OpenTransaction(one.transactional_id, one.producer)
+        OpenTransaction(one.transactional_id, one.producer, one.partitions)
         for one in described.values()
         if one is not None and one.is_open
     ]
@@ -192,12 +208,11 @@ def abort_exactly(
     back read_committed consumers. So that is a warning, and given with its error.
     """
     todo = list(transactions)
-    answers = admin.end_transactions(
-        [TransactionEnd(one.transactional_id, one.producer, committed=False) for one in todo],
-        timeout=budget.left("aborting transactions"),
-    )
+    ends = [TransactionEnd(one.transactional_id, one.producer, committed=False) for one in todo]
+    answers = admin.end_transactions(ends, timeout=budget.left("aborting transactions"))
     errors = {}
-    for one, answer in zip(todo, answers, strict=True):
+    aborted = []
+    for one, end, answer in zip(todo, ends, answers, strict=True):
         if isinstance(answer, KafkaError):
             errors[one] = answer
             logger.warning(
@@ -205,7 +220,36 @@ def abort_exactly(
                 one.transactional_id,
                 answer,
             )
+        elif answer.outcome is EndOutcome.ENDED:
+            aborted.append((one, end, next_epoch(end, answer.producer)))
+    _see_aborted(admin, aborted, budget)
     return errors
+
+
+def _see_aborted(
+    admin: AdminClient,
+    aborted: Sequence[tuple[OpenTransaction, TransactionEnd, ProducerIdAndEpoch]],
+    budget: Budget,
+) -> None:
+    """See to the markers of aborted transactions; what cannot be seen is a warning.
+
+    Where their records end is not known: it is before what is the end now.
+    """
+    try:
+        behind = {
+            place: admin.end_offset(place, timeout=budget.left("looking for aborted records"))
+            for place in {place for one, *_ in aborted for place in one.partitions}
+        }
+        ended = [
+            Ended(end, after, {place: behind[place] for place in one.partitions})
+            for one, end, after in aborted
+        ]
+        lost = see_to_markers(admin, ended, budget)
+    except KafkaError as error:
+        logger.warning("whether what was aborted has its markers could not be seen: %s", error)
+        return
+    for one in lost:
+        logger.error("records of %s are neither in nor out", one.end.transactional_id)
 
 
 # --- what an operator decides

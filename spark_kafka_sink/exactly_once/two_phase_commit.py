@@ -390,7 +390,14 @@ class TwoPhaseCommit:
         self._observe(Point.ABORT_CLAIMED)
         recovery.abort_exactly(
             self._admin,
-            [recovery.OpenTransaction(one.transactional_id, one.producer) for one in transactions],
+            [
+                recovery.OpenTransaction(
+                    one.transactional_id,
+                    one.producer,
+                    tuple(written.topic_partition for written in one.ranges),
+                )
+                for one in transactions
+            ],
             budget,
         )
         return True

@@ -211,7 +211,7 @@ def solo(S, q, memo):
         (),
         tuple((g, 0) for g, _ in S[SLOTS]),
         None,
-        (0, 0, 0),
+        (0, 0, 0, 0),
         S[TMO],
     )
     model.SOLO, worst = True, None
@@ -271,7 +271,7 @@ def start_state():
         (),
         (),
         None,
-        (model.C.spec, model.C.tmo, model.C.cb),
+        (model.C.spec, model.C.tmo, model.C.cb, model.C.lost),
         0,
     )
 

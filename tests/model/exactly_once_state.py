@@ -9,7 +9,8 @@ O(ngoing), C(omplete commit), A(borted). InitProducerId aborts what is open and 
 EndTxn names id and epoch; TV2 bumps the epoch with every EndTxn, TV1 does not, so that an aborted
 task can go on; a time-out may come at any moment (as a budget allows).
 
-The ledger is a linearisable append, refused unless its writer did the latest InitProducerId.
+The ledger is a linearisable append, refused unless its writer did the latest InitProducerId. It may
+be answered and lose its marker (as a budget allows): then it is not there for anybody.
 
 Spark: one plan before the tasks; attempt 0 of every partition, attempt 1 at any time; the first
 message per partition counts; the commit log is written after commit() has returned; abort() runs in
@@ -63,6 +64,7 @@ class Proto:
     claim_first = False  # list the open transactions after the claim instead of before it
     void_early = False  # void at the first refusal, without driving the others to an answer
     fence_winners = False  # InitProducerId of all winners before a refused decision is judged
+    believe = "marker"  # an entry of one's own is in when its "marker" was read | when "answered"
     plan_in_commit = False  # the plan runs again in the process that commits
     tv = 2
 
@@ -74,10 +76,10 @@ class Proto:
 class Conf:
     """A bounded scenario: batches, each driver's query, and how often what may happen."""
 
-    def __init__(self, name, *, nb=1, qseq=(0, 0), job=False, spec=0, tmo=0, cb=0):
+    def __init__(self, name, *, nb=1, qseq=(0, 0), job=False, spec=0, tmo=0, cb=0, lost=0):
         self.name, self.nb, self.qseq, self.job = name, nb, qseq, job
-        #: Budgets of second attempts, of time-outs, and of calls of abort().
-        self.spec, self.tmo, self.cb = spec, tmo, cb
+        #: Budgets of second attempts, of time-outs, of calls of abort(), and of lost markers.
+        self.spec, self.tmo, self.cb, self.lost = spec, tmo, cb, lost
         self.nq = max(qseq) + 1
 
 

@@ -199,6 +199,11 @@ def drv_steps(S, i, out):
             return
         gen = next_generation(led[0], 0)
         nd = at(d, "AB", gen=gen, marks=())
+        if bud[3]:
+            again = state.P.believe == "marker"
+            lost = put(S, i, fresh(q, b) if again else nd, (BUD, bud[:3] + (bud[3] - 1,)))
+            lab = N + f"claims generation {gen}, its MARKER IS LOST"
+            out.append((lab, lost, None) if again or d[10] else recovered(lost, i, nd, lab))
         S2 = put(S, i, nd, (LED, (gen, with_marks(led, d)[1])))
         lab = N + f"ledger: claims generation {gen}"
         if state.P.claim_first:
@@ -302,6 +307,16 @@ def drv_steps(S, i, out):
         except IllegalStateError as error:
             out.append((N + f"DECISION: {error}", put(S, i, DEAD), "ILLEGAL"))
             return
+        if bud[3]:
+            again = at(d, "C0", todo=())
+            on = at(d, "C4", res=(None,) * NP, win=win)
+            lost = put(
+                S,
+                i,
+                again if state.P.believe == "marker" else on,
+                (BUD, bud[:3] + (bud[3] - 1,)),
+            )
+            out.append((N + "DECISION, its MARKER IS LOST", lost, None))
         out.append(
             (
                 N + "DECISION " + ", ".join(map(tname, win)),
@@ -548,7 +563,7 @@ def succ(S):
                 L = list(S)
                 L[COORD], L[BUD], L[TMO] = (
                     cput(S[COORD], (e[0], e[1] + 2, "A", 0, None)),
-                    (bud[0], bud[1] - 1, bud[2]),
+                    (bud[0], bud[1] - 1) + bud[2:],
                     1,
                 )
                 out.append((f"broker times out {iname(e[0])}@{e[1]}", tuple(L), None))
@@ -568,7 +583,7 @@ def succ(S):
                                 i,
                                 nd,
                                 (CBP, (i, d[0], d[1], d[4], 0, msgs)),
-                                (BUD, bud[:2] + (bud[2] - 1,)),
+                                (BUD, bud[:2] + (bud[2] - 1,) + bud[3:]),
                             ),
                             None,
                         )

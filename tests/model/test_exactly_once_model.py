@@ -15,6 +15,7 @@ QUERIES = Conf("two queries under one prefix", qseq=(0, 1))
 JOBS = Conf("a job, run twice at once", job=True)
 ATTEMPTS = Conf("a second attempt", spec=1)
 TIMEOUT = Conf("a time-out", tmo=1)
+LOST = Conf("a marker of the ledger is lost", lost=1)
 ABORT = Conf("a call of abort()", cb=1)
 TWO_ATTEMPTS = Conf("two batches, a second attempt", nb=2, spec=1)
 TWO_TIMEOUTS = Conf("two batches, two time-outs", nb=2, tmo=2)
@@ -27,7 +28,7 @@ TV2 = Proto("TV2")
 @pytest.mark.parametrize(
     ("proto", "conf"),
     [
-        *((TV2, conf) for conf in (ATTEMPTS, TWO, QUERIES, JOBS, TIMEOUT, ABORT)),
+        *((TV2, conf) for conf in (ATTEMPTS, TWO, QUERIES, JOBS, TIMEOUT, ABORT, LOST)),
         *((TV1, conf) for conf in (QUERIES, JOBS, TIMEOUT)),
     ],
     ids=lambda value: value.name,
@@ -58,6 +59,7 @@ def test_no_order_of_events_loses_or_doubles_a_row(proto, conf):
         (ONE, {"ids": "slot_any"}),
         (TWO, {"loser": "after"}),
         (TIMEOUT, {"void_early": True}),
+        (LOST, {"believe": "answer"}),
         (ABORT, {"cb": "naive"}),
         (ABORT, {"cb": "verify_nomark"}),
         (QUERIES, {"ledkey": "prefix"}),

@@ -17,7 +17,7 @@ from tests.support.java_tools import run_java_tool
 from tests.support.real_kafka import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from spark_kafka_sink.model import TopicPartition
     from tests.support.exactly_once_world import World
@@ -102,6 +102,40 @@ class EmbeddedSite:
             broker._api_versions = broker._handlers[ApiKey.API_VERSIONS] = handler
 
         self.embedded.call(finalize)
+
+    def delay_markers(self, milliseconds: int) -> None:
+        """Have markers written so long after EndTxn was answered."""
+
+        def delay(broker: Any) -> None:
+            coordinator = broker.cluster.transactions
+            coordinator._settings = replace(
+                coordinator._settings, transaction_marker_delay_ms=milliseconds
+            )
+
+        self.embedded.call(delay)
+
+    def lose_markers(self, topic: str, count: int, *, after: int = 0) -> Callable[[], int]:
+        """Leave markers out of a topic, and take them for written; give how many that were.
+
+        As a coordinator of Kafka 4.3 does that finds a partition without a leader (KAFKA-20734).
+        """
+        passed: list[bool] = []
+
+        def lose(broker: Any) -> None:
+            coordinator = broker.cluster.transactions
+            write = coordinator._write_marker
+
+            def write_or_not(place: TopicPartition, marker: Any) -> None:
+                if place.topic == topic:
+                    passed.append(len(passed) >= after + count or len(passed) < after)
+                    if not passed[-1]:
+                        return
+                write(place, marker)
+
+            coordinator._write_marker = write_or_not
+
+        self.embedded.call(lose)
+        return lambda: passed.count(False)
 
     def read_committed(self, topic: str) -> list[str]:
         """See Site."""

@@ -8,7 +8,7 @@ from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.admin.partition_events import DataRecord, EndMarker
 from spark_kafka_sink.admin.record_batches import KeyValue
 from spark_kafka_sink.admin.topic_calls import NewTopic
-from spark_kafka_sink.admin.transaction_values import EndOutcome, TransactionEnd
+from spark_kafka_sink.admin.transaction_values import EndAnswer, EndOutcome, TransactionEnd
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.faults import AnswerError, CloseConnection
@@ -189,7 +189,7 @@ def test_a_transaction_that_has_ended_the_other_way_is_refused(admin, first):
     producer = _open(admin, "orders.1")
     _end(admin, "orders.1", producer, committed=first)
     answer = _end(admin, "orders.1", producer, committed=not first)
-    assert (EndOutcome.REFUSED, ErrorCode.INVALID_TXN_STATE) == answer
+    assert EndAnswer(EndOutcome.REFUSED, ErrorCode.INVALID_TXN_STATE) == answer
     assert "refused with INVALID_TXN_STATE" == str(answer)
 
 
@@ -199,7 +199,7 @@ def test_a_transaction_whose_id_has_moved_on_is_refused(admin):
     new = _init(admin, "orders.1")
     _write(admin, "orders.1", new)
     answer = _end(admin, "orders.1", old)
-    assert (EndOutcome.REFUSED, ErrorCode.PRODUCER_FENCED) == answer
+    assert EndAnswer(EndOutcome.REFUSED, ErrorCode.PRODUCER_FENCED) == answer
     described = admin.describe_transactions(["orders.1"], timeout=TIMEOUT)["orders.1"]
     assert (new, True) == (described.producer, described.is_open)
 
@@ -207,7 +207,7 @@ def test_a_transaction_whose_id_has_moved_on_is_refused(admin):
 def test_an_id_that_is_not_known_is_refused(admin):
     """An id that has expired has no open transaction."""
     answer = _end(admin, "orders.1", ProducerIdAndEpoch(5, 0))
-    assert (EndOutcome.REFUSED, ErrorCode.INVALID_PRODUCER_ID_MAPPING) == answer
+    assert EndAnswer(EndOutcome.REFUSED, ErrorCode.INVALID_PRODUCER_ID_MAPPING) == answer
 
 
 def test_an_end_waits_until_the_markers_are_written():

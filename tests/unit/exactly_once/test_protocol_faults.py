@@ -12,6 +12,7 @@ from spark_kafka_sink.exactly_once.errors import (
 )
 from spark_kafka_sink.exactly_once.points import Point
 from spark_kafka_sink.exactly_once.transitions import WriteState
+from spark_kafka_sink.model import NO_PRODUCER_EPOCH
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.exactly_once_world import (
@@ -48,6 +49,23 @@ def test_requests_do_not_grow_with_the_ledger(tv2):
 
 
 # --- crashes
+
+
+def test_a_driver_that_outlives_its_coordinator_notes_that_a_batch_is_done(embedded):
+    """A coordinator that was started again knows no epoch of a producer before the latest."""
+
+    def forget(broker):
+        known = broker.cluster.transactions._metadata
+        known[f"{embedded.prefix}.ledger"].last_producer_epoch = NO_PRODUCER_EPOCH
+
+    driver = embedded.driver(
+        observe=lambda point: (
+            embedded.broker.call(forget) if point in {Point.DECIDED, Point.COMMITTED} else None
+        )
+    )
+    plan = driver.plan()
+    driver.commit(plan, embedded.worker.run(plan))
+    assert WriteState.DONE is embedded.state()
 
 
 def _end_only(embedded, code, commits):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.admin.record_batches import KeyValue
-from spark_kafka_sink.admin.transaction_values import EndOutcome, TransactionEnd
+from spark_kafka_sink.admin.transaction_values import EndAnswer, EndOutcome, TransactionEnd
 from spark_kafka_sink.model import ProducerIdAndEpoch
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.exactly_once_world import TIMEOUT
@@ -89,7 +89,7 @@ def test_an_end_the_other_way_is_refused(here, name, first):
     producer, rules = _open(here, name)
     _end(here, name, producer, committed=first, rules=rules)
     answer = _end(here, name, producer, committed=not first, rules=rules)
-    assert (EndOutcome.REFUSED, ErrorCode.INVALID_TXN_STATE) == answer
+    assert EndAnswer(EndOutcome.REFUSED, ErrorCode.INVALID_TXN_STATE) == answer
 
 
 def test_an_end_by_an_old_epoch_touches_nothing(here, name):

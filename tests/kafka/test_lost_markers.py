@@ -1,0 +1,141 @@
+"""Exactly once on Kafka while a partition has no leader at the moment of its marker (KAFKA-20734).
+
+Kafka 4.3.1 then answers that the transaction is committed and never writes the marker.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark_kafka_sink.exactly_once.points import Point
+from tests.support.exactly_once_sites import KafkaSite
+from tests.support.exactly_once_world import each_once, world_at
+from tests.support.real_kafka import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.exactly_once_world import Driver, World
+    from tests.support.real_kafka import Broker, KafkaCluster
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+_SECONDS = 120
+
+
+class _OneReplica(KafkaSite):
+    """Three nodes, each partition on one of them."""
+
+    def create_topic(self, name: str, partitions: int = 1, **_: str) -> None:
+        """See Site."""
+        self._cluster.create_topic(partitions, name=name, replication_factor=1)
+
+
+@pytest.fixture
+def here(kafka_cluster: KafkaCluster) -> Iterator[World]:
+    """Give a world whose partitions are gone with their one broker."""
+    with world_at(_OneReplica(kafka_cluster)) as made:
+        yield made
+
+
+class _Outage:
+    """A leader that is killed, and comes back once the transactions that wrote there have ended."""
+
+    def __init__(self, here: World, cluster: KafkaCluster, topic: str) -> None:
+        self._here = here
+        self._cluster = cluster
+        self._topic = topic
+        self._thread: threading.Thread | None = None
+
+    def begin(self, transactional_ids: list[str]) -> None:
+        """Kill it, and go on when everybody knows."""
+        assert self._thread is None
+        leader = self._cluster.leader(self._topic)
+        leader.kill()
+        wait_until(
+            lambda: self._leader_id() == -1, seconds=_SECONDS, what="a partition without leader"
+        )
+        self._thread = threading.Thread(target=self._end, args=(leader, transactional_ids))
+        self._thread.start()
+
+    def _leader_id(self) -> int:
+        partitions = self._cluster.admin.list_topics(self._topic, timeout=_SECONDS)
+        return int(partitions.topics[self._topic].partitions[0].leader)
+
+    def _end(self, leader: Broker, transactional_ids: list[str]) -> None:
+        with self._here.new_admin() as admin:
+            wait_until(
+                lambda: (
+                    not any(
+                        one is not None and one.is_open
+                        for one in admin.describe_transactions(
+                            transactional_ids, timeout=_SECONDS
+                        ).values()
+                    )
+                ),
+                seconds=_SECONDS,
+                what="the end of transactions",
+            )
+        leader.start()
+        self._cluster.wait_until_ready()
+
+    def join(self) -> None:
+        """Wait until all is well again; there was an outage."""
+        assert self._thread is not None
+        self._thread.join(_SECONDS)
+        assert not self._thread.is_alive()
+
+
+@contextmanager
+def _before_an_append_ends(
+    driver: Driver, number: int, outage: _Outage, own: str
+) -> Iterator[None]:
+    """Begin the outage between the records and the end of one of the driver's ledger entries."""
+    end_transaction, seen = driver.admin.end_transaction, []
+
+    def end(*args, **kwargs):
+        seen.append(args)
+        if len(seen) == number:
+            outage.begin([own])
+        return end_transaction(*args, **kwargs)
+
+    driver.admin.end_transaction = end  # type: ignore[method-assign]
+    yield
+    driver.admin.end_transaction = end_transaction  # type: ignore[method-assign]
+
+
+def test_rows_in_a_partition_without_leader_are_committed_when_it_is_back(here, kafka_cluster):
+    """The batch is done when all of it is visible, whatever the coordinator has said before."""
+    outage = _Outage(here, kafka_cluster, here.data)
+    prepared = []
+
+    def begin(point: Point) -> None:
+        if point is Point.DECIDED:
+            outage.begin([one.transaction.transactional_id for one in prepared])
+
+    driver = here.driver(observe=begin)
+    plan = driver.plan()
+    prepared += here.worker.run(plan)
+    driver.commit(plan, prepared, timeout=_SECONDS)
+    outage.join()
+    assert each_once(0) == here.visible(stable=True)
+    here.finish(1)
+    assert each_once(0, 1) == here.visible(stable=True)
+
+
+def test_a_decision_in_a_ledger_without_leader_is_made_again(here, kafka_cluster):
+    """What the ledger has no marker of is not relied on, though its end was answered."""
+    outage = _Outage(here, kafka_cluster, here.ledger)
+    driver = here.driver()
+    plan = driver.plan()
+    prepared = here.worker.run(plan)
+    with _before_an_append_ends(driver, 1, outage, f"{here.prefix}.ledger"):
+        driver.commit(plan, prepared, timeout=_SECONDS)
+    outage.join()
+    here.finish(0)
+    here.finish(1)
+    assert each_once(0, 1) == here.visible(stable=True)

@@ -1,0 +1,194 @@
+"""The protocol while a coordinator answers EndTxn and leaves markers out (KAFKA-20734)."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.devbroker.faults import AnswerError
+from spark_kafka_sink.exactly_once import ledger, markers
+from spark_kafka_sink.exactly_once.errors import (
+    CommitPendingError,
+    LedgerOutcomeUnknownError,
+    MixedError,
+)
+from spark_kafka_sink.exactly_once.ledger import Ledger, LedgerChanges
+from spark_kafka_sink.exactly_once.ledger_records import Claim
+from spark_kafka_sink.exactly_once.points import Point
+from spark_kafka_sink.exactly_once.transitions import WriteState
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.exactly_once_world import CrashError, Worker, each_once
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    """Take markers for lost that are not there at once."""
+    monkeypatch.setattr(ledger, "MARKER_SECONDS", 0.2)
+    monkeypatch.setattr(markers, "LOOKS", 1)
+
+
+def _ledger(here):
+    return Ledger(here.new_admin(), topic=here.ledger, prefix=here.prefix, clock=here.clock)
+
+
+def _claim(generation):
+    return LedgerChanges(claim=Claim(generation, 1, "me"))
+
+
+def _checked(here, *batches):
+    """Each row is visible once to a consumer that waits for what is open; nothing is open."""
+    assert each_once(*batches) == here.visible(stable=True)
+    assert each_once(*batches) == here.visible()
+    assert [] == here.left_open()
+
+
+# --- in the ledger
+
+
+def test_an_entry_without_a_marker_is_not_believed(embedded):
+    """The next fence has it aborted, so that no later marker lets it in."""
+    first = _ledger(embedded)
+    first.fence_and_read(embedded.budget())
+    first.append(_claim(1), embedded.budget())
+    lost = embedded.site.lose_markers(embedded.ledger, 1)
+    with pytest.raises(LedgerOutcomeUnknownError, match="no marker"):
+        first.append(_claim(2), embedded.budget())
+    assert 1 == lost()
+    second = _ledger(embedded)
+    assert 1 == second.fence_and_read(embedded.budget()).generation
+    second.append(LedgerChanges(forget=frozenset({"nothing"})), embedded.budget())
+    assert 1 == embedded.ledger_state().generation
+
+
+def test_a_marker_that_is_late_is_waited_for(embedded):
+    """The fence, with which a writer begins again, is answered when it is there."""
+    writer = _ledger(embedded)
+    writer.fence_and_read(embedded.budget())
+    embedded.site.delay_markers(5_000)
+    with pytest.raises(LedgerOutcomeUnknownError, match="no marker"):
+        writer.append(_claim(1), embedded.budget())
+    embedded.site.delay_markers(0)
+    embedded.site.pass_time(6)
+    assert 1 == writer.fence_and_read(embedded.budget()).generation
+
+
+@pytest.mark.parametrize("which", [1, 2, 3], ids=["claim", "decision", "done"])
+def test_a_driver_whose_entry_was_lost_makes_it_again(embedded, which):
+    """It sees that it is not there, and nobody has relied on it."""
+    driver = embedded.driver()
+    plan = driver.plan() if which > 1 else None
+    lost = embedded.site.lose_markers(embedded.ledger, 1, after=max(0, which - 2))
+    plan = plan or driver.plan()
+    driver.commit(plan, embedded.worker.run(plan))
+    assert 1 == lost()
+    embedded.finish(0)
+    embedded.finish(1)
+    _checked(embedded, 0, 1)
+
+
+@pytest.mark.parametrize("point", [Point.DECIDED, Point.COMMITTED, Point.DONE])
+def test_nothing_is_committed_by_a_decision_that_was_lost(embedded, point):
+    """Else whoever comes next would write the batch again beside what is visible."""
+    driver = embedded.dying(point)
+    plan = driver.plan()
+    prepared = embedded.worker.run(plan)
+    lost = embedded.site.lose_markers(embedded.ledger, 1)
+    with pytest.raises(CrashError):
+        driver.commit(plan, prepared)
+    assert 1 == lost()
+    embedded.finish(0)
+    embedded.finish(1)
+    _checked(embedded, 0, 1)
+
+
+# --- in the data
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_rows_whose_commit_has_no_marker_are_made_visible(embedded, count):
+    """Before the batch is done, also when the marker is lost again."""
+    driver = embedded.driver()
+    plan = driver.plan()
+    prepared = embedded.worker.run(plan)
+    lost = embedded.site.lose_markers(embedded.data, count)
+    driver.commit(plan, prepared)
+    assert count == lost()
+    assert WriteState.DONE is embedded.state()
+    _checked(embedded, 0)
+
+
+def test_rows_whose_abort_has_no_marker_never_come_in(embedded):
+    """The worker's next transaction goes by the same producer id, and its end would decide."""
+    driver = embedded.driver()
+    attempt = embedded.worker.begin(driver.plan(), 0)
+    attempt.write("of a batch that failed")
+    lost = embedded.site.lose_markers(embedded.data, 1)
+    embedded.finish(0)
+    assert 1 == lost()
+    _checked(embedded, 0)
+
+
+def test_who_may_not_ask_whose_transactions_are_open_writes_the_markers_all_the_same(embedded):
+    """Without READ on the topic, nobody can tell whether they were lost."""
+    driver = embedded.driver()
+    plan = driver.plan()
+    prepared = embedded.worker.run(plan)
+    embedded.broker.on(ApiKey.DESCRIBE_PRODUCERS, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    lost = embedded.site.lose_markers(embedded.data, 1)
+    driver.commit(plan, prepared)
+    assert 1 == lost()
+    _checked(embedded, 0)
+
+
+def test_another_writers_open_transaction_holds_nobody_up(embedded):
+    """Both write to the same partitions; whose transaction is open there is asked for."""
+    driver = embedded.driver()
+    plan = driver.plan()
+    stranger = Worker(embedded, "somebody else").begin(plan, 0)
+    stranger.write("not committed")
+    hook = embedded.broker.on(ApiKey.ADD_PARTITIONS_TO_TXN, lambda *_: None)
+    prepared = embedded.worker.run(plan)
+    seen = hook.seen
+    driver.commit(plan, prepared)
+    assert each_once(0) == embedded.visible()
+    # TV1 adds the ledger's partition, twice; no marker was written again.
+    assert hook.seen - seen in {0, 2}
+
+
+def test_rows_whose_producer_has_gone_on_are_not_known(embedded):
+    """Its next end in that partition decides about them: nobody guesses, an operator is told."""
+    driver = embedded.driver()
+    plan = driver.plan()
+    prepared = embedded.worker.run(plan)
+    lost = embedded.site.lose_markers(embedded.data, 1)
+
+    def fence(request, _):
+        if request.v3_and_below_transactional_id.endswith(".ledger"):
+            return None
+        return AnswerError(ErrorCode.PRODUCER_FENCED)
+
+    hook = embedded.broker.on(ApiKey.ADD_PARTITIONS_TO_TXN, fence)
+    with pytest.raises(MixedError, match="not known"):
+        driver.commit(plan, prepared)
+    assert 1 == lost()
+    hook.remove()
+
+
+def test_a_batch_that_cannot_be_looked_at_is_pending(embedded):
+    """It is decided; the next plan looks again."""
+    driver = embedded.driver()
+    plan = driver.plan()
+    prepared = embedded.worker.run(plan)
+    hook = embedded.broker.on(
+        ApiKey.LIST_OFFSETS,
+        lambda request, _: (
+            AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            if request.topics[0].name == embedded.data
+            else None
+        ),
+    )
+    with pytest.raises(CommitPendingError, match="looks again"):
+        driver.commit(plan, prepared)
+    hook.remove()
+    embedded.finish(0)
+    _checked(embedded, 0)
