@@ -236,6 +236,20 @@ def test_a_batch_expires_wherever_it_is(accumulator):
     assert expected == accumulator.expired_batches(TIMEOUT)
 
 
+@pytest.mark.parametrize("is_in_flight", [True, False])
+def test_what_a_connection_may_be_reading_is_not_written_over(accumulator, is_in_flight):
+    """The block of a batch that expires on its way goes to no other batch (KAFKA-19012)."""
+    expired = batch(0)
+    pool = accumulator._pool
+    expired.block = block = pool.try_allocate(4_096)
+    accumulator.enqueue(expired)
+    if is_in_flight:
+        _drain(accumulator)
+    accumulator.fail_batch(expired, REFUSED)
+    assert TOTAL == pool.available_bytes
+    assert (pool.try_allocate(4_096) is block) == (not is_in_flight)
+
+
 def test_a_time_out_that_never_comes_is_none(ended):
     """The largest setting overflows nothing."""
     accumulator = RecordAccumulator(

@@ -22,11 +22,19 @@ from tests.support.producer_batches import batch
 from tests.support.sender_harness import (
     LATER,
     PRODUCER_ID,
+    SenderHarness,
     numbers,
     place,
     produce_response,
 )
-from tests.support.transactions_over_mock import GROUP, OFFSETS, S, answer_end, is_ready
+from tests.support.transactions_over_mock import (
+    GROUP,
+    OFFSETS,
+    TRANSACTIONAL,
+    S,
+    answer_end,
+    is_ready,
+)
 
 # --- errors that an abort gets over
 
@@ -131,6 +139,23 @@ def test_a_broker_that_forgot_a_transaction_without_a_reason_fails_it(either):
     either.step()
     either.produce(ErrorCode.UNKNOWN_PRODUCER_ID, log_start_offset=10)
     assert S.ABORTABLE_ERROR is either.manager.state
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR]
+)
+@pytest.mark.parametrize("version", [1, 2], ids=["tv1", "tv2"])
+def test_a_batch_whose_retries_are_used_up_fails_the_transaction(version, code):
+    """What would have passed may be all right in the next transaction, after an abort."""
+    with SenderHarness(transaction_version=version, retries=1, **TRANSACTIONAL) as harness:
+        [refused] = harness.begin(0)
+        harness.produce(code)
+        harness.step(LATER)
+        harness.produce(code)
+        assert isinstance(refused.result.error, DeliveryError)
+        assert S.ABORTABLE_ERROR is harness.manager.state
+        with pytest.raises(TransactionAbortableError, match=code.name):
+            harness.manager.fail_if_not_ready_for_send()
 
 
 def test_a_batch_that_expires_fails_the_transaction_and_not_the_producer(either):
