@@ -6,17 +6,28 @@ every number once (at least once: no number is missing), and no transaction is l
 
 from __future__ import annotations
 
+import json
+import os
 import uuid
 
 import pytest
 
-from spark_kafka_sink.exactly_once import recovery
 from spark_kafka_sink.exactly_once.points import Point
+from tests.support.exactly_once_case import ExactlyOnceCase
 from tests.support.exactly_once_sites import KafkaSite
-from tests.support.exactly_once_world import World
+from tests.support.kafka_source_jars import kafka_source_jars
+from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
 from tests.support.kill_plan import SESSION
-from tests.support.killed_query import AFTER_FLUSH, BEFORE_PRODUCE, BEFORE_SPARKS_COMMIT
 from tests.support.mortal_queries import MortalQuery
+from tests.support.mortal_sink import (
+    AFTER_FLUSH,
+    BEFORE_FLUSH,
+    BEFORE_PRODUCE,
+    BEFORE_SPARKS_COMMIT,
+)
+from tests.support.numbered_topic import NumberedTopic
+from tests.support.source_groups import committed_offsets
+from tests.support.streams import NumberedFiles
 
 PARTITIONS = 3
 #: What is in the cluster at these points: the state of the query's last batch, and how many of the
@@ -29,34 +40,17 @@ EXPECTED = {
 }
 
 
-class _Case:
+class _Case(ExactlyOnceCase):
     """A query under a prefix of its own, and what is visible of it."""
 
-    def __init__(self, kafka, topic, directory):
-        self.prefix = f"orders-{uuid.uuid4().hex[:8]}"
-        self.topic = topic
-        self._site = KafkaSite(kafka)
-        self._ledger = f"ledger-{self.prefix}"
-        options = {
-            "kafka.bootstrap.servers": kafka.bootstrap_servers,
-            "topic": topic,
-            "deliveryGuarantee": "exactly_once",
-            "transactionalIdPrefix": self.prefix,
-            "ledgerTopic": self._ledger,
-        }
-        self.query = MortalQuery(directory, options)
+    def __init__(self, kafka, topic, directory, source=None, **more_options):
+        super().__init__(kafka, [topic])
+        options = {**self.options, "topic": topic, **more_options}
+        self.query = MortalQuery(directory, source or NumberedFiles(directory), options)
 
-    def check(self):
+    def check_query(self):
         """Every number is visible once, and nothing is left open."""
-        assert self.query.files.numbers == self._site.read_committed(self.topic)
-        world = World(self._site)
-        try:
-            assert [] == recovery.list_open(world.admin, self.prefix, world.budget())
-        finally:
-            world.close()
-
-    def close(self):
-        self._site.delete_topic(self._ledger)
+        self.check(self.query.source.numbers)
 
 
 @pytest.fixture
@@ -78,13 +72,14 @@ def case_4(kafka_4, tmp_path):
 def test_every_row_is_there_once_though_python_processes_are_killed_everywhere(case):
     """A process dies at each named point, and in tasks; what it saw shows where the point is."""
     query = case.query
-    query.files.add(20, files=4)
-    query.kills.add([*(point.value for point in Point), BEFORE_PRODUCE, AFTER_FLUSH])
+    query.source.add(20, files=4)
+    in_tasks = [BEFORE_PRODUCE, BEFORE_FLUSH, AFTER_FLUSH]
+    query.kills.add([*(point.value for point in Point), *in_tasks])
     query.run_to_end()
-    case.check()
+    case.check_query()
     assert [] == query.kills.left
     seen = query.kills.seen
-    assert len(Point) + 2 == len(seen)
+    assert len(Point) + len(in_tasks) == len(seen)
     for point, (state, left_open) in EXPECTED.items():
         look = seen[point.value]
         assert left_open == look["open"], (point, look)
@@ -96,11 +91,11 @@ def test_every_row_is_there_once_though_python_processes_are_killed_everywhere(c
 def test_every_row_is_there_once_though_the_whole_driver_is_killed(case_4):
     """JVM and all die, after a decision and before Spark notes a batch; restarts go on."""
     query = case_4.query
-    query.files.add(20, files=2)
+    query.source.add(20, files=2)
     query.kills.add([Point.DECIDED.value, BEFORE_SPARKS_COMMIT], SESSION)
     # Each task has a worker of its own, as after a trigger that is longer than workers live.
     query.run_to_end(**{"spark.python.worker.reuse": "false"})
-    case_4.check()
+    case_4.check_query()
     assert ([], 3) == (query.kills.left, query.starts)
     look = query.kills.seen[Point.DECIDED.value]
     assert (["decided"], 2) == (look["states"], look["open"])
@@ -112,12 +107,43 @@ def test_no_row_is_lost_at_least_once_whatever_is_killed(kafka_4, tmp_path):
     """Without transactions rows may be there twice after kills, and none is missing."""
     topic = kafka_4.create_topic(PARTITIONS)
     servers = {"kafka.bootstrap.servers": kafka_4.bootstrap_servers}
-    query = MortalQuery(tmp_path, {**servers, "topic": topic})
-    query.files.add(20, files=2)
+    query = MortalQuery(tmp_path, NumberedFiles(tmp_path), {**servers, "topic": topic})
+    query.source.add(20, files=2)
     query.kills.add([BEFORE_PRODUCE, AFTER_FLUSH])
     query.kills.add([BEFORE_SPARKS_COMMIT], SESSION)
     query.run_to_end()
     values = KafkaSite(kafka_4).read_committed(topic)
-    assert query.files.numbers == sorted(set(values))
-    assert len(values) > query.files.rows
+    assert query.source.numbers == sorted(set(values))
+    assert len(values) > query.source.rows
     assert ([], 2) == (query.kills.left, query.starts)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_group_follows_what_sparks_own_source_has_read(kafka_4, tmp_path):
+    """From Kafka to Kafka, lag monitors see each finished batch, also after kills and a restart."""
+    # The source is of PySpark's version, or the nearest that Maven has.
+    try:
+        jars = ",".join(map(str, kafka_source_jars()))
+    except KafkaUnavailableError as error:
+        skip_or_fail(error, os.environ)
+    source = NumberedTopic(kafka_4, 2, rows_per_batch=20)
+    group = f"lag-{uuid.uuid4().hex[:8]}"
+    case = _Case(
+        kafka_4, kafka_4.create_topic(PARTITIONS), tmp_path, source, sourceConsumerGroup=group
+    )
+    query = case.query
+    source.add(50)
+    query.kills.add([Point.DECIDED.value])
+    query.kills.add([BEFORE_SPARKS_COMMIT], SESSION)
+    query.run_to_end(**{"spark.jars": jars})
+    case.check_query()
+    assert source.ends == committed_offsets(kafka_4.bootstrap_servers, group)
+    first = (query.checkpoint.path / "offsets" / "0").read_text().splitlines()[-1]
+    # The first batch: decided and not yet in, then in, though Spark does not know.
+    seen = query.kills.seen
+    assert [{}, json.loads(first)] == [
+        seen[place]["group"] for place in (Point.DECIDED.value, BEFORE_SPARKS_COMMIT)
+    ]
+    assert 20 == sum(sum(of_topic.values()) for of_topic in json.loads(first).values())
+    case.close()

@@ -31,7 +31,7 @@ def kafka_jars(version: str) -> Path:
 
     Raises KafkaUnavailableError where they are neither cached nor to be had from Maven.
     """
-    directory = _cache_directory() / version
+    directory = cache_directory() / version
     if not directory.is_dir():
         artifacts = [
             f"org.apache.kafka:kafka_2.13:{version}",
@@ -42,10 +42,11 @@ def kafka_jars(version: str) -> Path:
     return directory
 
 
-def copy_with_maven(artifacts: list[str], directory: Path) -> None:
+def copy_with_maven(artifacts: list[str], directory: Path, *, alone: bool = False) -> None:
     """Copy artifacts (`group:artifact:version`) and all they need at run time to a new directory.
 
-    Raises KafkaUnavailableError where Maven is missing or fails.
+    `alone`: nothing but the artifacts. Raises KafkaUnavailableError where Maven is missing or
+    fails.
     """
     if shutil.which("mvn") is None:
         raise KafkaUnavailableError("Maven (mvn) is not installed")
@@ -54,7 +55,7 @@ def copy_with_maven(artifacts: list[str], directory: Path) -> None:
         prefix=f"{directory.name}.partial-", dir=directory.parent
     ) as partial:
         jars = Path(partial, "jars")
-        Path(partial, "pom.xml").write_text(_pom(artifacts))
+        Path(partial, "pom.xml").write_text(_pom(artifacts, alone=alone))
         command = ["mvn", "-B", "-q", "-f", f"{partial}/pom.xml", _COPY_DEPENDENCIES]
         command += ["-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
         try:
@@ -95,15 +96,18 @@ def java_command() -> str:
     return command
 
 
-def _cache_directory() -> Path:
+def cache_directory() -> Path:
+    """Give the directory that holds what was fetched, one directory for each thing."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base, "spark-kafka-sink", "kafka")
 
 
-def _pom(artifacts: list[str]) -> str:
+def _pom(artifacts: list[str], *, alone: bool) -> str:
+    every = "<exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
+    excluded = f"<exclusions>{every}</exclusions>" if alone else ""
     dependencies = "".join(
-        "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>"
-        "</dependency>".format(*artifact.split(":"))
+        "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}"
+        "</dependency>".format(*artifact.split(":"), excluded)
         for artifact in artifacts
     )
     return (

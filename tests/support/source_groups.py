@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql.datasource import CaseInsensitiveDict
 
@@ -23,10 +23,20 @@ METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1760000000000,"conf":{}}'
 
 def committed_offsets(bootstrap_servers: str, group_id: str) -> dict[tuple[str, int], int]:
     """Give a group's offsets, by topic and partition."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    asked = [ConsumerGroupTopicPartitions(group_id)]
-    answer = admin.list_consumer_group_offsets(asked, request_timeout=_SECONDS)[group_id].result()
-    return {(place.topic, place.partition): place.offset for place in answer.topic_partitions}
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": group_id, "log_level": 0}
+    )
+    try:
+        topics = consumer.list_topics(timeout=_SECONDS).topics.values()
+        asked = [
+            TopicPartition(topic.topic, partition)
+            for topic in topics
+            for partition in topic.partitions
+        ]
+        told = consumer.committed(asked, timeout=_SECONDS)
+    finally:
+        consumer.close()
+    return {(place.topic, place.partition): place.offset for place in told if place.offset >= 0}
 
 
 @contextmanager

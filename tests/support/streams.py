@@ -43,6 +43,11 @@ class NumberedFiles:
         """All rows, in order."""
         return [f"{row:010d}" for row in range(self.rows)]
 
+    @property
+    def options(self) -> dict[str, str]:
+        """How a program reads them, one file in each micro-batch."""
+        return {"format": "text", "path": str(self.directory), "maxFilesPerTrigger": "1"}
+
     def read(self, spark: SparkSession, partitions: int = 2) -> DataFrame:
         """Read them as a stream with a column `value`, one file in each micro-batch."""
         reader = spark.readStream.schema("value string").option("maxFilesPerTrigger", 1)
