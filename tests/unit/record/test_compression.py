@@ -327,7 +327,7 @@ def lz4_bomb(size: int) -> bytes:
 @pytest.mark.parametrize(
     ("codec", "bomb"),
     [(GZIP, gzip_bomb), (SNAPPY, snappy_bomb), (LZ4, lz4_bomb), (ZSTD, zstd_bomb)],
-    ids=str,
+    ids=["gzip", "snappy", "lz4", "zstd"],
 )
 def test_bombs_are_found_before_they_grow(codec, bomb):
     """Decompression stops near the bound, however much there is to come."""
