@@ -60,8 +60,12 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import PartitionAcks
     from spark_kafka_sink.record.columns import RecordColumns
 
-#: Larger keys and values are written into a batch at once: what is staged lies outside of
-#: buffer.memory, and must be little (a chunk of the largest values has 8 MB).
+#: What is staged lies outside of buffer.memory, and must be little. Up to this size keys and values
+#: are not weighed, since that would cost as much as staging them: a full chunk has 2 MB of them.
+MAX_LIGHT_BYTES = 512
+#: Larger ones make a full chunk when they have so many bytes together.
+MAX_HEAVY_BYTES = 1_048_576
+#: And records that are larger still are written into a batch at once.
 MAX_STAGED_BYTES = 4_096
 #: When what is staged makes a full chunk.
 CHUNK_ITEMS = CHUNK_RECORDS * RECORD_FIELDS
@@ -139,9 +143,20 @@ class KafkaProducer(TransactionalCalls):
             or on_delivery is not None
             or topic not in self._plain_topics
             or type(value) is not bytes
-            or len(value) > MAX_STAGED_BYTES
-            or (key is not None and (type(key) is not bytes or len(key) > MAX_STAGED_BYTES))
+            or len(value) > MAX_LIGHT_BYTES
+            or (key is not None and (type(key) is not bytes or len(key) > MAX_LIGHT_BYTES))
         ):
+            if (
+                headers is None
+                and partition is None
+                and timestamp is None
+                and on_delivery is None
+                and topic in self._plain_topics
+                and type(value) is bytes
+                and (key is None or type(key) is bytes)
+                and len(value) + len(key or b"") <= MAX_STAGED_BYTES
+            ):
+                return self._send_heavy(topic, value, key)
             return self._send(
                 ProducerRecord(topic, value, key, headers or (), partition, timestamp), on_delivery
             )
@@ -160,6 +175,23 @@ class KafkaProducer(TransactionalCalls):
         elif self._gatherer.staged_since is None:
             self._gatherer.note_staged()
         return future
+
+    def _send_heavy(self, topic: str, value: bytes, key: bytes | None) -> FutureRecordMetadata:
+        """Send a record that lacks nothing of a plain one but the small size."""
+        future = FutureRecordMetadata()
+        future.producer = self
+        future.chunk = None
+        future.error = None
+        self._staged.append(future, topic, key, value)
+        self._staged.weigh(len(value) + len(key or b""))
+        self._write_or_note()
+        return future
+
+    def _write_or_note(self) -> None:
+        if len(self._staged) >= CHUNK_RECORDS or self._staged.heavy_bytes > MAX_HEAVY_BYTES:
+            self._write_full_chunk()
+        else:
+            self._gatherer.note_staged()
 
     def _send(
         self,
@@ -201,10 +233,12 @@ class KafkaProducer(TransactionalCalls):
         future.partition = prepared.partition
         future.timestamp = prepared.timestamp
         self._staged.append(future, record.topic, prepared.key, prepared.value)
-        if len(self._staged) >= CHUNK_RECORDS or prepared.max_bytes > MAX_STAGED_BYTES:
+        if prepared.max_bytes > MAX_STAGED_BYTES:
             self._write_full_chunk()
         else:
-            self._gatherer.note_staged()
+            if prepared.max_bytes > MAX_LIGHT_BYTES:
+                self._staged.weigh(prepared.max_bytes)
+            self._write_or_note()
         return future
 
     def _write_full_chunk(self) -> None:

@@ -12,6 +12,7 @@ nobody has kept serve other records: thousands of new objects would keep the gar
 from __future__ import annotations
 
 import sys
+import threading
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -187,6 +188,9 @@ class StagedRecords:
         self.items: list[Any] = []
         #: Futures that nobody holds, and that know nothing.
         self.spare: list[FutureRecordMetadata] = []
+        #: How many bytes the large ones of the records have: see `weigh`.
+        self.heavy_bytes = 0
+        self._weighing = threading.Lock()
 
     def __len__(self) -> int:
         return len(self.items) // RECORD_FIELDS
@@ -197,9 +201,17 @@ class StagedRecords:
         """Stage a record; what else it has its future carries (`FutureOfFullRecord`)."""
         self.items.extend((future, topic, key, value))
 
+    def weigh(self, size: int) -> None:
+        """Count the bytes of a record that was staged, and is so large that they count."""
+        with self._weighing:
+            self.heavy_bytes += size
+
     def put_back(self, chunk: StagedChunk, first_row: int) -> None:
         """Put records that were just taken out back before all others, from `first_row` on."""
         self.items[:0] = chunk.items[RECORD_FIELDS * first_row :]
+        written = chunk.written
+        for sizes in written.key_sizes[first_row:], written.value_sizes[first_row:]:
+            self.weigh(int(sizes.clip(0).sum()))
 
     def reuse(self, chunk: StagedChunk) -> None:
         """Keep the futures of a chunk that nobody has for other records."""
@@ -221,6 +233,9 @@ class StagedRecords:
         try:
             # In one piece: an interrupt must not find a record neither here nor there.
             taken[:], items[:end] = items[:end], ()
+            if self.heavy_bytes:
+                with self._weighing:
+                    self.heavy_bytes = 0
             return self._chunk(taken, now_ms)
         except BaseException:
             items[:0] = taken

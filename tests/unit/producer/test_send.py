@@ -14,7 +14,11 @@ from spark_kafka_sink.errors import (
     KafkaTimeoutError,
 )
 from spark_kafka_sink.model import RecordMetadata, TopicPartition
-from spark_kafka_sink.producer.kafka_producer import MAX_STAGED_BYTES, KafkaProducer
+from spark_kafka_sink.producer.kafka_producer import (
+    MAX_HEAVY_BYTES,
+    MAX_STAGED_BYTES,
+    KafkaProducer,
+)
 from spark_kafka_sink.producer.record_gatherer import CHUNK_RECORDS
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -154,6 +158,33 @@ def test_all_forms_of_sending_keep_one_order(broker):
         assert (4, 5, 2) == (acks.first_offset, acks.last_offset, acks.records)
     values = values_of(broker)
     assert [b"0", b"1", b"2", b"3", b"4", b"5", b"7"] == values[:6] + values[7:]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"value": bytes(4_000)},
+        {"key": bytes(600), "value": bytes(400)},
+        {"value": bytes(1_000), "headers": [("h", bytes(1_000))]},
+        {"value": bytes(2_000), "partition": 0},
+    ],
+    ids=["value", "key", "headers", "partition"],
+)
+def test_records_of_some_size_are_staged_up_to_a_number_of_bytes(broker, record):
+    """What is staged is outside of buffer.memory: many records of 4 kB would be a lot of it."""
+    size = sum(len(record.get(name, b"")) for name in ("key", "value"))
+    size += sum(len(value) for _, value in record.get("headers", ()))
+    most = MAX_HEAVY_BYTES // size + 1
+    with sending_producer(broker, **LONG_LINGER) as producer:
+        producer.send("one", b"first")
+        staged = []
+        for _ in range(3 * most):
+            producer.send("one", **record)
+            staged.append(len(producer._staged))
+        producer.flush()
+    assert most // 2 < max(staged) <= most
+    assert staged.count(0) >= 3
+    assert 3 * most + 1 == len(values_of(broker))
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,19 @@ def test_records_that_are_put_back_come_before_all_others():
     assert [b"1", b"2", b"3", b"4"] == _values(chunk)
 
 
+def test_the_bytes_of_large_records_count_until_those_are_taken():
+    """And again from when they are put back."""
+    staged = StagedRecords()
+    for size in (1_000, 2_000):
+        _Sent(key=b"key", value=bytes(size)).stage(staged)
+        staged.weigh(size)
+    assert 3_000 == staged.heavy_bytes
+    chunk = staged.take(NOW_MS, 10)
+    assert 0 == staged.heavy_bytes
+    staged.put_back(chunk, 1)
+    assert 2_003 == staged.heavy_bytes
+
+
 def test_records_may_be_staged_while_others_are_taken():
     """Each record of several threads is taken once, in its thread's order."""
     staged = StagedRecords()
