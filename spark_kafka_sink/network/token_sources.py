@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -169,12 +170,7 @@ def _given(given: object, name: str, subject_claim: str) -> OAuthBearerToken:
             return _read(given, subject_claim, f"{_HANDLER} {name}")
         case (str() as value, int() | float() as expires_at) if not isinstance(expires_at, bool):
             token = _read(value, subject_claim, f"{_HANDLER} {name}")
-            return OAuthBearerToken(
-                value=token.value,
-                subject=token.subject,
-                started_at=token.started_at,
-                expires_at=float(expires_at),
-            )
+            return replace(token, expires_at=float(expires_at))
     raise AuthenticationError(
         f"{_HANDLER} {name} gave {type(given).__name__}, and must give a token as str, or a tuple "
         "of it and its end in seconds since 1970"

@@ -1,7 +1,7 @@
 """OAUTHBEARER (RFC 7628): tokens, the exchange that shows one, and when to get another.
 
-A token is mostly a JWT (RFC 7519), of which only the payload is read here, for its end and its
-subject: whether it is genuine is for the broker to say. Times are seconds since 1970.
+A token is mostly a JWT (RFC 7519), which is read here for its end and its subject, and for what a
+refusal may be about: whether it is genuine is for the broker to say. Times are seconds since 1970.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import base64
 import binascii
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +29,9 @@ _EXTENSION_NAME: Final = re.compile(r"[A-Za-z]+")
 _EXTENSION_VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]+")
 _JWT_PARTS: Final = 3
 _LONGEST_FAILURE: Final = 500
+#: Of what a token says, so much of each value, and so many values, are told.
+_LONGEST_CLAIM: Final = 200
+_MOST_VALUES: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +45,8 @@ class OAuthBearerToken:
     started_at: float | None = None
     #: When it ends; None where it does not say: then it is used once only.
     expires_at: float | None = None
+    #: What it says of itself that brokers look at, for people to read; empty where it says nothing.
+    says: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         """Raise ValueError where the value cannot be sent; the sentence does not show it."""
@@ -52,26 +59,49 @@ def read_token(value: str, *, subject_claim: str = "sub") -> OAuthBearerToken:
 
     Raises ValueError where it is no token at all.
     """
-    claims = _claims(value.strip())
+    header, claims = _json_part(value.strip(), 0), _json_part(value.strip(), 1)
     subject = claims.get(subject_claim)
     return OAuthBearerToken(
         value=value.strip(),
         subject=subject if isinstance(subject, str) else "unknown",
         started_at=_time(claims.get("iat")),
         expires_at=_time(claims.get("exp")),
+        says=_says(header, claims),
     )
 
 
-def _claims(value: str) -> Mapping[str, Any]:
+def _json_part(value: str, index: int) -> Mapping[str, Any]:
+    """Read the header (0) or the claims (1) of a JWT; nothing where it is none."""
     parts = value.split(".")
     if len(parts) != _JWT_PARTS:
         return {}
     try:
-        payload = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
-        claims = json.loads(payload)
+        payload = base64.urlsafe_b64decode(parts[index] + "=" * (-len(parts[index]) % 4))
+        read = json.loads(payload)
     except (binascii.Error, ValueError, RecursionError):
         return {}
-    return claims if isinstance(claims, dict) else {}
+    return read if isinstance(read, dict) else {}
+
+
+def _says(header: Mapping[str, Any], claims: Mapping[str, Any]) -> str:
+    """Tell what brokers compare: a refusal of theirs does not say which of it was wrong."""
+    audience = claims.get("aud")
+    told = [
+        ("issuer", [claims.get("iss")]),
+        ("audience", audience if isinstance(audience, list) else [audience]),
+        ("key", [header.get("kid")]),
+    ]
+    sayings = [
+        f"{name} {' and '.join(repr(value[:_LONGEST_CLAIM]) for value in texts)}"
+        for name, values in told
+        if (texts := [value for value in values[:_MOST_VALUES] if isinstance(value, str)])
+    ]
+    end = _time(claims.get("exp"))
+    if end is not None:
+        # A number that is no time, which JSON may well hold, is left out.
+        with suppress(ValueError, OverflowError, OSError):
+            sayings.append(f"end {datetime.fromtimestamp(end, UTC):%Y-%m-%d %H:%M:%S} UTC")
+    return ", ".join(sayings)
 
 
 def _time(claim: object) -> float | None:
@@ -122,7 +152,6 @@ class OAuthBearerClient:
     """One exchange."""
 
     mechanism = SaslMechanism.OAUTHBEARER
-    advice = "Check that the token is meant for this cluster and has not ended, and the clocks"
 
     def __init__(
         self, token: OAuthBearerToken, extensions: Mapping[str, str] = MappingProxyType({})
@@ -132,6 +161,8 @@ class OAuthBearerClient:
         self.secret = token.value
         self._extensions = extensions
         self.user = token.subject
+        check = "Check that the token is meant for this cluster and has not ended, and the clocks"
+        self.advice = f"{check}. The token says: {token.says}" if token.says else check
         self.is_complete = False
         self.failure: str | None = None
 

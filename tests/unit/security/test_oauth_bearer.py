@@ -76,6 +76,36 @@ def test_the_exchange_shows_the_token():
     assert client.is_complete
 
 
+def whole_token(header, claims):
+    parts = (base64.urlsafe_b64encode(json.dumps(part).encode()) for part in (header, claims))
+    return ".".join((*(part.rstrip(b"=").decode() for part in parts), "signature"))
+
+
+@pytest.mark.parametrize(
+    ("header", "claims", "says"),
+    [
+        (
+            {"alg": "RS256", "kid": "k1"},
+            {"iss": "https://idp", "aud": ["a", "b"], "exp": 1_000_000_000},
+            "issuer 'https://idp', audience 'a' and 'b', key 'k1', end 2001-09-09 01:46:40 UTC",
+        ),
+        ({"kid": "k"}, {"aud": "a\n\x1b"}, r"audience 'a\n\x1b', key 'k'"),
+        ({"kid": 7}, {"iss": None, "aud": [1, {}], "exp": 1e300}, ""),
+        ({}, {"exp": float("nan")}, ""),
+        ([], [], ""),
+        ({}, {"iss": "x" * 10_000, "aud": ["y"] * 1000}, f"issuer '{'x' * 200}', audience "),
+    ],
+)
+def test_a_token_says_what_a_refusal_may_be_about(header, claims, says):
+    """Issuer, audience, key and end are told behind a refusal, printable and not at any length."""
+    token = read_token(whole_token(header, claims))
+    assert token.says.startswith(says)
+    assert len(token.says) < 1000
+    client = OAuthBearerClient(token)
+    assert (f". The token says: {token.says}" in client.advice) == bool(says)
+    assert token.value not in client.advice
+
+
 def test_a_refusal_is_answered_and_kept():
     """The broker's JSON is answered with a separator, and is what the error will tell."""
     client = OAuthBearerClient(read_token("a.b.c"))
