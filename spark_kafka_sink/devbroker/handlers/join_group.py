@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spark_kafka_sink.devbroker.group_answers import join_error
-from spark_kafka_sink.devbroker.group_coordinator import JoiningClient
+from spark_kafka_sink.devbroker.group_joins import JoiningClient
 from spark_kafka_sink.devbroker.handlers.handler import Delayed, Handler, RequestContext
 from spark_kafka_sink.devbroker.parked import Parked
 from spark_kafka_sink.protocol.api_keys import ApiKey

@@ -1,0 +1,188 @@
+"""How members join a consumer group: new ones, those that come back, and static ones (KIP-345).
+
+A part of Kafka's GroupMetadataManager 4.3 (`classicGroupJoin`). What a join brings about for the
+others is in `group_rebalances`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.classic_group import Member
+from spark_kafka_sink.devbroker.group_answers import join_error, sync_error
+from spark_kafka_sink.devbroker.group_state import GroupState
+from spark_kafka_sink.devbroker.parked import Parked
+from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
+    from spark_kafka_sink.devbroker.classic_group import ClassicGroup
+    from spark_kafka_sink.devbroker.group_rebalances import GroupRebalances
+    from spark_kafka_sink.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+#: A member that does not know its id yet is forgotten after so long (5 minutes, in milliseconds).
+_NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
+#: Since this version of JoinGroup a new member first gets an id, and comes back with it (KIP-394).
+_FIRST_VERSION_THAT_NEEDS_MEMBER_ID = 4
+#: Since this version the leader can be told to leave the assignment as it is (KIP-814).
+_FIRST_VERSION_THAT_SKIPS_ASSIGNMENT = 9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Join:
+    """A JoinGroup request on its way."""
+
+    group: ClassicGroup
+    request: JoinGroupRequest
+    client: JoiningClient
+    parked: Parked[JoinGroupResponse]
+    now: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoiningClient:
+    """Who sends a JoinGroup request."""
+
+    client_id: str
+    client_host: str
+    #: Of the request.
+    version: int
+
+
+class GroupJoins:
+    """Takes members in, or back."""
+
+    def __init__(self, settings: BrokerSettings, rebalances: GroupRebalances) -> None:
+        """Leave to `rebalances` what a join brings about."""
+        self._settings = settings
+        self._rebalances = rebalances
+
+    def join(
+        self, group: ClassicGroup, request: JoinGroupRequest, client: JoiningClient, now: float
+    ) -> Parked[JoinGroupResponse]:
+        """Take a member into a group. Raises RefusedError."""
+        if not self._accepts(group, request.member_id):
+            group.remove(request.member_id)
+            raise RefusedError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED, f"group {request.group_id!r} is full"
+            )
+        if not group.supports(request.protocol_type, request.protocols):
+            raise RefusedError(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                f"group {request.group_id!r} uses other protocols",
+            )
+        join = _Join(group=group, request=request, client=client, parked=Parked(), now=now)
+        if not request.member_id:
+            self._join_new_member(join)
+        elif request.member_id in group.pending_members:
+            self._add_member(join, request.member_id)
+        else:
+            self._join_existing_member(join)
+        return join.parked
+
+    def _join_new_member(self, join: _Join) -> None:
+        group, request = join.group, join.request
+        instance_id = request.group_instance_id
+        prefix = join.client.client_id if instance_id is None else instance_id
+        member_id = f"{prefix}-{uuid.uuid4()}"
+        if instance_id is not None and instance_id in group.static_members:
+            self._replace_static_member(join, member_id)
+        elif instance_id is None and join.client.version >= _FIRST_VERSION_THAT_NEEDS_MEMBER_ID:
+            self._rebalances.expect(group, member_id, request.session_timeout_ms, join.now)
+            join.parked.response = join_error(member_id, ErrorCode.MEMBER_ID_REQUIRED)
+        else:
+            self._add_member(join, member_id)
+
+    def _join_existing_member(self, join: _Join) -> None:
+        group, request = join.group, join.request
+        member = group.check_member(request.member_id, request.group_instance_id)
+        unchanged = member.protocols == request.protocols
+        is_leader = group.leader_id == member.member_id
+        if unchanged and (
+            group.state is GroupState.COMPLETING_REBALANCE
+            or (group.state is GroupState.STABLE and not is_leader)
+        ):
+            # It may not have got the answer to its first request. A leader that joins again in a
+            # stable group wants a rebalance.
+            join.parked.response = self._rebalances.joined(group, member)
+            return
+        self._update_member(member, request)
+        member.awaiting_join = join.parked
+        self._rebalances.rebalance_or_complete(group, join.now)
+
+    def _replace_static_member(self, join: _Join, member_id: str) -> None:
+        """Let a static member that was restarted take its own place."""
+        group, now = join.group, join.now
+        former_leader = group.leader_id
+        old, member = group.replace_static_member(join.request.group_instance_id or "", member_id)
+        if old.awaiting_join is not None:
+            self._rebalances.answer(
+                old.awaiting_join, join_error(old.member_id, ErrorCode.FENCED_INSTANCE_ID)
+            )
+        if old.awaiting_sync is not None:
+            self._rebalances.answer(old.awaiting_sync, sync_error(ErrorCode.FENCED_INSTANCE_ID))
+        self._rebalances.restart_session(group, member, now)
+        self._update_member(member, join.request)
+        if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
+            self._rebalances.keep(group, now)
+            if join.client.version >= _FIRST_VERSION_THAT_SKIPS_ASSIGNMENT:
+                join.parked.response = self._rebalances.joined(
+                    group, member, skip_assignment=group.leader_id == member_id
+                )
+            else:
+                # It learns of the leader as it was, and so does not believe that it leads.
+                join.parked.response = self._rebalances.joined(group, member, leader=former_leader)
+            return
+        member.awaiting_join = join.parked
+        if group.state in {GroupState.COMPLETING_REBALANCE, GroupState.STABLE}:
+            self._rebalances.prepare_rebalance(group, now)
+        else:
+            self._rebalances.maybe_complete_join(group, now)
+
+    def _add_member(self, join: _Join, member_id: str) -> None:
+        group, request = join.group, join.request
+        member = Member(
+            member_id=member_id,
+            group_instance_id=request.group_instance_id,
+            client_id=join.client.client_id,
+            client_host=join.client.client_host,
+            rebalance_timeout_ms=_rebalance_timeout_ms(request),
+            session_timeout_ms=request.session_timeout_ms,
+            protocols=request.protocols,
+            awaiting_join=join.parked,
+        )
+        if (group.state, group.previous_state) == (
+            GroupState.PREPARING_REBALANCE,
+            GroupState.EMPTY,
+        ):
+            group.new_member_added = True
+        group.add(member, request.protocol_type)
+        self._rebalances.restart_session(
+            group, member, join.now, timeout_ms=_NEW_MEMBER_JOIN_TIMEOUT_MS
+        )
+        self._rebalances.rebalance_or_complete(group, join.now)
+
+    def _update_member(self, member: Member, request: JoinGroupRequest) -> None:
+        member.protocols = request.protocols
+        member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
+        member.session_timeout_ms = request.session_timeout_ms
+
+    def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
+        limit = self._settings.group_max_size
+        member = group.members.get(member_id)
+        match group.state:
+            case GroupState.PREPARING_REBALANCE:
+                is_waiting = member is not None and member.awaiting_join is not None
+                return is_waiting or group.awaiting_join < limit
+            case GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
+                return member is not None or len(group.members) < limit
+        return True
+
+
+def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
+    # Before version 1 there was one timeout for both.
+    timeout_ms = request.rebalance_timeout_ms
+    return request.session_timeout_ms if timeout_ms < 0 else timeout_ms

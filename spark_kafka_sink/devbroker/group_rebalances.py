@@ -1,0 +1,266 @@
+"""Rebalances and sessions of consumer groups: what membership and time bring about.
+
+A part of Kafka's GroupMetadataManager 4.3; what members ask for is in `group_coordinator`. A
+rebalance has two phases. In the first all members join, or are removed when it takes too long; the
+group's next generation begins, and everyone is told, the leader with the list of members. In the
+second the leader hands in the assignment, and everyone gets their part.
+
+A new group waits for `group_initial_rebalance_delay_ms` for more members, again and again while
+some come. A member is removed when it is silent for its session timeout, unless the coordinator
+owes it an answer. Each generation is written to the log, where there is one (`coordinator_log`),
+with its members and their parts.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, TypeVar
+
+from spark_kafka_sink.devbroker.group_answers import join_error, sync_error, synced
+from spark_kafka_sink.devbroker.group_log import encode_group
+from spark_kafka_sink.devbroker.group_state import GroupState
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.join_group import JoinGroupResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
+    from spark_kafka_sink.devbroker.classic_group import ClassicGroup, Member
+    from spark_kafka_sink.devbroker.coordinator_log import CoordinatorLog
+    from spark_kafka_sink.devbroker.parked import Parked
+    from spark_kafka_sink.devbroker.timers import Timer, Timers
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class GroupRebalances:
+    """Moves every group from one generation to the next."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        timers: Timers,
+        *,
+        changed: Callable[[Hashable], None],
+        log: CoordinatorLog,
+    ) -> None:
+        """Tell `changed` of parked requests that have been answered."""
+        self._settings = settings
+        self._timers = timers
+        self._changed = changed
+        self._log = log
+
+    # Phase one: members join.
+
+    def rebalance_or_complete(self, group: ClassicGroup, now: float) -> None:
+        """Begin a rebalance, or end the one that only waited for this change."""
+        if group.can_rebalance:
+            self.prepare_rebalance(group, now)
+        else:
+            self.maybe_complete_join(group, now)
+
+    def prepare_rebalance(self, group: ClassicGroup, now: float) -> None:
+        """Have all members join anew."""
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            for member in group.members.values():
+                member.assignment = b""
+                self.complete_sync(group, member, ErrorCode.REBALANCE_IN_PROGRESS, now)
+        group.pending_sync.clear()
+        _cancel(group.sync_timer)
+        is_initial = group.state is GroupState.EMPTY
+        group.transition_to(GroupState.PREPARING_REBALANCE)
+        if not is_initial:
+            if group.all_have_joined:
+                self._complete_join(group, now)
+            else:
+                self._schedule_join(group, now)
+            return
+        delay_ms = self._settings.group_initial_rebalance_delay_ms
+        remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+        self._wait_for_more_members(group, delay_ms, remaining_ms, now)
+
+    def _wait_for_more_members(
+        self, group: ClassicGroup, delay_ms: int, remaining_ms: int, now: float
+    ) -> None:
+        def complete(then: float) -> None:
+            if group.new_member_added and remaining_ms:
+                group.new_member_added = False
+                self._wait_for_more_members(
+                    group,
+                    min(self._settings.group_initial_rebalance_delay_ms, remaining_ms),
+                    max(remaining_ms - delay_ms, 0),
+                    then,
+                )
+            else:
+                self._complete_join(group, then)
+
+        _cancel(group.join_timer)
+        group.join_timer = self._timers.schedule(now + delay_ms / 1000, complete)
+        # Without a delay the first member need not wait for the next tick.
+        if not delay_ms:
+            self._timers.run_due(now)
+
+    def _schedule_join(self, group: ClassicGroup, now: float) -> None:
+        _cancel(group.join_timer)
+        group.join_timer = self._timers.schedule(
+            now + group.rebalance_timeout_ms / 1000, lambda then: self._complete_join(group, then)
+        )
+
+    def maybe_complete_join(self, group: ClassicGroup, now: float) -> None:
+        """Begin the next generation if nobody is missing."""
+        if (
+            group.state is GroupState.PREPARING_REBALANCE
+            and group.previous_state is not GroupState.EMPTY
+            and group.all_have_joined
+        ):
+            self._complete_join(group, now)
+
+    def _complete_join(self, group: ClassicGroup, now: float) -> None:
+        """Begin the next generation with those who have joined."""
+        _cancel(group.join_timer)
+        for member in list(group.members.values()):
+            if member.awaiting_join is None and member.group_instance_id is None:
+                group.remove(member.member_id)
+        if group.state is GroupState.DEAD:
+            return
+        if group.members and not group.elect_joined_leader():
+            self._schedule_join(group, now)
+            return
+        group.begin_generation()
+        for member in group.members.values():
+            self.complete_join_of(group, member, self.joined(group, member), now)
+            member.is_new = False
+            group.pending_sync.add(member.member_id)
+        if not group.members:
+            self.keep(group, now)
+        else:
+            generation_id = group.generation_id
+            _cancel(group.sync_timer)
+            group.sync_timer = self._timers.schedule(
+                now + group.rebalance_timeout_ms / 1000,
+                lambda then: self._expire_pending_sync(group, generation_id, then),
+            )
+
+    def complete_join_of(
+        self, group: ClassicGroup, member: Member, response: JoinGroupResponse, now: float
+    ) -> None:
+        """Answer a member that waits for the generation, and begin its session."""
+        if member.awaiting_join is not None:
+            self.answer(member.awaiting_join, response)
+            member.awaiting_join = None
+        self.restart_session(group, member, now)
+
+    def joined(
+        self,
+        group: ClassicGroup,
+        member: Member,
+        *,
+        skip_assignment: bool = False,
+        leader: str | None = None,
+    ) -> JoinGroupResponse:
+        """Tell a member of the generation; `leader` goes before the group's own."""
+        leader = leader or group.leader_id or ""
+        return JoinGroupResponse(
+            error_code=ErrorCode.NONE,
+            generation_id=group.generation_id,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol_name,
+            leader=leader,
+            skip_assignment=skip_assignment,
+            member_id=member.member_id,
+            members=group.described_members() if leader == member.member_id else (),
+        )
+
+    # Phase two: members get their parts.
+
+    def complete_sync(
+        self, group: ClassicGroup, member: Member, error_code: ErrorCode, now: float
+    ) -> None:
+        """Answer a member that waits for its part of the assignment, if it does."""
+        if member.awaiting_sync is None:
+            return
+        response = synced(group, member) if error_code is ErrorCode.NONE else sync_error(error_code)
+        self.answer(member.awaiting_sync, response)
+        member.awaiting_sync = None
+        self.restart_session(group, member, now)
+
+    def received_sync(self, group: ClassicGroup, member: Member) -> None:
+        """Take note that a member has asked for its part."""
+        group.pending_sync.discard(member.member_id)
+        if not group.pending_sync:
+            _cancel(group.sync_timer)
+
+    def _expire_pending_sync(self, group: ClassicGroup, generation_id: int, now: float) -> None:
+        """Remove those who have joined and never asked for their part."""
+        if generation_id != group.generation_id or not group.pending_sync:
+            return
+        for member_id in list(group.pending_sync):
+            group.remove(member_id)
+        self.rebalance_or_complete(group, now)
+
+    # Sessions.
+
+    def expect(
+        self, group: ClassicGroup, member_id: str, session_timeout_ms: int, now: float
+    ) -> None:
+        """Have a member that was given its id come back with it within a session's time."""
+        group.pending_members[member_id] = self._timers.schedule(
+            now + session_timeout_ms / 1000,
+            lambda then: self._expire_pending_member(group, member_id, then),
+        )
+
+    def restart_session(
+        self, group: ClassicGroup, member: Member, now: float, *, timeout_ms: int | None = None
+    ) -> None:
+        """Give a member its session's time, or another one, from now on."""
+        _cancel(member.timer)
+        if timeout_ms is None:
+            timeout_ms = member.session_timeout_ms
+        member.timer = self._timers.schedule(
+            now + timeout_ms / 1000, lambda then: self._expire_session(group, member, then)
+        )
+
+    def _expire_session(self, group: ClassicGroup, member: Member, now: float) -> None:
+        if member.has_satisfied_heartbeat:
+            return
+        logger.info("member %s of group %s is silent", member.member_id, group.group_id)
+        self.remove(group, member)
+        if group.state in {GroupState.STABLE, GroupState.COMPLETING_REBALANCE}:
+            self.rebalance_or_complete(group, now)
+        elif group.state is GroupState.PREPARING_REBALANCE and group.all_have_joined:
+            self._complete_join(group, now)
+
+    def _expire_pending_member(self, group: ClassicGroup, member_id: str, now: float) -> None:
+        group.remove(member_id)
+        if group.state is GroupState.PREPARING_REBALANCE and group.all_have_joined:
+            self._complete_join(group, now)
+
+    def remove(self, group: ClassicGroup, member: Member) -> None:
+        """Remove a member; if it waits for a generation it is told to join anew."""
+        if member.awaiting_join is not None:
+            self.answer(member.awaiting_join, join_error("", ErrorCode.UNKNOWN_MEMBER_ID))
+            member.awaiting_join = None
+        if member.awaiting_sync is not None:
+            self.answer(member.awaiting_sync, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
+            member.awaiting_sync = None
+        group.remove(member.member_id)
+
+    def answer(self, parked: Parked[T], response: T) -> None:
+        """Fill in what a request waits for."""
+        parked.response = response
+        self._changed(parked)
+
+    def keep(self, group: ClassicGroup, now: float | None = None) -> None:
+        """Write a group's generation down."""
+        if self._log.is_durable:
+            now_ms = None if now is None else int(now * 1000)
+            record = encode_group(group, now_ms=now_ms or 0)
+            self._log.append(group.group_id, [record], now_ms=now_ms)
+
+
+def _cancel(timer: Timer | None) -> None:
+    if timer is not None:
+        timer.cancel()
