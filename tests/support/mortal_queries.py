@@ -155,11 +155,15 @@ class MortalJob:
         """All rows, in order."""
         return [f"{row:010d}" for row in range(self._given["rows"])]
 
-    def run(self, **spark: Any) -> list[dict[str, int]]:
-        """Run it to its end; tell of its stages."""
+    @property
+    def stage_retries(self) -> list[int]:
+        """How often each stage was tried again in the end."""
+        told: list[int] = json.loads((self._directory / "stages.json").read_text())
+        return told
+
+    def run(self, **spark: Any) -> None:
+        """Run it to its end."""
         given = {**self._given, "spark": spark}
         process = MortalProcess(self._directory, "tests.support.killed_job", given)
         code = process.wait()
         assert 0 == code, process.output[-8000:]
-        told: list[dict[str, int]] = json.loads((self._directory / "stages.json").read_text())
-        return told

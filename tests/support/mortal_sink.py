@@ -56,7 +56,7 @@ class _Mortal(SinkWriter):
             if has_rows:
                 plan.reached(BEFORE_FLUSH)
 
-        message = super().write(rows())  # type: ignore[misc]  # of the writer that this is mixed into
+        message = super().write(rows())
         if message.rows:
             plan.reached(AFTER_FLUSH)
         return message

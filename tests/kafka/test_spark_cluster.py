@@ -1,0 +1,96 @@
+"""Exactly once in a cluster of Spark, whose executors are processes: races, failures, losses.
+
+Rows are numbered; in the end a consumer that is not ours, reading committed records only, has seen
+every number once, and no transaction is left open.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from tests.support.exactly_once_case import ExactlyOnceCase
+from tests.support.kill_plan import EXECUTOR, FAILURE, STALL
+from tests.support.mortal_queries import MortalJob, MortalQuery
+from tests.support.mortal_sink import AFTER_FLUSH, BEFORE_FLUSH, BEFORE_PRODUCE
+from tests.support.readers import read_with_kafka_python
+from tests.support.spark_cluster import SparkCluster
+from tests.support.streams import NumberedFiles
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    # As soon as a task takes longer than half of the others: a busy machine makes all of them slow.
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "1",
+    "spark.speculation.efficiency.enabled": "false",
+}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with SparkCluster() as started:
+        yield started
+
+
+@pytest.fixture
+def case(kafka_4):
+    made = ExactlyOnceCase(kafka_4, [kafka_4.create_topic(2) for _ in range(3)])
+    yield made
+    made.close()
+
+
+def written_twice(kafka, topics):
+    """Count the numbers that are in the log more than once, committed or not."""
+    values = Counter(
+        record.value
+        for topic in topics
+        for record in read_with_kafka_python(kafka.bootstrap_servers, topic)
+    )
+    return sum(count > 1 for count in values.values())
+
+
+def test_the_loser_of_a_race_in_a_stream_is_aborted(kafka_4, cluster, case, tmp_path):
+    """A task that has written all and is slow to say so is overtaken by a copy of itself."""
+    [topic, *_] = case.topics
+    query = MortalQuery(tmp_path, NumberedFiles(tmp_path), {**case.options, "topic": topic})
+    query.source.add(20, files=2)
+    query.kills.add([AFTER_FLUSH], STALL)
+    query.run_to_end(**cluster.settings(tmp_path), **SPECULATION)
+    case.check(query.source.numbers)
+    assert [] == query.kills.left
+    # One of the two tasks of the first micro-batch has lost, with all of its rows in the log.
+    assert 0 < written_twice(kafka_4, [topic]) < 20
+
+
+def test_the_loser_of_a_race_in_a_job_is_aborted(kafka_4, cluster, case, tmp_path):
+    """So is the task of a batch write."""
+    job = MortalJob(tmp_path, case.options, topics=case.topics, rows=400, tasks=4, filled=100)
+    job.kills.add([AFTER_FLUSH], STALL)
+    job.run(**cluster.settings(tmp_path), **SPECULATION)
+    case.check(job.numbers)
+    assert [] == job.kills.left
+    assert 0 < written_twice(kafka_4, case.topics) < 400
+
+
+def test_a_job_of_200_tasks_is_written_once_whatever_is_lost(kafka_4, cluster, case, tmp_path):
+    """Tasks fail and die, and an executor with what others need: stages are run again."""
+    # At most 120 of the tasks have rows; each of these writes to three topics.
+    report = tmp_path / "report.json"
+    options = {**case.options, "reportPath": str(report)}
+    job = MortalJob(tmp_path, options, topics=case.topics, rows=6000, tasks=200, filled=120)
+    job.kills.add([BEFORE_PRODUCE])
+    job.kills.add([BEFORE_FLUSH], FAILURE)
+    job.kills.add([AFTER_FLUSH], EXECUTOR)
+    job.run(**cluster.settings(tmp_path))
+    case.check(job.numbers)
+    assert [] == job.kills.left
+    assert 200 == json.loads(report.read_text())["tasks"]
+    # Of the stage before the shuffle, and of the writing one.
+    [_, retries] = job.stage_retries
+    assert 0 < retries
+    assert 0 < written_twice(kafka_4, case.topics)
