@@ -98,7 +98,7 @@ def winner_fates(admin: AdminClient, winners: Sequence[Winner], budget: Budget) 
         fate, after = Fate.COMMITTED, None
         if isinstance(answer, KafkaError) or answer.outcome is not EndOutcome.ENDED:
             logger.warning("committing %s was %s", winner.transactional_id, answer)
-            fate = fate_by_marker(admin, winner, budget)
+            fate = _fate_of_refused(admin, winner, end, budget)
         else:
             after = answer.producer
         fates.append(fate)
@@ -117,6 +117,25 @@ def winner_fates(admin: AdminClient, winners: Sequence[Winner], budget: Budget) 
         Fate.UNKNOWN if winner.transactional_id in ids else fate
         for winner, fate in zip(winners, fates, strict=True)
     ]
+
+
+def _fate_of_refused(
+    admin: AdminClient, winner: Winner, end: TransactionEnd, budget: Budget
+) -> Fate:
+    """Tell what became of a winner whose commit was refused.
+
+    Somebody may have died while writing its lost markers again: that transaction has no records,
+    the next epoch, which is nobody else's, and is to be committed.
+    """
+    after = next_epoch(end, None)
+    if after != end.producer:
+        by_next_epoch = end._replace(producer=after, transaction_version=0)
+        [answer] = admin.end_transactions(
+            [by_next_epoch], timeout=budget.left("committing decided transactions")
+        )
+        if not isinstance(answer, KafkaError) and answer.outcome is EndOutcome.ENDED:
+            return Fate.COMMITTED
+    return fate_by_marker(admin, winner, budget)
 
 
 def with_fates(record: WriteRecord, fates: Sequence[Fate], *, now_ms: int) -> WriteRecord:

@@ -174,6 +174,31 @@ def test_rows_whose_producer_has_gone_on_are_not_known(embedded):
     hook.remove()
 
 
+def test_a_driver_may_die_while_it_writes_markers_again(embedded):
+    """What it has begun has an epoch of its own, and is ended by whoever comes next."""
+    driver = embedded.driver()
+    plan = driver.plan()
+    prepared = embedded.worker.run(plan)
+    lost = embedded.site.lose_markers(embedded.data, 1)
+    ended: list[str] = []
+
+    def fail_the_second(request, _):
+        if request.transactional_id.endswith(".ledger"):
+            return None
+        ended.append(request.transactional_id)
+        return AnswerError(ErrorCode.UNKNOWN_SERVER_ERROR) if ended.count(ended[-1]) > 1 else None
+
+    hook = embedded.broker.on(ApiKey.END_TXN, fail_the_second)
+    with pytest.raises(CommitPendingError, match="UNKNOWN_SERVER_ERROR"):
+        driver.commit(plan, prepared)
+    assert 1 == lost()
+    assert 1 == len(embedded.left_open())
+    hook.remove()
+    embedded.finish(0)
+    embedded.finish(1)
+    _checked(embedded, 0, 1)
+
+
 def test_a_batch_that_cannot_be_looked_at_is_pending(embedded):
     """It is decided; the next plan looks again."""
     driver = embedded.driver()
