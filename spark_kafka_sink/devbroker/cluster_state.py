@@ -10,26 +10,23 @@ Nothing here knows of requests: handlers ask, and turn what they are refused int
 from __future__ import annotations
 
 import base64
-import re
 import uuid
-from functools import partial
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
-from spark_kafka_sink.devbroker.coordinator_log import CoordinatorLog
+from spark_kafka_sink.devbroker.coordinator_leaders import CoordinatorLeaders, coordinates
 from spark_kafka_sink.devbroker.group_coordinator import GroupCoordinator
 from spark_kafka_sink.devbroker.internal_topics import (
-    COORDINATOR_PARTITIONS,
     GROUP_METADATA_TOPIC,
     TRANSACTION_STATE_TOPIC,
-    coordinator_partition,
 )
-from spark_kafka_sink.devbroker.leadership import NO_LEADER, Leadership
+from spark_kafka_sink.devbroker.leadership import NO_LEADER, Leadership, place_replicas
 from spark_kafka_sink.devbroker.log_manager import LogManager
 from spark_kafka_sink.devbroker.partition import Partition, Topic
 from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.devbroker.storage.data_directory import StoredCluster, StoredTopic
 from spark_kafka_sink.devbroker.timers import Timers
+from spark_kafka_sink.devbroker.topic_names import collision_key, validate_topic_name
 from spark_kafka_sink.devbroker.transaction_coordinator import TransactionCoordinator
 from spark_kafka_sink.errors import ConfigError, CorruptRecordError, DecodeError
 from spark_kafka_sink.model import TopicPartition
@@ -44,48 +41,10 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.topic_config import TopicConfig
     from spark_kafka_sink.model import Node
 
-MAX_TOPIC_NAME_LENGTH = 249
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
-#: Internal topics whose partitions' leaders coordinate.
-_COORDINATED = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
-_COORDINATOR_REPLICATION_FACTOR = 3
 #: So many producer ids are set aside at once (ProducerIdsBlock).
 _PRODUCER_ID_BLOCK_SIZE = 1000
-
-_LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-
-
-def validate_topic_name(name: str) -> None:
-    """Raise RefusedError with INVALID_TOPIC_EXCEPTION for what Kafka's Topic.validate refuses."""
-    if not name:
-        reason = "the empty string is not allowed"
-    elif name in {".", ".."}:
-        reason = f"'{name}' is not allowed"
-    elif len(name) > MAX_TOPIC_NAME_LENGTH:
-        reason = f"{len(name)} characters are more than the {MAX_TOPIC_NAME_LENGTH} allowed"
-    elif not _LEGAL_TOPIC_NAME.fullmatch(name):
-        reason = f"'{name}' has characters other than ASCII letters, digits, '.', '_' and '-'"
-    else:
-        return
-    raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
-
-
-def _coordinates(topic_partition: TopicPartition) -> bool:
-    topic, index = topic_partition
-    return topic in _COORDINATED and 0 <= index < COORDINATOR_PARTITIONS
-
-
-def _check_coordinator(node_id: int, coordinator_id: int, key: str) -> None:
-    if node_id != coordinator_id:
-        raise RefusedError(
-            ErrorCode.NOT_COORDINATOR, f"broker {coordinator_id} coordinates {key!r}, not {node_id}"
-        )
-
-
-def _collision_key(name: str) -> str:
-    """Return what two names share whose metrics would be confused (Topic.unifyCollisionChars)."""
-    return name.replace(".", "_")
 
 
 class ClusterState:
@@ -106,12 +65,9 @@ class ClusterState:
         self.timers = Timers()
         #: Everybody's logs.
         self.logs = LogManager(self.timers, path=data_dir)
-        #: Who coordinates: by internal topic, its partitions' leaders. Made when first asked for.
-        self._coordinators: dict[str, list[Leadership]] = {}
-        self._coordinator_logs = {
-            name: CoordinatorLog(self.logs, name, partial(self._leader_epoch_of_coordinator, name))
-            for name in sorted(_COORDINATED)
-        }
+        #: The brokers that run, by id, with the address of their first listener.
+        self.nodes: dict[int, Node] = {}
+        self._coordinators = CoordinatorLeaders(self.logs, self.nodes.keys())
         self.transactions = TransactionCoordinator(
             self.settings,
             self.timers,
@@ -119,18 +75,16 @@ class ClusterState:
             # Looked up when called, so that a test can put something else in its place.
             new_producer_id=lambda: self.next_producer_id(),  # noqa: PLW0108
             write_marker=self._write_marker,
-            log=self._coordinator_logs[TRANSACTION_STATE_TOPIC],
+            log=self._coordinators.logs[TRANSACTION_STATE_TOPIC],
         )
         self._changed: set[Hashable] = set()
         self.groups = GroupCoordinator(
             self.settings,
             self.timers,
             changed=self.changed,
-            log=self._coordinator_logs[GROUP_METADATA_TOPIC],
+            log=self._coordinators.logs[GROUP_METADATA_TOPIC],
         )
         self.cluster_id = cluster_id or base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
-        #: The brokers that run, by id, with the address of their first listener.
-        self.nodes: dict[int, Node] = {}
         #: The addresses that they have beside it, by the listener's name.
         self.other_addresses: dict[str, dict[int, Node]] = {}
         self._topics: dict[str, Topic] = {}
@@ -151,11 +105,11 @@ class ClusterState:
         stored = self.logs.open(now)
         try:
             if stored is None:
-                self._internal_topic_ids = {name: uuid.uuid4() for name in self._coordinator_logs}
+                self._internal_topic_ids = {name: uuid.uuid4() for name in self._coordinators.logs}
                 self._save()
             else:
                 self._load(stored)
-            for name, log in self._coordinator_logs.items():
+            for name, log in self._coordinators.logs.items():
                 log.open(self._internal_topic_ids[name], now)
             self.logs.remove_strays()
             self.transactions.load(now)
@@ -234,7 +188,7 @@ class ClusterState:
     def _know(self, topic: Topic) -> None:
         self._topics[topic.name] = topic
         self._topics_by_id[topic.topic_id] = topic
-        self._topics_by_collision_key[_collision_key(topic.name)] = topic
+        self._topics_by_collision_key[collision_key(topic.name)] = topic
 
     @property
     def controller_id(self) -> int:
@@ -285,7 +239,7 @@ class ClusterState:
         validate_topic_name(name)
         if name in self._topics:
             raise RefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        existing = self._topics_by_collision_key.get(_collision_key(name))
+        existing = self._topics_by_collision_key.get(collision_key(name))
         if existing is not None:
             raise RefusedError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -339,13 +293,10 @@ class ClusterState:
             )
 
     def _place(self, indexes: Sequence[int], replication_factor: int) -> list[tuple[int, ...]]:
-        """Spread partitions over the brokers that run, as StripedReplicaPlacer with one rack."""
+        """Spread partitions over the brokers that run."""
         self.check_replication_factor(replication_factor)
         brokers = sorted(self.nodes)
-        return [
-            tuple(brokers[(index + i) % len(brokers)] for i in range(replication_factor))
-            for index in indexes
-        ]
+        return [place_replicas(index, replication_factor, brokers) for index in indexes]
 
     def _append_partitions(self, topic: Topic, assignments: Sequence[tuple[int, ...]]) -> None:
         for index, replicas in enumerate(assignments, start=len(topic.partitions)):
@@ -359,7 +310,7 @@ class ClusterState:
         """Forget a topic, its records, and what groups have read of it."""
         del self._topics[topic.name]
         del self._topics_by_id[topic.topic_id]
-        del self._topics_by_collision_key[_collision_key(topic.name)]
+        del self._topics_by_collision_key[collision_key(topic.name)]
         self._save()
         self.groups.offsets.delete_topic(topic.name)
         for partition in topic.partitions:
@@ -423,14 +374,14 @@ class ClusterState:
             raise RefusedError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{topic_partition}: {error}"
             ) from None
-        if moved and _coordinates(topic_partition):
+        if moved and coordinates(topic_partition):
             self._coordinator_moved(*topic_partition, now)
         elif moved:
             self._leader_moved(self.partition(topic_partition))
 
     def _find_leadership(self, topic_partition: TopicPartition) -> Leadership:
-        if _coordinates(topic_partition):
-            return self._coordinating(topic_partition.topic)[topic_partition.partition]
+        if coordinates(topic_partition):
+            return self._coordinators.all(topic_partition.topic)[topic_partition.partition]
         return self.partition(topic_partition).leadership
 
     def elect(self, now: float) -> None:
@@ -439,10 +390,8 @@ class ClusterState:
             for partition in topic.partitions:
                 if partition.leadership.update(self.nodes, topic.config.min_insync_replicas):
                     self._leader_moved(partition)
-        for name, coordinating in self._coordinators.items():
-            for index, leadership in enumerate(coordinating):
-                if leadership.update(self.nodes, 1):
-                    self._coordinator_moved(name, index, now)
+        for name, index in self._coordinators.elect():
+            self._coordinator_moved(name, index, now)
 
     def _leader_moved(self, partition: Partition) -> None:
         partition.log.begin_leader_epoch(partition.leader_epoch)
@@ -456,45 +405,24 @@ class ClusterState:
 
     def group_coordinator(self, group_id: str) -> int:
         """Return the broker that looks after a group, -1 while there is none."""
-        return self._coordinator(GROUP_METADATA_TOPIC, group_id).leader_id
+        return self._coordinators.of(GROUP_METADATA_TOPIC, group_id).leader_id
 
     def transaction_coordinator(self, transactional_id: str) -> int:
         """Return the broker that looks after a transactional id, -1 while there is none."""
-        return self._coordinator(TRANSACTION_STATE_TOPIC, transactional_id).leader_id
+        return self._coordinators.of(TRANSACTION_STATE_TOPIC, transactional_id).leader_id
 
     def check_group_coordinator(self, node_id: int, group_id: str) -> None:
         """Raise RefusedError with NOT_COORDINATOR unless this broker looks after the group."""
-        _check_coordinator(node_id, self.group_coordinator(group_id), group_id)
+        self._coordinators.check(GROUP_METADATA_TOPIC, group_id, node_id)
 
     def check_transaction_coordinator(self, node_id: int, transactional_id: str) -> None:
         """Raise RefusedError with NOT_COORDINATOR unless this broker looks after the id."""
-        _check_coordinator(
-            node_id, self.transaction_coordinator(transactional_id), transactional_id
-        )
-
-    def _coordinator(self, topic: str, key: str) -> Leadership:
-        """Return who leads the partition of an internal topic that an id belongs to."""
-        return self._coordinating(topic)[coordinator_partition(key)]
-
-    def _coordinating(self, topic: str) -> list[Leadership]:
-        coordinating = self._coordinators.get(topic)
-        if coordinating is None:
-            # As offsets.topic.replication.factor, as far as there are brokers.
-            replication_factor = min(_COORDINATOR_REPLICATION_FACTOR, len(self.nodes))
-            places = self._place(range(COORDINATOR_PARTITIONS), replication_factor)
-            coordinating = [Leadership.begin(replicas, self.nodes) for replicas in places]
-            for index, leader_epoch in self._coordinator_logs[topic].leader_epochs().items():
-                # As after every restart: the partition is led anew.
-                coordinating[index].leader_epoch = leader_epoch + 1
-            if self.nodes:
-                self._coordinators[topic] = coordinating
-        return coordinating
-
-    def _leader_epoch_of_coordinator(self, topic: str, index: int) -> int:
-        return self._coordinating(topic)[index].leader_epoch
+        self._coordinators.check(TRANSACTION_STATE_TOPIC, transactional_id, node_id)
 
     def _coordinator_epoch(self, transactional_id: str) -> int:
-        return self._coordinator(TRANSACTION_STATE_TOPIC, transactional_id).leader_epoch
+        return self._coordinators.of(TRANSACTION_STATE_TOPIC, transactional_id).leader_epoch
+
+    # What others wait for and ask for.
 
     def changed(self, watched: Hashable) -> None:
         """Let requests look again that wait for something: a partition has grown, or the like."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Sequence
 
 NO_LEADER = -1
 
@@ -74,3 +74,8 @@ class Leadership:
             self.leader_id = leader_id
             self.leader_epoch += 1
         return changed
+
+
+def place_replicas(index: int, count: int, brokers: Sequence[int]) -> tuple[int, ...]:
+    """Give a partition's replicas, spread as by StripedReplicaPlacer with one rack."""
+    return tuple(brokers[(index + i) % len(brokers)] for i in range(count))

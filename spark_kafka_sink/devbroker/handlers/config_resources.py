@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.cluster_state import validate_topic_name
 from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.devbroker.topic_names import validate_topic_name
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:

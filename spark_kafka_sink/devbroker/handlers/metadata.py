@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.cluster_state import validate_topic_name
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
 from spark_kafka_sink.devbroker.internal_topics import INTERNAL_TOPICS
 from spark_kafka_sink.devbroker.leadership import NO_LEADER
 from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.devbroker.topic_names import validate_topic_name
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.metadata import (

@@ -7,10 +7,11 @@ import base64
 import pytest
 
 from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
-from spark_kafka_sink.devbroker.cluster_state import ClusterState, validate_topic_name
+from spark_kafka_sink.devbroker.cluster_state import ClusterState
 from spark_kafka_sink.devbroker.internal_topics import coordinator_partition
 from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.devbroker.topic_config import TopicConfig
+from spark_kafka_sink.devbroker.topic_names import validate_topic_name
 from spark_kafka_sink.model import Node, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.record_batch import decode_header
