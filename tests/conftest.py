@@ -45,7 +45,6 @@ _MARKERS = {
         "own_kafka",
         "kafka_with_acls",
         "secured_kafka",
-        "kerberos_kafka",
         "kafka_cluster",
         "kafka_cluster_3",
     },

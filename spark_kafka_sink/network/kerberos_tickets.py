@@ -29,6 +29,7 @@ _KRB5_ERRORS: Final = 0x96C73A00
 #: What passes by itself, as in Kafka's KerberosError: client or ticket not valid yet, a replay; and
 #: a KDC that is not available, or that does not answer.
 _PASSING: Final = frozenset({21, 33, 34, 29, 156})
+_TICKET_EXPIRED: Final = 32
 _ADVICE: Final[Mapping[int, str]] = {
     1: "ask who runs the KDC to renew the principal",
     6: "check principal in sasl.jaas.config, and its realm",
@@ -39,7 +40,7 @@ _ADVICE: Final[Mapping[int, str]] = {
     14: "no kind of encryption is known to both sides: make the keytab anew",
     24: "the keytab's key is not the KDC's any more: make the keytab anew",
     31: "the keytab's key is not the KDC's any more: make the keytab anew",
-    32: "get a new ticket with kinit",
+    _TICKET_EXPIRED: "get a new ticket with kinit",
     37: "set this machine's clock right, and the KDC's",
     154: "check the realm, and krb5.conf (KRB5_CONFIG) where this process runs, driver or task",
 }
@@ -162,7 +163,8 @@ def _no_ticket(
     cause = "the ticket has expired" if isinstance(error, expired) else _cause(error)
     owner = "the ticket cache's owner" if login.principal is None else repr(login.principal)
     sentence = f"no Kerberos ticket of {owner} for the service {service} (GSSAPI): {cause}"
-    if code in _PASSING:
+    # With a keytab the next try gets another ticket in place of one that has ended on its way.
+    if code in _PASSING or (code == _TICKET_EXPIRED and login.keytab is not None):
         return NetworkError(sentence)
     advice = _ADVICE.get(code)
     if advice is None and isinstance(error, (expired, gssapi.exceptions.MissingCredentialsError)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.devbroker.sasl.credentials import scram_credential
@@ -112,8 +113,13 @@ def sasl_client(mechanism: SaslMechanism) -> SaslClient:
             return ScramClient(mechanism, "alice", SECRET, nonce="fuzz")
 
 
-def whole_exchange(mechanism: SaslMechanism) -> Iterator[Any]:
+@cache
+def whole_exchange(mechanism: SaslMechanism) -> tuple[Any, ...]:
     """Give the answers of a broker that lets the client in."""
+    return tuple(_answers(mechanism))
+
+
+def _answers(mechanism: SaslMechanism) -> Iterator[Any]:
     yield SaslHandshakeResponse(mechanisms=(mechanism,))
     match mechanism:
         case SaslMechanism.SCRAM_SHA_256 | SaslMechanism.SCRAM_SHA_512:

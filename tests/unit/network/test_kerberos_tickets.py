@@ -146,6 +146,18 @@ def test_what_passes_is_tried_again(monkeypatch, code):
         begin(monkeypatch, failing(GSSError(0, KRB5 + code)))
 
 
+def test_a_ticket_that_ends_on_its_way_is_got_again_by_a_keytab(monkeypatch, tmp_path):
+    """Who has a keytab tries again; who has a ticket alone is sent to kinit."""
+    error = GSSError(13 << 16, KRB5 + 32)
+    path = tmp_path / "keytab"
+    path.write_bytes(b"\x05\x02\x00\x00\x00\x0d\x00\x01\x00\x01R\x00\x05alice\x00")
+    keytab = KerberosLogin(service_name="kafka", keytab=str(path), principal="alice@R")
+    with pytest.raises(NetworkError, match="of 'alice@R' for the service kafka/host"):
+        begin(monkeypatch, failing(error), keytab)
+    with pytest.raises(AuthenticationError, match="; get a new ticket with kinit"):
+        begin(monkeypatch, failing(error))
+
+
 @pytest.mark.parametrize(
     ("error", "said"),
     [
