@@ -137,13 +137,7 @@ class GroupCoordinator:
 
         Raises RefusedError.
         """
-        _check_group_id(request.group_id)
-        group = self._groups.get(request.group_id)
-        if group is None or group.state is GroupState.EMPTY:
-            raise _unknown_member(request.group_id, request.member_id)
-        member = group.check_member(request.member_id, request.group_instance_id)
-        if request.generation_id != group.generation_id:
-            raise _illegal_generation(group, request.generation_id)
+        group, member = self._find_member(request)
         if (
             request.protocol_type is not None
             and request.protocol_type != group.protocol_type
@@ -158,10 +152,7 @@ class GroupCoordinator:
                 f"group {group.group_id!r} uses {group.protocol_type} {group.protocol_name}",
             )
         parked: Parked[SyncGroupResponse] = Parked()
-        if group.state is GroupState.PREPARING_REBALANCE:
-            raise RefusedError(
-                ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id!r} is being rebalanced"
-            )
+        _check_not_rebalancing(group)
         self._rebalances.received_sync(group, member)
         if group.state is GroupState.STABLE:
             parked.response = synced(group, member)
@@ -177,6 +168,23 @@ class GroupCoordinator:
                 self._rebalances.complete_sync(group, each, ErrorCode.NONE, now)
         return parked
 
+    def _find_member(
+        self, request: SyncGroupRequest | HeartbeatRequest
+    ) -> tuple[ClassicGroup, Member]:
+        """Return a group, and a member of its generation. Raises RefusedError."""
+        _check_group_id(request.group_id)
+        group = self._groups.get(request.group_id)
+        if group is None or not group.members:
+            raise _unknown_member(request.group_id, request.member_id)
+        member = group.check_member(request.member_id, request.group_instance_id)
+        if request.generation_id != group.generation_id:
+            raise RefusedError(
+                ErrorCode.ILLEGAL_GENERATION,
+                f"group {group.group_id!r} has generation {group.generation_id}, not "
+                f"{request.generation_id}",
+            )
+        return group, member
+
     # Sessions.
 
     def heartbeat(self, request: HeartbeatRequest, now: float) -> None:
@@ -184,18 +192,9 @@ class GroupCoordinator:
 
         Raises RefusedError, with REBALANCE_IN_PROGRESS for a member that is to join again.
         """
-        _check_group_id(request.group_id)
-        group = self._groups.get(request.group_id)
-        if group is None:
-            raise _unknown_member(request.group_id, request.member_id)
-        member = group.check_member(request.member_id, request.group_instance_id)
-        if request.generation_id != group.generation_id:
-            raise _illegal_generation(group, request.generation_id)
+        group, member = self._find_member(request)
         self._rebalances.restart_session(group, member, now)
-        if group.state is GroupState.PREPARING_REBALANCE:
-            raise RefusedError(
-                ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id!r} is being rebalanced"
-            )
+        _check_not_rebalancing(group)
 
     def leave(
         self, group_id: str, members: Iterable[MemberIdentity], now: float
@@ -244,8 +243,8 @@ def _unknown_member(group_id: str, member_id: str) -> RefusedError:
     )
 
 
-def _illegal_generation(group: ClassicGroup, generation_id: int) -> RefusedError:
-    return RefusedError(
-        ErrorCode.ILLEGAL_GENERATION,
-        f"group {group.group_id!r} has generation {group.generation_id}, not {generation_id}",
-    )
+def _check_not_rebalancing(group: ClassicGroup) -> None:
+    if group.state is GroupState.PREPARING_REBALANCE:
+        raise RefusedError(
+            ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id!r} is being rebalanced"
+        )
