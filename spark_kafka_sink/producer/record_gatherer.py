@@ -438,8 +438,11 @@ class _ChunkWatcher:
         self.next_row = 0
 
     def written(self, start: int, stop: int, row_slots: NDArray[np.int32]) -> None:
-        slots = np.unique(row_slots[start:stop]).tolist()
-        results = {slot: self._open.result(slot) for slot in slots}
+        slots = row_slots[start:stop]
+        first = int(slots[0])
+        # Records without keys go to one partition after another.
+        distinct = [first] if (slots == first).all() else np.unique(slots).tolist()
+        results = {slot: self._open.result(slot) for slot in distinct}
         self.row_slots = row_slots
         self.stretches.append(Stretch(start, stop, results))
         self.next_row = stop

@@ -30,10 +30,10 @@ from spark_kafka_sink.record.columns import (
     BytesColumn,
     HeaderColumns,
     RecordColumns,
-    constant_topic,
     null_column,
     null_partitions,
     null_timestamps,
+    plain_columns,
 )
 from spark_kafka_sink.record.kernel_objects import (
     ScannedItems,
@@ -245,30 +245,29 @@ class StagedRecords:
         futures: list[FutureRecordMetadata] = items[::RECORD_FIELDS]
         rows = len(futures)
         scanned = scan_items(items, FutureRecordMetadata) or _scan_slowly(items)
-        topics: tuple[str, ...]
-        if scanned.has_one_topic:
-            topics, topic_index = (items[1],), constant_topic(rows)
-        else:
-            topics, topic_index = _topics(items[1::RECORD_FIELDS])
         # Most records have nothing but these; to ask them all would cost as much again.
         is_plain = scanned.is_plain
-        times = null_timestamps(rows) if is_plain else _timestamps(futures)
-        return StagedChunk(
-            futures=futures,
-            columns=RecordColumns(
+        if is_plain and scanned.has_one_topic:
+            columns = plain_columns(items[1], scanned.key, scanned.value)
+        else:
+            topics, topic_index = _topics(items[1::RECORD_FIELDS])
+            columns = RecordColumns(
                 num_rows=rows,
                 key=scanned.key,
                 value=scanned.value,
                 topics=topics,
                 topic_index=topic_index,
                 partition=null_partitions(rows) if is_plain else _partitions(futures),
-                timestamp=times,
+                timestamp=null_timestamps(rows) if is_plain else _timestamps(futures),
                 headers=None if is_plain else _headers(futures),
-            ),
+            )
+        return StagedChunk(
+            futures=futures,
+            columns=columns,
             written=WrittenChunk(
                 timestamps=np.full(rows, now_ms, np.int64)
                 if is_plain
-                else np.where(times == NULL_TIMESTAMP, now_ms, times),
+                else np.where(columns.timestamp == NULL_TIMESTAMP, now_ms, columns.timestamp),
                 key_sizes=scanned.key_sizes,
                 value_sizes=scanned.value_sizes,
             ),

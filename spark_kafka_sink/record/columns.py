@@ -65,6 +65,8 @@ COLUMNS_DTYPE: Final = np.dtype(
     ]
 )
 
+#: The fields of `COLUMNS_DTYPE`, all of which are int64, that say where keys and values are.
+_KEY_AND_VALUE: Final = slice(1, 9)
 _NO_BYTES: Final = np.zeros(0, np.uint8)
 _SHORTEST_SHARED_ARRAY: Final = 16_384
 
@@ -155,6 +157,46 @@ class RecordColumns:
             ],
             COLUMNS_DTYPE,
         )
+
+
+def plain_columns(topic: str, key: BytesColumn, value: BytesColumn) -> RecordColumns:
+    """Give the columns of records that have nothing but key and value, all of one topic.
+
+    What all such records have in common is checked once for each number of them.
+    """
+    blank = _blank_columns(value.offsets.size - 1)
+    _check_bytes_column("key", key, blank.num_rows)
+    _check_bytes_column("value", value, blank.num_rows)
+    table = blank.table.copy()
+    addresses = _bytes_column_addresses(key) + _bytes_column_addresses(value)
+    table.view(np.int64)[_KEY_AND_VALUE] = addresses
+    columns = object.__new__(RecordColumns)
+    for name, part in (
+        ("num_rows", blank.num_rows),
+        ("key", key),
+        ("value", value),
+        ("topics", (topic,)),
+        ("topic_index", blank.topic_index),
+        ("partition", blank.partition),
+        ("timestamp", blank.timestamp),
+        ("headers", None),
+        ("table", table),
+    ):
+        object.__setattr__(columns, name, part)
+    return columns
+
+
+@lru_cache(maxsize=32)
+def _blank_columns(rows: int) -> RecordColumns:
+    return RecordColumns(
+        num_rows=rows,
+        key=null_column(rows),
+        value=null_column(rows),
+        topics=("",),
+        topic_index=constant_topic(rows),
+        partition=null_partitions(rows),
+        timestamp=null_timestamps(rows),
+    )
 
 
 def null_column(rows: int) -> BytesColumn:

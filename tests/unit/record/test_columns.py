@@ -20,6 +20,7 @@ from spark_kafka_sink.record.columns import (
     null_column,
     null_partitions,
     null_timestamps,
+    plain_columns,
 )
 from tests.support.record_columns import bytes_column
 
@@ -67,6 +68,34 @@ def test_absent_bitmaps_and_headers_have_no_address():
     made = columns(value=TWO._replace(validity=np.zeros(0, np.uint8)), headers=None)
     (row,) = made.table
     assert (0, 0) == (row["value_validity"], row["header_offsets"])
+
+
+@pytest.mark.parametrize("key", [TWO, null_column(2), bytes_column([None, b"k"])])
+def test_columns_of_plain_records_are_what_anybody_would_make(key):
+    """The short way leads to the same table as the long one."""
+    made = plain_columns("t", key, TWO)
+    expected = columns(key=key, headers=None)
+    assert expected.table.tolist() == made.table.tolist()
+    for field in dataclasses.fields(RecordColumns):
+        if field.name != "table":
+            assert getattr(expected, field.name) is getattr(made, field.name) or np.array_equal(
+                getattr(expected, field.name), getattr(made, field.name)
+            )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (bytes_column([b"k"]), TWO),
+        (TWO._replace(data=TWO.data[:-1]), TWO),
+        (TWO, TWO._replace(data=TWO.data[:-1])),
+    ],
+    ids=["fewer keys", "keys out of the data", "values out of the data"],
+)
+def test_keys_and_values_of_plain_records_are_checked(key, value):
+    """The kernels follow their addresses as blindly as all others."""
+    with pytest.raises(ValueError, match=r"entries, not 3|leave the data"):
+        plain_columns("t", key, value)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 8, 9, 10_000, 16_384, 16_385, 100_000])
