@@ -1,4 +1,4 @@
-"""Sends what has been gathered, and ends each batch by what the broker says (Kafka's Sender).
+"""Sends what has been gathered (Kafka's Sender); what then becomes of it is `BatchCompletion`'s.
 
 Runs on the network thread's event loop. `run_once` only looks and starts: what can be sent now is
 sent, what needs a connection, metadata or an answer has that asked for, and every answer wakes the
@@ -11,53 +11,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.errors import (
-    BrokerError,
     DecodeError,
     DeliveryTimeoutError,
-    IllegalStateError,
     KafkaError,
     NetworkError,
     TransactionAbortedError,
 )
-from spark_kafka_sink.model import UNKNOWN_OFFSET, Node, PartitionAcks, TopicPartition
 from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
-from spark_kafka_sink.producer.batch_split import split_refused_batch
-from spark_kafka_sink.producer.delivery_errors import delivery_error, refused_records
-from spark_kafka_sink.producer.error_rules import MAY_BE_APPENDED, ProduceAction, produce_action
-from spark_kafka_sink.producer.produce_requests import (
-    hinted_nodes,
-    leader_hints,
-    produce_request,
-    record_errors,
-    refusal,
-)
-from spark_kafka_sink.producer.produce_result import NO_LOG_APPEND_TIME
+from spark_kafka_sink.producer.batch_completion import BatchCompletion
+from spark_kafka_sink.producer.produce_requests import produce_request
 from spark_kafka_sink.producer.record_accumulator import NEVER
-from spark_kafka_sink.producer.transaction_requests import ADD_PARTITIONS_RETRY_BACKOFF
 from spark_kafka_sink.producer.txn_request_sender import TxnRequestSender
-from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error, is_retriable
-from spark_kafka_sink.protocol.messages.produce import partition_responses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.model import Node, PartitionAcks, TopicPartition
     from spark_kafka_sink.network.broker_connection import BrokerConnection
     from spark_kafka_sink.network.metadata import MetadataSnapshot
     from spark_kafka_sink.network.network_client import NetworkClient
+    from spark_kafka_sink.producer.batch_completion import BatchListener
     from spark_kafka_sink.producer.partitioner import NodeLatencies
-    from spark_kafka_sink.producer.produce_result import RefusedRecords
     from spark_kafka_sink.producer.producer_batch import ProducerBatch
     from spark_kafka_sink.producer.record_accumulator import RecordAccumulator
     from spark_kafka_sink.producer.transaction_manager import TransactionManager
-    from spark_kafka_sink.protocol.messages.produce import (
-        PartitionProduceResponse,
-        ProduceRequest,
-        ProduceResponse,
-    )
+    from spark_kafka_sink.protocol.messages.produce import ProduceRequest, ProduceResponse
     from spark_kafka_sink.record.compression import Compressor
 
 logger = logging.getLogger(__name__)
@@ -66,22 +48,6 @@ logger = logging.getLogger(__name__)
 LAST_PRODUCE_WITHOUT_ADD = 11
 #: How soon to look again at a batch that expires only when its broker has had time to take it.
 POSTPONED_EXPIRY_INTERVAL = 1.0
-
-
-class BatchListener(Protocol):
-    """What the Sender tells whoever counts; `now` is monotonic seconds."""
-
-    def on_batches_drained(self, batches: Sequence[ProducerBatch], now: float) -> None:
-        """Hear of the batches of one request."""
-
-    def on_batch_retried(self, batch: ProducerBatch, now: float) -> None:
-        """Hear of a batch that will be sent again."""
-
-    def on_batch_failed(self, batch: ProducerBatch, now: float) -> None:
-        """Hear of a batch that was not delivered."""
-
-    def on_batch_split(self, now: float) -> None:
-        """Hear of a batch that was too large for its broker."""
 
 
 class Sender:
@@ -111,8 +77,6 @@ class Sender:
         self._client = client
         self._accumulator = accumulator
         self._transaction_manager = transaction_manager
-        self._compressor = compressor
-        self._on_message_too_large = on_message_too_large
         self._gather = gather
         self._latencies = latencies
         self._listener = listener
@@ -139,7 +103,16 @@ class Sender:
             )
         )
         self._tasks: set[asyncio.Task[None]] = set()
-        self.acks: dict[TopicPartition, PartitionAcks] = {}
+        self._completion = BatchCompletion(
+            metadata=client.metadata,
+            accumulator=accumulator,
+            transaction_manager=transaction_manager,
+            compressor=compressor,
+            retries=config.retries,
+            retry_backoff=self._retry_backoff,
+            on_message_too_large=on_message_too_large,
+            listener=listener,
+        )
 
     # --- the loop
 
@@ -147,9 +120,15 @@ class Sender:
         """Look again soon: something was enqueued, answered, connected, asked for or lost."""
         self._wakeup.set()
 
+    @property
+    def acks(self) -> dict[TopicPartition, PartitionAcks]:
+        """What has been acknowledged, by partition."""
+        return self._completion.acks
+
     def take_acks(self) -> dict[TopicPartition, PartitionAcks]:
         """Give what was acknowledged since this was called last; any thread may, after a flush."""
-        taken, self.acks = self.acks, {}
+        completion = self._completion
+        taken, completion.acks = completion.acks, {}
         return taken
 
     def initiate_close(self, timeout: float = 0.0) -> None:
@@ -352,20 +331,10 @@ class Sender:
                     lambda done: self._on_produce_response(connection.node, request, batches, done)
                 )
         except NetworkError as error:
-            self._on_unanswered(batches, error)
+            self._completion.on_unanswered(batches, error, self._clock())
         except KafkaError as error:
             # The broker lacks a version that can say it: so it will next time.
             self.fail(error)
-
-    def _on_unanswered(self, batches: list[ProducerBatch], error: BaseException) -> None:
-        now = self._clock()
-        failure = error if isinstance(error, Exception) else KafkaError(repr(error))
-        for batch in batches:
-            batch.is_in_flight = False
-            if not batch.is_done:
-                self._retry_or_fail(
-                    batch, failure, can_retry=isinstance(error, NetworkError), now=now
-                )
 
     def _on_sent_without_response(
         self, batches: list[ProducerBatch], sent: asyncio.Future[None]
@@ -374,15 +343,10 @@ class Sender:
             return
         error = sent.exception()
         if error is not None:
-            self._on_unanswered(batches, error)
+            self._completion.on_unanswered(batches, error, self._clock())
         else:
-            for batch in batches:
-                batch.is_in_flight = False
-                if not batch.is_done:
-                    self._complete(batch, UNKNOWN_OFFSET, NO_LOG_APPEND_TIME)
+            self._completion.on_sent_without_response(batches)
         self.wakeup()
-
-    # --- answers
 
     def _on_produce_response(
         self,
@@ -393,151 +357,12 @@ class Sender:
     ) -> None:
         if done.cancelled():
             return
-        error = done.exception()
+        error, now = done.exception(), self._clock()
         if error is not None:
-            self._on_unanswered(batches, error)
+            self._completion.on_unanswered(batches, error, now)
         else:
-            for batch in batches:
-                batch.is_in_flight = False
-            response = done.result()
-            answers = partition_responses(request, response)
-            hints = leader_hints(answers)
-            moved = (
-                self._client.metadata.update_leaders(hints, hinted_nodes(response))
-                if hints
-                else set()
-            )
-            now = self._clock()
-            for batch in batches:
-                if not batch.is_done:
-                    answer = answers.get(batch.topic_partition)
-                    self._on_partition_response(
-                        node, batch, answer, now, has_new_leader=batch.topic_partition in moved
-                    )
+            self._completion.on_response(node, request, batches, done.result(), now)
         self.wakeup()
-
-    def _on_partition_response(
-        self,
-        node: Node,
-        batch: ProducerBatch,
-        answer: PartitionProduceResponse | None,
-        now: float,
-        *,
-        has_new_leader: bool,
-    ) -> None:
-        if answer is None:
-            error = DecodeError(f"{node} did not answer for {batch.topic_partition}")
-            self._retry_or_fail(batch, error, can_retry=True, now=now)
-            return
-        code = answer.error_code
-        action = produce_action(code)
-        if action is ProduceAction.COMPLETE:
-            # A duplicate of a batch older than the broker's memory: it is in, where is forgotten.
-            offset = answer.base_offset if code == ErrorCode.NONE else UNKNOWN_OFFSET
-            # Of a duplicate the broker tells the latest timestamp, whoever has set it.
-            is_replaced = answer.log_append_time_ms != batch.max_timestamp
-            append_time = answer.log_append_time_ms if is_replaced else NO_LOG_APPEND_TIME
-            self._complete(batch, offset, append_time)
-            return
-        if action is ProduceAction.REFRESH_METADATA:
-            self._client.metadata.request_update()
-        if action is ProduceAction.SPLIT and batch.record_count > 1:
-            self._split(batch, now)
-            return
-        self._retry_or_fail(
-            batch,
-            broker_error(code, refusal(node, answer)),
-            can_retry=self._can_retry(batch, action, answer),
-            now=now,
-            at_once=has_new_leader,
-            outcome_known=not is_retriable(code),
-            refused=refused_records(batch, record_errors(answer)),
-        )
-
-    def _can_retry(
-        self, batch: ProducerBatch, action: ProduceAction, answer: PartitionProduceResponse
-    ) -> bool:
-        if self._transaction_manager is not None:
-            return self._transaction_manager.can_retry(
-                batch, answer.error_code, answer.log_start_offset
-            )
-        return action in {ProduceAction.RETRY, ProduceAction.REFRESH_METADATA}
-
-    def _split(self, batch: ProducerBatch, now: float) -> None:
-        self._on_message_too_large(batch.topic_partition.topic, batch.size_bytes)
-        self._accumulator.replace(batch, split_refused_batch(batch, self._compressor))
-        if self._listener is not None:
-            self._listener.on_batch_split(now)
-
-    def _complete(self, batch: ProducerBatch, offset: int, log_append_time_ms: int) -> None:
-        known = offset != UNKNOWN_OFFSET
-        acks = PartitionAcks(
-            first_offset=offset,
-            last_offset=offset + batch.record_count - 1 if known else UNKNOWN_OFFSET,
-            records=batch.record_count,
-            bytes=batch.size_bytes,
-            log_append_time=log_append_time_ms != NO_LOG_APPEND_TIME,
-        )
-        so_far = self.acks
-        earlier = so_far.get(batch.topic_partition)
-        so_far[batch.topic_partition] = acks if earlier is None else earlier.merged(acks)
-        if self._transaction_manager is not None:
-            self._transaction_manager.note_offset(batch, offset)
-        self._accumulator.complete(batch, base_offset=offset, log_append_time_ms=log_append_time_ms)
-
-    def _retry_or_fail(
-        self,
-        batch: ProducerBatch,
-        error: Exception,
-        *,
-        can_retry: bool,
-        now: float,
-        at_once: bool = False,
-        outcome_known: bool = False,
-        refused: RefusedRecords | None = None,
-    ) -> None:
-        """Put a batch back, or fail it. One that has expired meanwhile fails by the next look."""
-        if not can_retry or batch.attempts >= self._config.retries:
-            self._fail_batch(batch, error, now=now, outcome_known=outcome_known, refused=refused)
-            return
-        batch.last_error = error
-        if not isinstance(error, BrokerError) or error.code in MAY_BE_APPENDED:
-            batch.may_be_in = True
-        batch.retry_at = now + (0.0 if at_once else self._retry_delay(batch, error))
-        batch.attempts += 1
-        self._accumulator.reenqueue([batch])
-        if self._listener is not None:
-            self._listener.on_batch_retried(batch, now)
-
-    def _retry_delay(self, batch: ProducerBatch, error: Exception) -> float:
-        if getattr(error, "code", None) == ErrorCode.CONCURRENT_TRANSACTIONS:
-            # The markers of the transaction before are still being written: a matter of moments.
-            return ADD_PARTITIONS_RETRY_BACKOFF
-        return self._retry_backoff.delay(batch.attempts)
-
-    def _fail_batch(
-        self,
-        batch: ProducerBatch,
-        cause: Exception,
-        *,
-        now: float,
-        outcome_known: bool,
-        refused: RefusedRecords | None = None,
-    ) -> None:
-        """Fail one batch, and what cannot go on without it."""
-        error = delivery_error(batch, cause, refused)
-        manager = self._transaction_manager
-        if manager is not None:
-            try:
-                manager.handle_failed_batch(batch, cause, outcome_known=outcome_known)
-            except IllegalStateError as illegal:
-                # The manager has ended the producer with it (KAFKA-14831).
-                error = delivery_error(batch, illegal)
-        if self._listener is not None:
-            self._listener.on_batch_failed(batch, now)
-        self._accumulator.fail_batch(batch, error, refused=refused)
-        if manager is not None and manager.has_fatal_error:
-            self._accumulator.fail(error)
 
     # --- time
 
@@ -552,7 +377,7 @@ class Sender:
             if self._postponed_until(batch) > now:
                 postponed = True
                 continue
-            self._fail_batch(batch, self._expiry(batch), now=now, outcome_known=False)
+            self._completion.fail_batch(batch, self._expiry(batch), now=now, outcome_known=False)
         if postponed:
             return now + POSTPONED_EXPIRY_INTERVAL
         return self._accumulator.next_expiry_at()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -191,14 +192,18 @@ def test_a_batch_that_is_closed_while_its_transaction_is_aborted_stays_outside(b
     assert [b"first", b"next"] == values_of(broker, "t")
 
 
-@pytest.mark.parametrize("where", ["_on_partition_response", "run_once"])
-def test_no_commit_succeeds_after_a_failure_of_the_network_thread(broker, where):
+@pytest.mark.parametrize(
+    ("part", "where"),
+    [("_sender._completion", "_on_partition_response"), ("_sender", "run_once")],
+    ids=["answers", "loop"],
+)
+def test_no_commit_succeeds_after_a_failure_of_the_network_thread(broker, part, where):
     """A mistake on that thread fails what is on its way, and with it the transaction, at once."""
     producer = _producer(broker, **TRANSACTIONAL)
     producer.init_transactions()
     producer.begin_transaction()
     producer.send("t", b"a").result(10)
-    setattr(producer._core._sender, where, lambda *_, **__: 1 / 0)
+    setattr(attrgetter(part)(producer._core), where, lambda *_, **__: 1 / 0)
     lost = producer.send("t", b"lost")
     producer._core.gatherer.close_batches()
     with pytest.raises(KafkaError, match="ZeroDivisionError"):

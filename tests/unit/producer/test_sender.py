@@ -13,7 +13,7 @@ from spark_kafka_sink.errors import (
     NetworkError,
 )
 from spark_kafka_sink.network.metadata import PartitionMetadata
-from spark_kafka_sink.producer import sender
+from spark_kafka_sink.producer import batch_completion
 from spark_kafka_sink.producer.record_accumulator import NEVER
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -210,7 +210,7 @@ def test_a_batch_too_large_for_its_broker_goes_again_in_halves(idempotent, monke
     """MESSAGE_TOO_LARGE: the halves take the batch's place and its numbers, at once."""
     whole = idempotent.add(records=5)
     halves = [batch(records=count, created_at=idempotent.now) for count in (3, 2)]
-    monkeypatch.setattr(sender, "split_refused_batch", lambda *_: halves)
+    monkeypatch.setattr(batch_completion, "split_refused_batch", lambda *_: halves)
     idempotent.step()
     idempotent.produce(ErrorCode.MESSAGE_TOO_LARGE)
     assert [("t", whole.size_bytes)] == idempotent.too_large

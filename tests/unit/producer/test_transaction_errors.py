@@ -15,7 +15,7 @@ from spark_kafka_sink.errors import (
     TransactionAbortableError,
 )
 from spark_kafka_sink.model import ProducerIdAndEpoch
-from spark_kafka_sink.producer import sender
+from spark_kafka_sink.producer import batch_completion
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.producer_batches import batch
@@ -278,7 +278,7 @@ def test_the_halves_of_a_split_batch_belong_to_the_transaction(either, monkeypat
     """MESSAGE_TOO_LARGE splits a transaction's batch like any other."""
     [whole] = either.begin(0)
     halves = [batch(created_at=either.now), batch(created_at=either.now)]
-    monkeypatch.setattr(sender, "split_refused_batch", lambda *_: halves)
+    monkeypatch.setattr(batch_completion, "split_refused_batch", lambda *_: halves)
     whole.record_count = 2
     either.produce(ErrorCode.MESSAGE_TOO_LARGE)
     assert [(True, 0), (True, 1)] == [(h.is_transactional, h.base_sequence) for h in halves]
