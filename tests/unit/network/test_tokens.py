@@ -387,7 +387,8 @@ def test_a_token_is_replaced_before_it_ends():
     async def use(source, provider):
         await provider.token()
         await source.next()
-        assert "t2" == (await provider.token()).value
+        # Which one it is by now depends on how busy the machine is.
+        assert "t1" != (await provider.token()).value
 
     provided(0.005, use, SOON)
 
