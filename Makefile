@@ -19,10 +19,13 @@ export PYTHONUNBUFFERED := 1
 # The tests start hundreds of interpreters, which need not compile the same modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Tests that need nothing but Python, and so many processes that share them.
+# Processes share the tests: so many those that need nothing but Python, and two the others, file
+# by file, since each has brokers and a Spark of its own and most of its time waits for them.
 FAST := not slow and not kafka and not spark
 WORKERS ?= auto
+SLOW_WORKERS ?= 2
 PYTEST_FAST = $(PYTHON) -m pytest -m "$(FAST)" -n $(WORKERS) --maxprocesses 8 --dist worksteal
+PYTEST_SLOW = $(PYTHON) -m pytest -m "not ($(FAST))" -n $(SLOW_WORKERS) --dist loadfile
 
 WITH_JAVA := JAVA_HOME="$$(scripts/find_java.sh)" && export JAVA_HOME &&
 
@@ -59,7 +62,7 @@ test: $(INSTALLED) ## Everything: unit, property, Spark, real Kafka (half an hou
 	@echo "Tests, 1 of 2: what needs neither Java nor Kafka"
 	@$(PYTEST_FAST) $(PYTEST_ARGS)
 	@echo "Tests, 2 of 2: Spark, real Kafka, and all that is slow"
-	@$(WITH_JAVA) $(PYTHON) -m pytest -m "not ($(FAST))" $(PYTEST_ARGS)
+	@$(WITH_JAVA) $(PYTEST_SLOW) $(PYTEST_ARGS)
 
 .PHONY: test-fast
 test-fast: $(INSTALLED) ## What needs neither Java nor Kafka (under 3 minutes on 2 cores)

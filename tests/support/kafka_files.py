@@ -2,19 +2,26 @@
 
 One directory per version: a class path with the jars of two versions fails in odd ways. It is
 filled under another name and renamed when whole, so an interrupted download is never taken for a
-release. The cache lies in $XDG_CACHE_HOME/spark-kafka-sink/kafka, by default below ~/.cache.
+release. One process downloads at a time: Maven's own repository is not made for several. The cache
+lies in $XDG_CACHE_HOME/spark-kafka-sink/kafka, by default below ~/.cache.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import tempfile
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.support.kafka_unavailable import KafkaUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 KAFKA_4 = "4.3.1"
 KAFKA_3 = "3.9.1"
@@ -51,6 +58,24 @@ def copy_with_maven(artifacts: list[str], directory: Path, *, alone: bool = Fals
     if shutil.which("mvn") is None:
         raise KafkaUnavailableError("Maven (mvn) is not installed")
     directory.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(directory.parent):
+        # Another process may have had the same wish, and the lock before us.
+        if not directory.is_dir():
+            _copy(artifacts, directory, alone=alone)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Shut out other processes; the lock ends with its process, however that ends."""
+    opened = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
+
+
+def _copy(artifacts: list[str], directory: Path, *, alone: bool) -> None:
     with tempfile.TemporaryDirectory(
         prefix=f"{directory.name}.partial-", dir=directory.parent
     ) as partial:
@@ -76,12 +101,7 @@ def copy_with_maven(artifacts: list[str], directory: Path, *, alone: bool = Fals
             raise KafkaUnavailableError(
                 f"Maven could not fetch {', '.join(artifacts)}:\n{done.stdout[-2000:]}{done.stderr}"
             )
-        try:
-            jars.rename(directory)
-        except OSError:
-            # Another test run was faster: its copy is as good as ours.
-            if not directory.is_dir():
-                raise
+        jars.rename(directory)
 
 
 def java_command() -> str:

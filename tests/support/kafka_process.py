@@ -29,6 +29,8 @@ _FORMAT_SECONDS = 60
 #: Below the range from which systems take ports for outgoing connections: a port chosen here is
 #: still free when its broker comes back after a kill.
 _PORTS = range(20_000, 32_000)
+#: So many processes that share the tests have ports of their own: a killed broker's stay its own.
+_SHARES = 16
 
 _LOG4J = """\
 log4j.rootLogger=INFO, stderr
@@ -235,8 +237,10 @@ def _base64(cluster_id: uuid.UUID) -> str:
 
 def free_ports(count: int) -> list[int]:
     """Find ports of 127.0.0.1 that nobody listens on."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    choice = _PORTS[int(worker.removeprefix("gw")) % _SHARES :: _SHARES] if worker else _PORTS
     ports: list[int] = []
-    for port in random.Random().sample(_PORTS, len(_PORTS)):  # not pytest-randomly's seed
+    for port in random.Random().sample(choice, len(choice)):  # not pytest-randomly's seed
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
@@ -245,4 +249,4 @@ def free_ports(count: int) -> list[int]:
             ports.append(port)
         if len(ports) == count:
             return ports
-    raise KafkaUnavailableError(f"no {count} free ports in {_PORTS}")
+    raise KafkaUnavailableError(f"no {count} free ports in {choice}")
