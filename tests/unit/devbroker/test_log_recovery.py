@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,12 @@ def prefix_in_memory(whole, size):
     ends = []
     for batch in split_record_batches(whole):
         ends.append((ends[-1] if ends else 0) + len(batch))
-    count = sum(end <= size for end in ends)
+    return beginning_in_memory(sum(end <= size for end in ends))
+
+
+@cache
+def beginning_in_memory(count):
+    """Do so many of the story's steps; the log is only to be read."""
     writer = LogWriter(PartitionLog(config=ONE_SEGMENT))
     writer.do(STORY[:count])
     return writer.log

@@ -55,6 +55,13 @@ def _producer(broker: DevBroker, **settings: object) -> KafkaProducer:
     )
 
 
+def _deliver(producer: KafkaProducer, value: bytes) -> None:
+    """Send a record, and wait until it is written; for its linger nobody waits."""
+    written = producer.send("t", value)
+    producer.flush()
+    written.result(10)
+
+
 def _await(condition: Callable[[], bool]) -> None:
     """Wait for what another thread does soon, or fail."""
     pause = threading.Event()
@@ -126,7 +133,7 @@ def test_a_record_that_is_late_for_its_transaction_does_not_get_into_the_next(
     with _producer(broker, **TRANSACTIONAL) as producer:
         producer.init_transactions()
         producer.begin_transaction()
-        producer.send("t", b"in").result(10)
+        _deliver(producer, b"in")
         prepare = producer._preparation.prepare
 
         def be_overtaken(record: object) -> object:
@@ -137,7 +144,7 @@ def test_a_record_that_is_late_for_its_transaction_does_not_get_into_the_next(
             overtaking.setattr(producer._preparation, "prepare", be_overtaken)
             late = producer.send("t", b"late")
         producer.begin_transaction()
-        producer.send("t", b"next").result(10)
+        _deliver(producer, b"next")
         producer.commit_transaction()
         with pytest.raises(IllegalStateError, match="in the next one"):
             late.result(10)
@@ -170,7 +177,7 @@ def test_a_batch_that_is_closed_while_its_transaction_is_aborted_stays_outside(b
     with _producer(broker, **TRANSACTIONAL) as producer:
         producer.init_transactions()
         producer.begin_transaction()
-        producer.send("t", b"first").result(10)
+        _deliver(producer, b"first")
         aborted = producer.send("t", b"aborted")
         abort = threading.Thread(target=producer.abort_transaction, daemon=True)
         accumulator, manager = producer._core.accumulator, producer._core.transaction_manager
@@ -186,7 +193,7 @@ def test_a_batch_that_is_closed_while_its_transaction_is_aborted_stays_outside(b
         accumulator.enqueue = enqueue
         abort.join()
         producer.begin_transaction()
-        producer.send("t", b"next").result(10)
+        _deliver(producer, b"next")
         producer.commit_transaction()
         assert isinstance(aborted.exception(10), KafkaError)
     assert [b"first", b"next"] == values_of(broker, "t")
@@ -202,7 +209,7 @@ def test_no_commit_succeeds_after_a_failure_of_the_network_thread(broker, part, 
     producer = _producer(broker, **TRANSACTIONAL)
     producer.init_transactions()
     producer.begin_transaction()
-    producer.send("t", b"a").result(10)
+    _deliver(producer, b"a")
     setattr(attrgetter(part)(producer._core), where, lambda *_, **__: 1 / 0)
     lost = producer.send("t", b"lost")
     producer._core.gatherer.close_batches()
