@@ -17,34 +17,37 @@ out by reading who was first.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
 from spark_kafka_sink.exactly_once import recovery
 from spark_kafka_sink.exactly_once.budget import Budget
 from spark_kafka_sink.exactly_once.errors import (
-    ExactlyOnceError,
     LedgerFencedError,
     LedgerOutcomeUnknownError,
     MixedError,
     OvertakenError,
-    RolledBackError,
     VoidError,
-    WinnerLostError,
 )
 from spark_kafka_sink.exactly_once.ledger import Ledger, LedgerChanges, LedgerState
 from spark_kafka_sink.exactly_once.ledger_records import Claim, Winner, WriteRecord
+from spark_kafka_sink.exactly_once.plan import (
+    Job,
+    Plan,
+    Prepared,
+    check_open,
+    is_ours,
+    refusal,
+    told_of,
+    winners_of,
+)
 from spark_kafka_sink.exactly_once.points import Point
 from spark_kafka_sink.exactly_once.transitions import (
-    Standing,
     Verdict,
-    Write,
     WriteState,
     decided,
     end_of,
     next_generation,
-    standing,
     verdict,
 )
 
@@ -52,59 +55,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from spark_kafka_sink.admin.admin_client import AdminClient
-    from spark_kafka_sink.admin.transaction_values import TransactionDescription
     from spark_kafka_sink.exactly_once.recovery import OpenTransaction
 
 logger = logging.getLogger(__name__)
 
-#: The share of its time-out that a winner's transaction must have left at the decision: committing
-#: takes milliseconds, and a coordinator that moves to another broker some seconds.
-SPARE_SHARE: Final = 0.1
-MAX_SPARE_SECONDS: Final = 60.0
-
 _AGAIN: Final = (LedgerFencedError, LedgerOutcomeUnknownError)
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a driver tells its tasks; it can be pickled and holds no secret."""
-
-    prefix: str
-    generation: int
-    #: Milliseconds since 1970 by the driver's clock: no transaction of this plan is older.
-    planned_at_ms: int
-    #: What the ledger says of this driver's write, or of all streams where it does not know its own
-    #: write id yet.
-    writes: Mapping[str, Write]
-    #: Of those that are mixed, what is in and what is not, in words.
-    mixed: Mapping[str, str] = field(default_factory=dict)
-
-    def must_write(self, write_id: str, batch_id: int) -> bool:
-        """Tell whether a batch is to be written; False for a replay of what is in.
-
-        Raises RolledBackError and MixedError, with what to do.
-        """
-        write = self.writes.get(write_id)
-        stands = standing(write, batch_id)
-        if stands is Standing.MIXED:
-            raise MixedError(self.mixed[write_id])
-        if stands is Standing.ROLLED_BACK:
-            raise _rolled_back(write_id, batch_id, write)
-        return stands is Standing.WRITE
-
-
-class Prepared(NamedTuple):
-    """What a task attempt hands to the driver: its transaction, flushed and left open."""
-
-    generation: int
-    transaction: Winner
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A batch job with a write id; its record is kept until then, so that it runs once only."""
-
-    expires_at_ms: int
 
 
 class TwoPhaseCommit:
@@ -172,7 +127,7 @@ class TwoPhaseCommit:
             self._observe(Point.CLAIMED)
             recovery.abort_exactly(self._admin, listed, budget)
             self._observe(Point.SWEPT)
-            told = _told(records, write_id)
+            told = told_of(records, write_id)
             return Plan(
                 self._ledger.prefix,
                 claim.generation,
@@ -225,7 +180,7 @@ class TwoPhaseCommit:
         plan commits the rest), VoidError (nothing is visible, and the batch is to be written
         again), MixedError.
         """
-        winners = _winners(plan, prepared)
+        winners = winners_of(plan, prepared)
         if not winners and job is None:
             return
         budget = Budget.of(self._clock, timeout)
@@ -254,10 +209,10 @@ class TwoPhaseCommit:
             known = state.writes.get(write_id)
             before = None if known is None else known.write
             says = verdict(state.generation, plan.generation, before, batch_id)
-            if says is Verdict.DECIDED and known is not None and _is_ours(known, plan, winners):
+            if says is Verdict.DECIDED and known is not None and is_ours(known, plan, winners):
                 return known, losers
             if says is not Verdict.DECIDE:
-                raise _refusal(says, plan, write_id, batch_id, state)
+                raise refusal(says, plan, write_id, batch_id, state)
             self._check_open(plan, winners, budget)
             # Listed before the decision: a later driver's transactions cannot be among them.
             own = {winner.transactional_id for winner in winners}
@@ -289,23 +244,7 @@ class TwoPhaseCommit:
         )
         now_ms = self._now_ms
         for winner in winners:
-            found = described[winner.transactional_id]
-            if found is None or not found.is_open or found.producer != winner.producer:
-                state = "not known" if found is None else f"{found.state}, {found.producer}"
-                raise WinnerLostError(
-                    f"the transaction of {winner.transactional_id} ({winner.producer}) is not open "
-                    f"any more (it is {state}): it timed out, was aborted by "
-                    "an operator, or by another driver that has taken over since. Nothing "
-                    "of the batch is visible. If it took longer than transaction.timeout.ms, raise "
-                    "that, up to the brokers' transaction.max.timeout.ms"
-                )
-            left = _seconds_left(found, plan.planned_at_ms, now_ms)
-            if left < _spare_seconds(found.timeout_ms):
-                raise WinnerLostError(
-                    f"the transaction of {winner.transactional_id} times out in {left:.0f} s, "
-                    "which is too soon to decide that it is in. Nothing of the batch is visible. "
-                    "Raise transaction.timeout.ms, up to the brokers' transaction.max.timeout.ms"
-                )
+            check_open(winner, described[winner.transactional_id], plan.planned_at_ms, now_ms)
 
     def _finish(self, write_id: str, record: WriteRecord, budget: Budget) -> None:
         """Commit all winners of a decision, and note how it has ended."""
@@ -403,49 +342,6 @@ class TwoPhaseCommit:
         return True
 
 
-# --- what is read from values
-
-
-def _winners(plan: Plan, prepared: Sequence[Prepared]) -> tuple[Winner, ...]:
-    """Give the transactions that have rows; emptiness is told by acks, never by an error code.
-
-    Raises ExactlyOnceError for messages of another plan, or two for one transaction.
-    """
-    for one in prepared:
-        if one.generation != plan.generation:
-            raise OvertakenError(
-                f"a task wrote under generation {one.generation}, this driver has "
-                f"{plan.generation}: its writer was planned by another driver"
-            )
-    winners = tuple(one.transaction for one in prepared if one.transaction.ranges)
-    if len({winner.transactional_id for winner in winners}) != len(winners):
-        raise ExactlyOnceError("two tasks wrote by the same transactional id: please report it")
-    return winners
-
-
-def _is_ours(known: WriteRecord, plan: Plan, winners: tuple[Winner, ...]) -> bool:
-    """Whether a decision is this driver's own, appended by a try whose end it did not hear of."""
-    return known.write.generation == plan.generation and (
-        known.write.state is WriteState.DONE or known.winners == winners
-    )
-
-
-def _seconds_left(found: TransactionDescription, planned_at_ms: int, now_ms: int) -> float:
-    """Estimate how long a transaction has before it times out; it began after the plan.
-
-    Its start is told by the coordinator's clock. One that is ahead of ours is not believed: then
-    the transaction is taken to be as old as the plan.
-    """
-    start_ms = found.start_time_ms
-    if start_ms is None or not planned_at_ms <= start_ms <= now_ms:
-        start_ms = planned_at_ms
-    return (found.timeout_ms - (now_ms - start_ms)) / 1000
-
-
-def _spare_seconds(timeout_ms: int) -> float:
-    return min(timeout_ms / 1000 * SPARE_SHARE, MAX_SPARE_SECONDS)
-
-
 def _expired(
     records: Mapping[str, WriteRecord], now_ms: int, *, keep: str | None
 ) -> frozenset[str]:
@@ -457,41 +353,4 @@ def _expired(
         and record.expires_at_ms <= now_ms
         and record.write.state in {WriteState.DONE, WriteState.VOID}
         and write_id != keep
-    )
-
-
-def _told(records: Mapping[str, WriteRecord], write_id: str | None) -> dict[str, WriteRecord]:
-    if write_id is not None:
-        return {write_id: records[write_id]} if write_id in records else {}
-    return {known: record for known, record in records.items() if record.expires_at_ms is None}
-
-
-def _refusal(
-    says: Verdict, plan: Plan, write_id: str, batch_id: int, state: LedgerState
-) -> ExactlyOnceError:
-    known = state.writes.get(write_id)
-    if says is Verdict.MIXED and known is not None:
-        return MixedError(recovery.describe_mixed(write_id, known))
-    if says is Verdict.ROLLED_BACK:
-        return _rolled_back(write_id, batch_id, None if known is None else known.write)
-    if state.claim is None:
-        who = "the ledger has no claim any more: its topic, or this prefix's entries, were deleted"
-    else:
-        who = (
-            f"another driver has taken over: {state.claim.claimed_by} claimed generation "
-            f"{state.claim.generation}, this one has {plan.generation}"
-        )
-    already = " It has committed this batch." if says is Verdict.DECIDED else ""
-    return OvertakenError(
-        f"batch {batch_id} of {write_id!r} is not committed by this driver, and nothing that it "
-        f"wrote is visible: {who}.{already} Two writers at once need a transactionalIdPrefix each"
-    )
-
-
-def _rolled_back(write_id: str, batch_id: int, write: Write | None) -> RolledBackError:
-    last = "a later one" if write is None else f"batch {write.batch_id}"
-    return RolledBackError(
-        f"batch {batch_id} of {write_id!r} comes after {last}, which is in: the checkpoint was "
-        "rolled back to an older state. Its rows would be written twice: restore the checkpoint, "
-        "or start with a new one"
     )

@@ -17,8 +17,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from spark_kafka_sink.exactly_once.ledger_records import OffsetRange, Winner
+from spark_kafka_sink.exactly_once.plan import Plan, Prepared
 from spark_kafka_sink.exactly_once.transactional_ids import Slots, WorkerId
-from spark_kafka_sink.exactly_once.two_phase_commit import Plan, Prepared
 from spark_kafka_sink.spark.partition_writer import Producer, close_quietly, start_producer
 from spark_kafka_sink.spark.producer_cache import CacheKey, fingerprint, producer_cache
 

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.exactly_once.two_phase_commit import Prepared
+    from spark_kafka_sink.exactly_once.plan import Prepared
     from spark_kafka_sink.model import PartitionAcks, TopicPartition
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.errors import KafkaError
-from spark_kafka_sink.exactly_once.two_phase_commit import Job, Plan
+from spark_kafka_sink.exactly_once.plan import Job, Plan
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 from spark_kafka_sink.spark.attempt_producers import ProducerOfAttempt
 from spark_kafka_sink.spark.commit_message import TransactionalPart
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.exactly_once_options import ExactlyOnceOptions
     from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.exactly_once.plan import Prepared
     from spark_kafka_sink.exactly_once.points import Point
-    from spark_kafka_sink.exactly_once.two_phase_commit import Prepared
     from spark_kafka_sink.spark.commit_message import KafkaCommitMessage
 
     Observe = Callable[[Point], None]

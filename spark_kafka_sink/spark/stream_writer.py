@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.taskcontext import TaskContext
 
     from spark_kafka_sink.config.sink_options import SinkOptions
-    from spark_kafka_sink.exactly_once.two_phase_commit import Plan
+    from spark_kafka_sink.exactly_once.plan import Plan
 
 logger = logging.getLogger(__name__)
 

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import WriterCommitMessage
 
     from spark_kafka_sink.config.sink_options import SinkOptions
+    from spark_kafka_sink.exactly_once.plan import Plan
     from spark_kafka_sink.exactly_once.points import Point
-    from spark_kafka_sink.exactly_once.two_phase_commit import Plan
     from spark_kafka_sink.spark.exactly_once_write import ExactlyOnceWrite
 
 logger = logging.getLogger(__name__)

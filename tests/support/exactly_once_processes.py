@@ -22,8 +22,9 @@ from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.exactly_once.ledger import Ledger
 from spark_kafka_sink.exactly_once.ledger_records import OffsetRange, Winner
+from spark_kafka_sink.exactly_once.plan import Plan, Prepared
 from spark_kafka_sink.exactly_once.transactional_ids import Slots, WorkerId
-from spark_kafka_sink.exactly_once.two_phase_commit import Plan, Prepared, TwoPhaseCommit
+from spark_kafka_sink.exactly_once.two_phase_commit import TwoPhaseCommit
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.record.arrow import record_columns
 

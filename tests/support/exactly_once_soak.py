@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.exactly_once.two_phase_commit import Plan
+from spark_kafka_sink.exactly_once.plan import Plan
 from tests.support.exactly_once_processes import BEGUN, At, Done
 from tests.support.exactly_once_scene import ROWS, scene_on
 from tests.support.exactly_once_world import QUERY, each_once

@@ -24,9 +24,10 @@ from spark_kafka_sink.exactly_once import recovery
 from spark_kafka_sink.exactly_once.budget import Budget
 from spark_kafka_sink.exactly_once.ledger import Ledger, ensure_ledger_topic
 from spark_kafka_sink.exactly_once.ledger_records import OffsetRange, Winner
+from spark_kafka_sink.exactly_once.plan import Plan, Prepared
 from spark_kafka_sink.exactly_once.points import Point
 from spark_kafka_sink.exactly_once.transactional_ids import Slots, WorkerId
-from spark_kafka_sink.exactly_once.two_phase_commit import Plan, Prepared, TwoPhaseCommit
+from spark_kafka_sink.exactly_once.two_phase_commit import TwoPhaseCommit
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 from tests.support.real_kafka import wait_until
 

@@ -15,9 +15,9 @@ from spark_kafka_sink.exactly_once.errors import (
     VoidError,
     WinnerLostError,
 )
+from spark_kafka_sink.exactly_once.plan import Job
 from spark_kafka_sink.exactly_once.points import Point
 from spark_kafka_sink.exactly_once.transitions import WriteState
-from spark_kafka_sink.exactly_once.two_phase_commit import Job
 from tests.support.exactly_once_sites import embedded_world
 from tests.support.exactly_once_world import (
     QUERY,

@@ -16,10 +16,10 @@ from spark_kafka_sink.exactly_once.errors import (
 )
 from spark_kafka_sink.exactly_once.ledger import LedgerChanges
 from spark_kafka_sink.exactly_once.ledger_records import Claim
+from spark_kafka_sink.exactly_once.plan import Job, Prepared
 from spark_kafka_sink.exactly_once.points import Point
 from spark_kafka_sink.exactly_once.transactional_ids import ledger_id
 from spark_kafka_sink.exactly_once.transitions import WriteState
-from spark_kafka_sink.exactly_once.two_phase_commit import Job, Prepared
 from spark_kafka_sink.model import TopicPartition
 from tests.support.exactly_once_world import (
     QUERY,

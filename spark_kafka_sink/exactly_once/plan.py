@@ -1,0 +1,176 @@
+"""What a driver tells its tasks, what they hand back, and which of it counts.
+
+A plan goes to the tasks, and comes to `commit` and `abort` with their messages: whoever ends a
+batch may be another process than the one that planned it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from spark_kafka_sink.exactly_once import recovery
+from spark_kafka_sink.exactly_once.errors import (
+    ExactlyOnceError,
+    MixedError,
+    OvertakenError,
+    RolledBackError,
+    WinnerLostError,
+)
+from spark_kafka_sink.exactly_once.transitions import Standing, Verdict, WriteState, standing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spark_kafka_sink.admin.transaction_values import TransactionDescription
+    from spark_kafka_sink.exactly_once.ledger import LedgerState
+    from spark_kafka_sink.exactly_once.ledger_records import Winner, WriteRecord
+    from spark_kafka_sink.exactly_once.transitions import Write
+
+#: The share of its time-out that a winner's transaction must have left at the decision: committing
+#: takes milliseconds, and a coordinator that moves to another broker some seconds.
+SPARE_SHARE: Final = 0.1
+MAX_SPARE_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a driver tells its tasks; it can be pickled and holds no secret."""
+
+    prefix: str
+    generation: int
+    #: Milliseconds since 1970 by the driver's clock: no transaction of this plan is older.
+    planned_at_ms: int
+    #: What the ledger says of this driver's write, or of all streams where it does not know its own
+    #: write id yet.
+    writes: Mapping[str, Write]
+    #: Of those that are mixed, what is in and what is not, in words.
+    mixed: Mapping[str, str] = field(default_factory=dict)
+
+    def must_write(self, write_id: str, batch_id: int) -> bool:
+        """Tell whether a batch is to be written; False for a replay of what is in.
+
+        Raises RolledBackError and MixedError, with what to do.
+        """
+        write = self.writes.get(write_id)
+        stands = standing(write, batch_id)
+        if stands is Standing.MIXED:
+            raise MixedError(self.mixed[write_id])
+        if stands is Standing.ROLLED_BACK:
+            raise _rolled_back(write_id, batch_id, write)
+        return stands is Standing.WRITE
+
+
+class Prepared(NamedTuple):
+    """What a task attempt hands to the driver: its transaction, flushed and left open."""
+
+    generation: int
+    transaction: Winner
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A batch job with a write id; its record is kept until then, so that it runs once only."""
+
+    expires_at_ms: int
+
+
+def told_of(records: Mapping[str, WriteRecord], write_id: str | None) -> dict[str, WriteRecord]:
+    """Select what a plan says: its own write, or all streams where it does not know its own yet."""
+    if write_id is not None:
+        return {write_id: records[write_id]} if write_id in records else {}
+    return {known: record for known, record in records.items() if record.expires_at_ms is None}
+
+
+def winners_of(plan: Plan, prepared: Sequence[Prepared]) -> tuple[Winner, ...]:
+    """Give the transactions that have rows; emptiness is told by acks, never by an error code.
+
+    Raises ExactlyOnceError for messages of another plan, or two for one transaction.
+    """
+    for one in prepared:
+        if one.generation != plan.generation:
+            raise OvertakenError(
+                f"a task wrote under generation {one.generation}, this driver has "
+                f"{plan.generation}: its writer was planned by another driver"
+            )
+    winners = tuple(one.transaction for one in prepared if one.transaction.ranges)
+    if len({winner.transactional_id for winner in winners}) != len(winners):
+        raise ExactlyOnceError("two tasks wrote by the same transactional id: please report it")
+    return winners
+
+
+def is_ours(known: WriteRecord, plan: Plan, winners: tuple[Winner, ...]) -> bool:
+    """Whether a decision is this driver's own, appended by a try whose end it did not hear of."""
+    return known.write.generation == plan.generation and (
+        known.write.state is WriteState.DONE or known.winners == winners
+    )
+
+
+def check_open(
+    winner: Winner, found: TransactionDescription | None, planned_at_ms: int, now_ms: int
+) -> None:
+    """Raise WinnerLostError unless a winner's transaction is open, and has time to spare."""
+    if found is None or not found.is_open or found.producer != winner.producer:
+        state = "not known" if found is None else f"{found.state}, {found.producer}"
+        raise WinnerLostError(
+            f"the transaction of {winner.transactional_id} ({winner.producer}) is not open "
+            f"any more (it is {state}): it timed out, was aborted by "
+            "an operator, or by another driver that has taken over since. Nothing "
+            "of the batch is visible. If it took longer than transaction.timeout.ms, raise "
+            "that, up to the brokers' transaction.max.timeout.ms"
+        )
+    left = _seconds_left(found, planned_at_ms, now_ms)
+    if left < _spare_seconds(found.timeout_ms):
+        raise WinnerLostError(
+            f"the transaction of {winner.transactional_id} times out in {left:.0f} s, "
+            "which is too soon to decide that it is in. Nothing of the batch is visible. "
+            "Raise transaction.timeout.ms, up to the brokers' transaction.max.timeout.ms"
+        )
+
+
+def _seconds_left(found: TransactionDescription, planned_at_ms: int, now_ms: int) -> float:
+    """Estimate how long a transaction has before it times out; it began after the plan.
+
+    Its start is told by the coordinator's clock. One that is ahead of ours is not believed: then
+    the transaction is taken to be as old as the plan.
+    """
+    start_ms = found.start_time_ms
+    if start_ms is None or not planned_at_ms <= start_ms <= now_ms:
+        start_ms = planned_at_ms
+    return (found.timeout_ms - (now_ms - start_ms)) / 1000
+
+
+def _spare_seconds(timeout_ms: int) -> float:
+    return min(timeout_ms / 1000 * SPARE_SHARE, MAX_SPARE_SECONDS)
+
+
+def refusal(
+    says: Verdict, plan: Plan, write_id: str, batch_id: int, state: LedgerState
+) -> ExactlyOnceError:
+    """Make the error of a commit that may not decide."""
+    known = state.writes.get(write_id)
+    if says is Verdict.MIXED and known is not None:
+        return MixedError(recovery.describe_mixed(write_id, known))
+    if says is Verdict.ROLLED_BACK:
+        return _rolled_back(write_id, batch_id, None if known is None else known.write)
+    if state.claim is None:
+        who = "the ledger has no claim any more: its topic, or this prefix's entries, were deleted"
+    else:
+        who = (
+            f"another driver has taken over: {state.claim.claimed_by} claimed generation "
+            f"{state.claim.generation}, this one has {plan.generation}"
+        )
+    already = " It has committed this batch." if says is Verdict.DECIDED else ""
+    return OvertakenError(
+        f"batch {batch_id} of {write_id!r} is not committed by this driver, and nothing that it "
+        f"wrote is visible: {who}.{already} Two writers at once need a transactionalIdPrefix each"
+    )
+
+
+def _rolled_back(write_id: str, batch_id: int, write: Write | None) -> RolledBackError:
+    last = "a later one" if write is None else f"batch {write.batch_id}"
+    return RolledBackError(
+        f"batch {batch_id} of {write_id!r} comes after {last}, which is in: the checkpoint was "
+        "rolled back to an older state. Its rows would be written twice: restore the checkpoint, "
+        "or start with a new one"
+    )
