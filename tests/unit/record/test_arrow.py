@@ -12,46 +12,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import InvalidPartitionError, RecordError, SchemaError
-from spark_kafka_sink.record.arrow import record_batches, record_columns
-from spark_kafka_sink.record.columns import NULL_PARTITION, NULL_TIMESTAMP, RecordColumns
-from spark_kafka_sink.record.decode import Header, Record, decode_record_batch
-from tests.support.kernel_batches import write_records
-
-HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
-HEADERS = pa.list_(HEADER)
-NOW_MS = 1_700_000_000_000
-
-
-def batch_of(**columns) -> pa.RecordBatch:
-    """Make a batch of lists or Arrow arrays; `value` is added if left out."""
-    rows = len(next(iter(columns.values()))) if columns else 1
-    return pa.record_batch({"value": pa.array([b"v"] * rows), **columns})
-
-
-def read(columns: RecordColumns) -> list[Record]:
-    """Give what a consumer would see of the rows, sent as of `NOW_MS`."""
-    if columns.num_rows == 0:
-        return []
-    return decode_record_batch(write_records(columns, now_ms=NOW_MS).batch()).records
-
-
-def read_batch(batch: pa.RecordBatch, **options) -> list[Record]:
-    return read(record_columns(batch, topic="t", **options))
-
+from spark_kafka_sink.record.arrow import record_columns
+from spark_kafka_sink.record.columns import NULL_PARTITION, NULL_TIMESTAMP
+from spark_kafka_sink.record.decode import Record
+from tests.support.arrow_rows import (
+    HEADER,
+    HEADERS,
+    LISTS,
+    NOW_MS,
+    STRINGS_AND_BINARIES,
+    batch_of,
+    expected_headers,
+    read,
+    read_batch,
+)
 
 # --- keys and values
 
-STRINGS_AND_BINARIES = [
-    pa.string(),
-    pa.large_string(),
-    pa.string_view(),
-    pa.binary(),
-    pa.large_binary(),
-    pa.binary_view(),
-    pa.binary(3),
-    pa.dictionary(pa.int8(), pa.string()),
-    pa.dictionary(pa.int32(), pa.large_binary()),
-]
 OTHERS = [
     pa.bool_(),
     pa.int32(),
@@ -413,123 +390,6 @@ def test_encoded_columns_are_read_as_their_rows(encoded, first):
     ]
 
 
-# --- headers
-
-LISTS = {
-    "list": pa.list_,
-    "large_list": pa.large_list,
-    "list_view": pa.list_view,
-    "large_list_view": pa.large_list_view,
-}
-SOME_HEADERS = [
-    [{"key": "a", "value": b"1"}, {"key": "a", "value": None}],
-    None,
-    [],
-    [{"key": "größe", "value": b""}, {"key": "", "value": b"x" * 100}],
-    [{"key": "last", "value": b"2"}],
-]
-
-
-def expected_headers(rows) -> list[tuple[Header, ...]]:
-    return [tuple(Header(h["key"], h["value"]) for h in row or ()) for row in rows]
-
-
-@pytest.mark.parametrize("first", range(6))
-@pytest.mark.parametrize("make", LISTS.values(), ids=LISTS.keys())
-def test_headers_of_every_layout(make, first):
-    """Names may repeat, values may be null, and a null list is an empty one."""
-    batch = batch_of(headers=pa.array(SOME_HEADERS, make(HEADER))).slice(first)
-    assert expected_headers(SOME_HEADERS[first:]) == [r.headers for r in read_batch(batch)]
-
-
-@pytest.mark.parametrize("first", range(3))
-def test_headers_of_fixed_number(first):
-    """A list of fixed size is a list, too."""
-    rows = [SOME_HEADERS[0], None, SOME_HEADERS[3]]
-    batch = batch_of(headers=pa.array(rows, pa.list_(HEADER, 2))).slice(first)
-    assert expected_headers(rows[first:]) == [r.headers for r in read_batch(batch)]
-
-
-@pytest.mark.parametrize("key", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
-@pytest.mark.parametrize("value", STRINGS_AND_BINARIES[:6], ids=str)
-def test_header_keys_and_values_of_every_layout(key, value):
-    """Keys may be any string type, values any string or binary type."""
-    rows = [[{"key": "k", "value": "v" if "string" in str(value) else b"v"}]]
-    array = pa.array(rows, pa.list_(pa.struct([("key", key), ("value", value)])))
-    assert [((Header("k", b"v")),)] == [r.headers for r in read_batch(batch_of(headers=array))]
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pa.string(),
-        HEADER,
-        pa.list_(pa.string()),
-        pa.map_(pa.string(), pa.binary()),
-        pa.list_(pa.struct([("key", pa.string())])),
-        pa.list_(pa.struct([("value", pa.binary()), ("key", pa.string())])),
-        pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())])),
-        pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())])),
-        pa.list_(pa.struct([("key", pa.string()), ("value", pa.int32())])),
-        pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary()), ("x", pa.int8())])),
-    ],
-    ids=str,
-)
-def test_other_headers_are_refused(kind):
-    """Headers are what Spark's own sink takes for headers."""
-    with pytest.raises(SchemaError, match=r"column 'headers' has type .*must be a list of struct"):
-        record_columns(batch_of(headers=pa.nulls(1, kind)), topic="t")
-
-
-def test_headers_can_be_left_out():
-    """A column that is not wanted is not even looked at."""
-    batch = batch_of(headers=pa.array(SOME_HEADERS, HEADERS))
-    assert record_columns(batch, topic="t", include_headers=False).headers is None
-    batch = batch_of(headers=[1])
-    assert record_columns(batch, topic="t", include_headers=False).headers is None
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [pa.nulls(2), pa.nulls(2, HEADERS), pa.array([[], None], HEADERS), pa.array([[], []], HEADERS)],
-)
-def test_no_headers_at_all(headers):
-    """A column without a single header is no headers."""
-    assert record_columns(batch_of(headers=headers), topic="t").headers is None
-
-
-GOOD, NO_HEADER, NO_KEY = {"key": "k", "value": b"v"}, None, {"key": None, "value": b"v"}
-
-
-@pytest.mark.parametrize("make", LISTS.values(), ids=LISTS.keys())
-@pytest.mark.parametrize(
-    ("wrong", "complaint"),
-    [(NO_HEADER, "a header is null"), (NO_KEY, "the key of a header is null")],
-)
-def test_null_headers_and_keys_are_refused(make, wrong, complaint):
-    """The error names the row, whichever slice it is found in."""
-    rows = [[wrong], [GOOD], None, [], [GOOD, GOOD], [GOOD, wrong], [wrong]]
-    array = pa.array(rows, make(HEADER))
-    with pytest.raises(RecordError, match=f"row 1004, topic 't': {complaint}") as caught:
-        record_columns(batch_of(headers=array).slice(1), topic="t", first_row=1000)
-    assert 1004 == caught.value.row
-    good = batch_of(headers=array).slice(1, 4)
-    assert expected_headers(rows[1:5]) == [r.headers for r in read_batch(good)]
-
-
-def test_what_lies_under_a_null_list_means_nothing():
-    """Arrow lets a null list have elements, and even wrong ones."""
-    elements = pa.array([GOOD, NO_KEY, NO_HEADER, {"key": "z", "value": None}], HEADER)
-    array = pa.ListArray.from_arrays(
-        pa.array([0, 1, 3, 4], pa.int32()), elements, mask=pa.array([False, True, False])
-    )
-    batch = batch_of(headers=array)
-    assert [(Header("k", b"v"),), (), (Header("z", None),)] == [
-        record.headers for record in read_batch(batch)
-    ]
-    assert [(), (Header("z", None),)] == [r.headers for r in read_batch(batch.slice(1))]
-
-
 # --- everything at once
 
 TEXT = st.none() | st.text(max_size=10)
@@ -597,89 +457,3 @@ def test_any_rows_in_any_layout_are_read(rows, schema, data):
             strict=True,
         )
     ]
-
-
-# --- tables and streams
-
-
-class _Extension(pa.ExtensionType):
-    """An extension type over any storage."""
-
-    def __init__(self, storage: pa.DataType) -> None:
-        super().__init__(storage, "test.extension")
-
-    def __arrow_ext_serialize__(self) -> bytes:
-        return b""
-
-    @classmethod
-    def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> _Extension:
-        return cls(storage)
-
-
-class _Exporting:
-    """Something that exports Arrow data by one method of the PyCapsule interface, and no more."""
-
-    def __init__(self, method: str, data: object) -> None:
-        self._export = getattr(data, method)
-        setattr(type(self), method, lambda self, requested=None: self._export(requested))
-
-
-def test_a_batch_is_taken_as_it_is():
-    """Without extension columns nothing is made anew."""
-    batch = batch_of()
-    [same] = record_batches(batch)
-    assert same is batch
-
-
-def test_a_table_is_taken_chunk_by_chunk():
-    """Chunks of different columns need not have the same bounds."""
-    table = pa.table(
-        {
-            "value": pa.chunked_array([[b"a"], [b"b", b"c"]]),
-            "key": pa.chunked_array([[b"1", b"2"], [b"3"]]),
-        }
-    )
-    records = [record for batch in record_batches(table) for record in read_batch(batch)]
-    assert [(b"1", b"a"), (b"2", b"b"), (b"3", b"c")] == [(r.key, r.value) for r in records]
-
-
-@pytest.mark.parametrize(
-    ("method", "data"),
-    [("__arrow_c_stream__", pa.table({"value": [b"a", b"b"]})), ("__arrow_c_array__", batch_of())],
-)
-def test_what_exports_arrow_data_is_taken(method, data):
-    """Polars and others need not be known by name."""
-
-    class Exporting(_Exporting):
-        pass
-
-    batches = record_batches(Exporting(method, data))
-    assert data.num_rows == sum(batch.num_rows for batch in batches)
-
-
-@pytest.mark.parametrize("storage", [pa.binary(), pa.large_string(), pa.binary_view(), HEADERS])
-def test_extension_columns_are_taken_for_what_they_store(storage):
-    """Also beside others, whose place and name stay."""
-    array = pa.ExtensionArray.from_storage(_Extension(storage), pa.array([None, None], storage))
-    batch = pa.record_batch({"key": pa.array([b"k", b"l"]), "value": array, "x": array})
-    [plain] = record_batches(batch)
-    assert ["key", "value", "x"] == plain.schema.names
-    assert [pa.binary(), storage, storage] == plain.schema.types
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        None,
-        [b"v"],
-        {"value": [b"v"]},
-        pa.array([b"v"]).to_pylist(),
-        pa.array([b"v"]),
-        pa.chunked_array([[b"v"]]),
-        pa.array([{"value": b"v"}, None], pa.struct([("value", pa.binary())])),
-    ],
-)
-def test_what_holds_no_rows_of_arrow_is_refused(data):
-    """The error says what was given and how to make a table."""
-    with pytest.raises(SchemaError, match=rf"not {type(data).__name__}: make one with"):
-        record_batches(data)

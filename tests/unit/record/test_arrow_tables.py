@@ -1,0 +1,97 @@
+"""Tables, streams and extension types of Arrow as batches of records."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from spark_kafka_sink.errors import SchemaError
+from spark_kafka_sink.record.arrow import record_batches
+from tests.support.arrow_rows import (
+    HEADERS,
+    batch_of,
+    read_batch,
+)
+
+
+class _Extension(pa.ExtensionType):
+    """An extension type over any storage."""
+
+    def __init__(self, storage: pa.DataType) -> None:
+        super().__init__(storage, "test.extension")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> _Extension:
+        return cls(storage)
+
+
+class _Exporting:
+    """Something that exports Arrow data by one method of the PyCapsule interface, and no more."""
+
+    def __init__(self, method: str, data: object) -> None:
+        self._export = getattr(data, method)
+        setattr(type(self), method, lambda self, requested=None: self._export(requested))
+
+
+def test_a_batch_is_taken_as_it_is():
+    """Without extension columns nothing is made anew."""
+    batch = batch_of()
+    [same] = record_batches(batch)
+    assert same is batch
+
+
+def test_a_table_is_taken_chunk_by_chunk():
+    """Chunks of different columns need not have the same bounds."""
+    table = pa.table(
+        {
+            "value": pa.chunked_array([[b"a"], [b"b", b"c"]]),
+            "key": pa.chunked_array([[b"1", b"2"], [b"3"]]),
+        }
+    )
+    records = [record for batch in record_batches(table) for record in read_batch(batch)]
+    assert [(b"1", b"a"), (b"2", b"b"), (b"3", b"c")] == [(r.key, r.value) for r in records]
+
+
+@pytest.mark.parametrize(
+    ("method", "data"),
+    [("__arrow_c_stream__", pa.table({"value": [b"a", b"b"]})), ("__arrow_c_array__", batch_of())],
+)
+def test_what_exports_arrow_data_is_taken(method, data):
+    """Polars and others need not be known by name."""
+
+    class Exporting(_Exporting):
+        pass
+
+    batches = record_batches(Exporting(method, data))
+    assert data.num_rows == sum(batch.num_rows for batch in batches)
+
+
+@pytest.mark.parametrize("storage", [pa.binary(), pa.large_string(), pa.binary_view(), HEADERS])
+def test_extension_columns_are_taken_for_what_they_store(storage):
+    """Also beside others, whose place and name stay."""
+    array = pa.ExtensionArray.from_storage(_Extension(storage), pa.array([None, None], storage))
+    batch = pa.record_batch({"key": pa.array([b"k", b"l"]), "value": array, "x": array})
+    [plain] = record_batches(batch)
+    assert ["key", "value", "x"] == plain.schema.names
+    assert [pa.binary(), storage, storage] == plain.schema.types
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        [b"v"],
+        {"value": [b"v"]},
+        pa.array([b"v"]).to_pylist(),
+        pa.array([b"v"]),
+        pa.chunked_array([[b"v"]]),
+        pa.array([{"value": b"v"}, None], pa.struct([("value", pa.binary())])),
+    ],
+)
+def test_what_holds_no_rows_of_arrow_is_refused(data):
+    """The error says what was given and how to make a table."""
+    with pytest.raises(SchemaError, match=rf"not {type(data).__name__}: make one with"):
+        record_batches(data)
