@@ -100,7 +100,8 @@ def clean(log: PartitionLog, now_ms: int) -> None:
         producers={entry.producer_id: entry for entry in log.producer_state.entries()},
         now_ms=now_ms,
     )
-    for group in _groups(log, segments):
+    # All before the first is cleaned: that takes segments out of the log.
+    for group in list(_groups(log, segments)):
         _clean_group(cleaning, group)
     log.first_dirty_offset = end
 

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_kafka_sink.devbroker.partition_log import PartitionLog
@@ -321,6 +321,8 @@ def play(log, script):
         sequences[producer_id] = sequence + len(keys)
 
 
+# So much that segments become more than one, the first of which is there before the others.
+@example(script=[(-1, [(b"a", False)] * 3, False)] * 40, now_ms=0)
 @settings(deadline=None, max_examples=100)
 @given(script=KEYED, now_ms=st.sampled_from([0, 3 * DAY]))
 def test_readers_see_the_same_after_cleaning_and_after_a_restart(script, now_ms):
