@@ -8,6 +8,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from spark_kafka_sink.protocol.api_keys import ApiKey
+from tests.support.idle_workers import end_idle_workers
 from tests.support.streams import Checkpoint, NumberedFiles, run_to_end, to_kafka, wait_for_batch
 
 
@@ -82,6 +83,29 @@ def test_micro_batches_share_producers(topics, files, writer):
     assert files.numbers == topics.values(topic)
     # Two tasks in each of eight batches, in as many workers as Spark happens to have.
     assert 1 <= len(ids) < 16
+
+
+@pytest.mark.parametrize(
+    "guarantee",
+    [
+        {"deliveryGuarantee": "at_least_once"},
+        {"deliveryGuarantee": "exactly_once", "transactionalIdPrefix": "long-trigger"},
+    ],
+    ids=lambda options: options["deliveryGuarantee"],
+)
+def test_a_stream_goes_on_when_its_idle_workers_have_ended(topics, spark, files, writer, guarantee):
+    """Spark ends workers that had no task for a minute, as with a trigger that is longer."""
+    topic = topics.create(2)
+    files.add(10)
+    query = writer(topic, **guarantee).trigger(processingTime="0 seconds").start()
+    try:
+        wait_for_batch(query, 0)
+        assert end_idle_workers(spark)
+        files.add(10)
+        wait_for_batch(query, 1)
+    finally:
+        query.stop()
+    assert files.numbers == topics.values(topic)
 
 
 def test_all_rows_of_the_result_are_written_in_complete_mode(topics, spark, files, writer):
