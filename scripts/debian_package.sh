@@ -7,5 +7,7 @@ set -euo pipefail
 
 echo "setup: installing $* with apt-get" >&2
 export DEBIAN_FRONTEND=noninteractive
-apt-get update >&2
-apt-get install --yes --no-install-recommends "$@" >&2
+# A machine without network is to be told so soon.
+bounded=(-o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20)
+apt-get update "${bounded[@]}" >&2
+apt-get install "${bounded[@]}" --yes --no-install-recommends "$@" >&2

@@ -2,7 +2,7 @@
 # See to it that the tests of Kerberos can run: a KDC (MIT's krb5kdc), and in the virtual environment
 # $1 the package `gssapi`, which is built here against Kerberos' C library. What is missing is
 # installed from Debian's packages if that is allowed; if not, say so and go on: the tests that need
-# it then skip, or fail where CI is set.
+# it then skip, with the reason.
 set -euo pipefail
 
 environment=$1

@@ -24,6 +24,7 @@ REALM = "SINK.TEST"
 _SECONDS = 60
 #: Where Debian keeps what only root is meant to run.
 _PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin", "/sbin"))
+_ADVICE = " (scripts/find_kerberos.sh .venv, as root)"
 _COMMANDS = ("krb5kdc", "kdb5_util", "kadmin.local", "kinit")
 
 _KRB5_CONF = """\
@@ -60,9 +61,9 @@ class Kdc:
         """Make the realm's files; KerberosUnavailableError where the commands are missing."""
         missing = [name for name in _COMMANDS if shutil.which(name, path=_PATH) is None]
         if missing:
-            raise KerberosUnavailableError(f"{', '.join(missing)}: not installed")
+            raise KerberosUnavailableError(f"{', '.join(missing)}: not installed{_ADVICE}")
         if find_spec("gssapi") is None:
-            raise KerberosUnavailableError("the Python package gssapi is not installed")
+            raise KerberosUnavailableError(f"the Python package gssapi: not installed{_ADVICE}")
         self._directory = directory
         self._port = free_ports(1)[0]
         self.krb5_conf = self._write("krb5.conf", _KRB5_CONF)
@@ -109,7 +110,7 @@ class Kdc:
         def answers() -> bool:
             assert self._process is not None
             if self._process.poll() is not None:
-                raise KerberosUnavailableError(f"krb5kdc ended: {self.log.read_text()}")
+                raise RuntimeError(f"krb5kdc ended: {self.log.read_text()}")
             try:
                 self.kinit("ready", keytab)
             except RuntimeError:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
+from tests.support.kafka_unavailable import (
+    KafkaUnavailableError,
+    KerberosUnavailableError,
+    skip_or_fail,
+)
 
 REASON = KafkaUnavailableError("no Maven")
 
@@ -21,3 +25,9 @@ def test_a_missing_kafka_fails_under_ci(value):
     """Where CI is set, a test that finds no Kafka fails and says why."""
     with pytest.raises(pytest.fail.Exception, match="no Maven"):
         skip_or_fail(REASON, {"CI": value})
+
+
+def test_a_missing_kerberos_skips_under_ci_too():
+    """What only root can install is not asked of every machine; the reason is told."""
+    with pytest.raises(pytest.skip.Exception, match="krb5kdc: not installed"):
+        skip_or_fail(KerberosUnavailableError("krb5kdc: not installed"), {"CI": "true"})
