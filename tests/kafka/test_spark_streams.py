@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
+from contextlib import ExitStack
 
 import pytest
 
@@ -99,6 +100,33 @@ def test_every_row_is_there_once_though_the_whole_driver_is_killed(case_4):
     assert ([], 3) == (query.kills.left, query.starts)
     look = query.kills.seen[Point.DECIDED.value]
     assert (["decided"], 2) == (look["states"], look["open"])
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_drivers_that_wake_up_when_another_one_has_gone_on_change_nothing(kafka_4, tmp_path):
+    """With a task flushed or a decision to be made they sleep, and are refused when they go on."""
+    # However long they sleep, they try.
+    patience = {"kafka.delivery.timeout.ms": "900000", "kafka.max.block.ms": "900000"}
+    case = _Case(kafka_4, kafka_4.create_topic(PARTITIONS), tmp_path, **patience)
+    query = case.query
+    query.source.add(20, files=2)
+    with ExitStack() as stack:
+        zombies = []
+        for place in (AFTER_FLUSH, Point.CHECKED.value):
+            zombies.append(query.start_until_frozen(place))
+            stack.callback(zombies[-1].close)
+        query.run_to_end()
+        case.check_query()
+        # The first one then goes on with this, and its new plan ends what its old tasks left open.
+        query.source.add(20)
+        for zombie in zombies:
+            zombie.thaw()
+            assert 0 == zombie.wait(), zombie.output
+            assert "another driver has taken over" in zombie.output
+    case.check_query()
+    assert 2 == query.kills.seen[Point.CHECKED.value]["open"]
+    case.close()
 
 
 @pytest.mark.spark

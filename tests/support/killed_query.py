@@ -17,7 +17,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from tests.support.mortal_sink import MortalSink
-from tests.support.streams import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,12 +40,11 @@ def run(spark: SparkSession, given: dict[str, Any]) -> None:
             .start()
         )
         try:
-            has_ended = query.awaitTermination(2 * PATIENCE_SECONDS)
+            # Who started this program ends it if that takes too long; it may sleep on its way.
+            query.awaitTermination()
         except StreamingQueryException as error:
             print(error, flush=True)  # noqa: T201 -- for who reads a failed test
         else:
-            if not has_ended:
-                raise TimeoutError(f"the query does not end: {query.status}")
             return
     raise RuntimeError(f"the query failed {MAX_STARTS} times")
 
