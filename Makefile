@@ -65,7 +65,7 @@ test: $(INSTALLED) ## Everything: unit, property, Spark, real Kafka (half an hou
 	@$(WITH_JAVA) $(PYTEST_SLOW) $(PYTEST_ARGS)
 
 .PHONY: test-fast
-test-fast: $(INSTALLED) ## What needs neither Java nor Kafka (under 3 minutes on 2 cores)
+test-fast: $(INSTALLED) ## What needs neither Java nor Kafka (a few minutes, on all cores)
 	@$(PYTEST_FAST) $(PYTEST_ARGS)
 
 .PHONY: coverage
