@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyspark
 
 from tests.support.kafka_files import cache_directory, copy_with_maven
-from tests.support.kafka_unavailable import KafkaUnavailableError
+from tests.support.kafka_unavailable import KafkaUnavailableError, SparkSourceUnavailableError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,11 +29,14 @@ _NEAREST = [
 
 @cache
 def kafka_source_jars() -> list[Path]:
-    """Give the jars that the format `kafka` needs; raises KafkaUnavailableError."""
+    """Give the jars that the format `kafka` needs; raises SparkSourceUnavailableError."""
     directory = cache_directory() / f"source-of-spark-{pyspark.__version__}"
     if not directory.is_dir():
         try:
             copy_with_maven([f"{_SOURCE}:{pyspark.__version__}"], directory)
         except KafkaUnavailableError:
-            copy_with_maven(_NEAREST, directory, alone=True)
+            try:
+                copy_with_maven(_NEAREST, directory, alone=True)
+            except KafkaUnavailableError as error:
+                raise SparkSourceUnavailableError(str(error)) from error
     return sorted(directory.glob("*.jar"))

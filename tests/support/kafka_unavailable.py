@@ -1,8 +1,9 @@
 """What happens where a real Kafka cannot be had.
 
 Elsewhere the tests that need one skip, with the reason. Under CI they fail: there a suite that
-never met Kafka must not look like one that did. Kerberos, an extra whose parts only root can
-install, is the one thing that may be missing there too; then the reason is all that CI tells of it.
+never met Kafka must not look like one that did. What may be missing there too, so that the reason
+is all that CI tells of it: Kerberos, whose parts only root can install, and Spark's own Kafka
+source, of which mirrors of Maven's repository have some versions and not others.
 """
 
 from __future__ import annotations
@@ -23,6 +24,12 @@ class KafkaUnavailableError(Exception):
 
 class KerberosUnavailableError(KafkaUnavailableError):
     """What the tests of Kerberos need beside Kafka is not installed; the message says what."""
+
+    ci_needs_it = False
+
+
+class SparkSourceUnavailableError(KafkaUnavailableError):
+    """The jars of Spark's own Kafka source cannot be had; the message says what Maven said."""
 
     ci_needs_it = False
 

@@ -7,6 +7,7 @@ import pytest
 from tests.support.kafka_unavailable import (
     KafkaUnavailableError,
     KerberosUnavailableError,
+    SparkSourceUnavailableError,
     skip_or_fail,
 )
 
@@ -27,7 +28,8 @@ def test_a_missing_kafka_fails_under_ci(value):
         skip_or_fail(REASON, {"CI": value})
 
 
-def test_a_missing_kerberos_skips_under_ci_too():
-    """What only root can install is not asked of every machine; the reason is told."""
+@pytest.mark.parametrize("kind", [KerberosUnavailableError, SparkSourceUnavailableError])
+def test_what_not_every_machine_can_have_skips_under_ci_too(kind):
+    """Packages that only root installs, jars that not every mirror has: the reason is told."""
     with pytest.raises(pytest.skip.Exception, match="krb5kdc: not installed"):
-        skip_or_fail(KerberosUnavailableError("krb5kdc: not installed"), {"CI": "true"})
+        skip_or_fail(kind("krb5kdc: not installed"), {"CI": "true"})
