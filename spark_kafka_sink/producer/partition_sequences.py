@@ -60,6 +60,8 @@ class PartitionSequences:
         return (
             not first.has_sequence
             and entry.last_acked_sequence != NO_SEQUENCE
+            # With none on its way overtaken by one behind it.
+            and entry.is_next_sequence(in_flight[0].base_sequence)
             and in_flight[0].attempts == 0
             and len(in_flight) < REMEMBERED_BATCHES
         )

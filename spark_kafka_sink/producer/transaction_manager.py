@@ -342,13 +342,15 @@ class TransactionManager(TransactionRequests):
         their fate unknown (RecordAccumulator.shouldStopDrainBatchesForPartition).
 
         A retried batch goes when it is the oldest one on its way: the broker would refuse any other
-        as out of order. A batch that was never sent has to wait in three more cases in which Java
+        as out of order. A batch that was never sent has to wait in four more cases in which Java
         sends it, since the retry of an older one might then be refused for ever:
 
         - Nothing of the partition has been acknowledged yet. A broker that does not know a producer
           takes its first batch with any sequence number; if it refused the first for a moment, as
           the leader of a new topic does, the second would pass for the first.
         - An older one is being retried, or
+        - a newer one was acknowledged before it, for the leader has moved while the old one owes an
+          answer, or
         - five are on their way. A broker recognizes duplicates among the last five batches only.
           (They are counted here: a connection also counts answers that nobody has looked at yet.)
         """

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import itertools
 import threading
+from contextlib import suppress
 
 import confluent_kafka
 import pytest
 
+from spark_kafka_sink import KafkaProducer
 from spark_kafka_sink.devbroker import DevBroker, Listener
+from spark_kafka_sink.devbroker.faults import NeverAnswer
 from spark_kafka_sink.devbroker.internal_topics import (
     COORDINATOR_PARTITIONS,
     GROUP_METADATA_TOPIC,
@@ -20,9 +23,11 @@ from spark_kafka_sink.devbroker.internal_topics import (
 )
 from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.errors import ConfigError, DeliveryError, KafkaError
+from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.confluent_writer import ConfluentWriter
 from tests.support.numbered_rows import RowCheck, read_numbers
+from tests.support.real_kafka import wait_until
 from tests.support.steady_writer import SteadyWriter
 from tests.support.transactional_writer import TransactionalWriter
 
@@ -120,6 +125,37 @@ def disturb(cluster, writer, move):
 def test_rows_are_there_once_and_in_order_whoever_leads(cluster, move):
     """Our producer loses and doubles no row while leaders move and brokers stop."""
     assert RowCheck() == disturb(cluster, SteadyWriter(cluster, TOPIC, **SETTINGS), move)
+
+
+def test_an_old_leader_that_owes_an_answer_costs_no_row(cluster):
+    """The new leader still knows what the old one has appended, when it is sent there again."""
+    settings = SETTINGS | {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "request.timeout.ms": 3_000,
+        "delivery.timeout.ms": 20_000,
+        "metadata.max.age.ms": 100,
+        "linger.ms": 0,
+    }
+    numbers = [b"%d" % number for number in range(20)]
+    with KafkaProducer(settings) as producer:
+        producer.send(TOPIC, numbers[0], partition=0).result(30)
+        cluster.on(ApiKey.PRODUCE, NeverAnswer(handled=True), times=1)
+        unanswered = producer.send(TOPIC, numbers[1], partition=0)
+        wait_until(lambda: len(cluster.records(TOPIC)[0]) == 2, seconds=30, what="the append")
+        leader = next_node(cluster.leader(TOPIC))
+        cluster.move_leader(TOPIC, 0, leader)
+        wait_until(
+            lambda: producer.partitions_for(TOPIC)[0].leader.node_id == leader,
+            seconds=30,
+            what="the new leader",
+        )
+        sent = []
+        for number in numbers[2:]:
+            sent.append(producer.send(TOPIC, number, partition=0))
+            with suppress(TimeoutError):
+                sent[-1].result(0.3)
+        assert list(range(1, 20)) == [future.result(60).offset for future in (unanswered, *sent)]
+    assert numbers == [record.value for record in cluster.records(TOPIC)[0]]
 
 
 @pytest.mark.parametrize("move", TRANSACTIONAL_MOVES, ids=move_name)

@@ -113,6 +113,18 @@ def test_no_more_batches_are_on_their_way_than_a_broker_remembers(manager):
     assert manager.may_drain(batch())
 
 
+def test_nothing_new_goes_while_a_batch_waits_for_the_answer_of_a_leader_that_has_moved(manager):
+    """The new leader acknowledges those behind it: five more, and it would know it no longer."""
+    _acknowledge_first(manager)
+    unanswered, behind = batch(), batch()
+    manager.assign_sequence(unanswered)
+    manager.assign_sequence(behind)
+    manager.complete(behind)
+    assert not manager.may_drain(batch())
+    manager.complete(unanswered)
+    assert manager.may_drain(batch())
+
+
 def test_retried_batches_are_sorted_by_their_sequence_numbers(manager):
     """Whatever order the answers came in, retries go in the order of the numbers."""
     batches = [batch() for _ in range(5)]
