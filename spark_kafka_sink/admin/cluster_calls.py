@@ -183,11 +183,14 @@ class ClusterCalls:
         broker do not accept each other.
         """
         attempts = 0
+        cause: KafkaError | None = None
         while True:
             try:
                 response = await self._ask(call, deadline)
             except NetworkError as error:
-                cause: KafkaError = error
+                # A try that the deadline has cut off tells less than the one before it.
+                if cause is None or self._loop.time() < deadline:
+                    cause = error
                 self._look_up_again(call.destination)
                 delay = self._backoff.delay(attempts)
             else:
