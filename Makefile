@@ -56,7 +56,7 @@ fix: $(INSTALLED) ## Mend what the formatter, the linter and the spelling checke
 	$(PYTHON) -m codespell_lib --write-changes
 
 .PHONY: test
-test: $(INSTALLED) ## Everything: unit, property, Spark, real Kafka (half an hour or more)
+test: $(INSTALLED) ## Everything: unit, property, Spark, real Kafka (half an hour on 2 cores)
 	@scripts/find_maven.sh
 	@scripts/find_kerberos.sh .venv
 	@echo "Tests, 1 of 2: what needs neither Java nor Kafka"
@@ -65,7 +65,7 @@ test: $(INSTALLED) ## Everything: unit, property, Spark, real Kafka (half an hou
 	@$(WITH_JAVA) $(PYTEST_SLOW) $(PYTEST_ARGS)
 
 .PHONY: test-fast
-test-fast: $(INSTALLED) ## What needs neither Java nor Kafka (a few minutes, on all cores)
+test-fast: $(INSTALLED) ## What needs neither Java nor Kafka (under 3 minutes on 2 cores)
 	@$(PYTEST_FAST) $(PYTEST_ARGS)
 
 .PHONY: coverage
