@@ -145,11 +145,6 @@ class TransactionCore:
         """Whether the open transaction, or the next, follows the rules of KIP-890."""
         return self._is_transaction_v2
 
-    @property
-    def has_in_flight_request(self) -> bool:
-        """Whether a request has been given out, and neither answered nor put back."""
-        return self._in_flight is not None
-
     # --- what may happen to it
 
     def _transition_to(

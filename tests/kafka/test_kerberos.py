@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import Counter
 
 import pytest
 
 from spark_kafka_sink.errors import AuthenticationError, NetworkError
 from spark_kafka_sink.network.kerberos_tickets import begin_gssapi
-from spark_kafka_sink.network.sasl_session import SaslSession
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.security.jaas import parse_jaas
 from spark_kafka_sink.security.kerberos import read_kerberos
@@ -20,7 +18,7 @@ from tests.support.kafka_process import ProcessNodes
 from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
 from tests.support.kdc import REALM, Kdc, keytab_module, module
 from tests.support.real_kafka import start_kafka
-from tests.support.secured_kafka import SESSION_MS, address
+from tests.support.secured_kafka import SESSION_MS, address, count_renewals
 
 pytestmark = pytest.mark.kafka
 
@@ -142,14 +140,7 @@ def test_the_keytab_is_for_when_there_is_no_ticket(kerberos_kafka, keytabs, tmp_
 
 def test_tickets_and_sessions_end_under_load(kerberos_kafka, keytabs, monkeypatch):
     """Sessions are renewed with tickets that are got anew after others have ended."""
-    renewed = Counter()
-    renew = SaslSession.renew
-
-    async def counted(session):
-        await renew(session)
-        renewed[session] += 1
-
-    monkeypatch.setattr(SaslSession, "renew", counted)
+    renewed = count_renewals(monkeypatch)
     topic = kerberos_kafka.create_topic(1)
     given = settings(kerberos_kafka, keytab_module("brief", keytabs["brief"]), RENEWED)
     started = time.monotonic()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections import Counter
 
 import pytest
 
@@ -12,13 +11,12 @@ from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.admin.cluster_check import describe_topics
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import AuthenticationError
-from spark_kafka_sink.network.sasl_session import SaslSession
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.spark.data_source import KafkaSink
 from tests.support.java_tools import run_java_tool
 from tests.support.kafka_files import KAFKA_4
 from tests.support.secured import jaas, key_store, sasl, tls
-from tests.support.secured_kafka import PASSWORD, SESSION_MS, USER, address
+from tests.support.secured_kafka import PASSWORD, SESSION_MS, USER, address, count_renewals
 from tests.support.token_endpoint import jwt
 
 PASSWORDS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -252,14 +250,7 @@ def test_spark_writes_with_the_options_of_the_jvm_sink(secured_kafka, certificat
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "OAUTHBEARER"])
 def test_sessions_end_under_load(secured_kafka, certificates, mechanism, monkeypatch):
     """Connections are authenticated again every few seconds, and nothing is lost or doubled."""
-    renewed = Counter()
-    renew = SaslSession.renew
-
-    async def counted(session):
-        await renew(session)
-        renewed[session] += 1
-
-    monkeypatch.setattr(SaslSession, "renew", counted)
+    renewed = count_renewals(monkeypatch)
     topic = secured_kafka.create_topic(1)
     login = bearer() if mechanism == "OAUTHBEARER" else sasl(mechanism, USER, PASSWORD)
     trust = tls(certificates.authority, "SASL_SSL")

@@ -13,11 +13,16 @@ Stores are PEM on one line, as Kafka takes them: no file has to be where the bro
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
+from spark_kafka_sink.network.sasl_session import SaslSession
+
 if TYPE_CHECKING:
+    import pytest
+
     from tests.support.certificates import Certificate, Certificates
     from tests.support.real_kafka import KafkaCluster
 
@@ -97,3 +102,16 @@ def create_scram_users(kafka: KafkaCluster) -> None:
 def address(kafka: KafkaCluster, listener: str) -> str:
     """Give the address of a listener."""
     return kafka.brokers[0].secured_addresses[listener]
+
+
+def count_renewals(monkeypatch: pytest.MonkeyPatch) -> Counter[SaslSession]:
+    """Count from now on how often each session of ours has authenticated again."""
+    renewed: Counter[SaslSession] = Counter()
+    renew = SaslSession.renew
+
+    async def counted(session: SaslSession) -> None:
+        await renew(session)
+        renewed[session] += 1
+
+    monkeypatch.setattr(SaslSession, "renew", counted)
+    return renewed

@@ -8,7 +8,7 @@ from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import AuthenticationError, KafkaError
 from spark_kafka_sink.network import sasl_session
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
-from tests.support.secure_front import SaslRules, SecureFront, server_context
+from tests.support.secure_front import SaslRules, server_context
 from tests.support.secured import sasl, tls
 
 PASSWORD = "planted-secret"  # noqa: S105
@@ -26,13 +26,6 @@ NONE = {
 def broker():
     with DevBroker(topics={"events": 1}) as started:
         yield started
-
-
-@pytest.fixture
-def front(broker):
-    """Give a listener without TLS and SASL, to be given them."""
-    with SecureFront(broker.bootstrap_servers) as listening:
-        yield listening
 
 
 def _measured(producer) -> dict[str, float]:

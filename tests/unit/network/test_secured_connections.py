@@ -31,13 +31,6 @@ def broker():
 
 
 @pytest.fixture
-def front(broker):
-    """Give a listener without TLS and SASL, to be given them."""
-    with SecureFront(broker.bootstrap_servers) as listening:
-        yield listening
-
-
-@pytest.fixture
 def secured(front, certificates):
     """Give a listener with both."""
     front.tls = server_context(certificates.server)

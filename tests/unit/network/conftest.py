@@ -1,0 +1,14 @@
+"""What the tests of connections share."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.secure_front import SecureFront
+
+
+@pytest.fixture
+def front(broker):
+    """Give a listener without TLS and SASL, to be given them."""
+    with SecureFront(broker.bootstrap_servers) as listening:
+        yield listening
