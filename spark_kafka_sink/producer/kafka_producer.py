@@ -143,23 +143,13 @@ class KafkaProducer(TransactionalCalls):
             or on_delivery is not None
             or topic not in self._plain_topics
             or type(value) is not bytes
-            or len(value) > MAX_LIGHT_BYTES
-            or (key is not None and (type(key) is not bytes or len(key) > MAX_LIGHT_BYTES))
+            or (key is not None and type(key) is not bytes)
         ):
-            if (
-                headers is None
-                and partition is None
-                and timestamp is None
-                and on_delivery is None
-                and topic in self._plain_topics
-                and type(value) is bytes
-                and (key is None or type(key) is bytes)
-                and len(value) + len(key or b"") <= MAX_STAGED_BYTES
-            ):
-                return self._send_heavy(topic, value, key)
             return self._send(
                 ProducerRecord(topic, value, key, headers or (), partition, timestamp), on_delivery
             )
+        if len(value) > MAX_LIGHT_BYTES or (key is not None and len(key) > MAX_LIGHT_BYTES):
+            return self._send_heavy(topic, value, key)
         try:
             future = self._spare.pop()
         except IndexError:
@@ -178,12 +168,15 @@ class KafkaProducer(TransactionalCalls):
 
     def _send_heavy(self, topic: str, value: bytes, key: bytes | None) -> FutureRecordMetadata:
         """Send a record that lacks nothing of a plain one but the small size."""
+        size = len(value) + len(key or b"")
+        if size > MAX_STAGED_BYTES:
+            return self._send(ProducerRecord(topic, value, key, (), None, None), None)
         future = FutureRecordMetadata()
         future.producer = self
         future.chunk = None
         future.error = None
         self._staged.append(future, topic, key, value)
-        self._staged.weigh(len(value) + len(key or b""))
+        self._staged.weigh(size)
         self._write_or_note()
         return future
 
