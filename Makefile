@@ -86,6 +86,10 @@ soak: $(INSTALLED) ## Write for 15 minutes in random faults and kills (SOAK_ARGS
 fuzz: $(INSTALLED) ## Random bytes, and bytes that coverage leads to, for who reads from the network (FUZZ_ARGS="--seconds 60")
 	@$(PYTHON) -m tests.fuzz $(FUZZ_ARGS)
 
+.PHONY: mutants
+mutants: $(INSTALLED) ## Change the code in 400 random places: do tests notice? (MUTANTS_ARGS="--help")
+	@$(PYTHON) -m tests.mutants $(MUTANTS_ARGS)
+
 .PHONY: bench
 bench: $(INSTALLED) ## Measure against other clients and Spark's JVM sink (BENCH_ARGS="--help")
 	@scripts/find_maven.sh

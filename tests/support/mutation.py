@@ -1,0 +1,121 @@
+"""Mutants and the tests that should kill them.
+
+A mutant is tested by the tests that ran its line, those that run least else first, since they are
+the likeliest to notice. A line that runs at import, or in a compiled kernel, which coverage does
+not see, is tested by the tests of its module, and a module that only defines values by those of its
+room. Tests are named without their parameters: a mutant may change the very value in such a name.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import coverage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+PACKAGE = "spark_kafka_sink"
+#: What is mutated: rooms, and the files of the embedded broker that coordinate.
+ROOMS = ("record", "producer", "exactly_once", "network", "security", "spark")
+COORDINATORS = (
+    "devbroker/transaction_coordinator.py",
+    "devbroker/transaction_metadata.py",
+    "devbroker/group_coordinator.py",
+    "devbroker/group_joins.py",
+    "devbroker/group_offsets.py",
+    "devbroker/group_rebalances.py",
+    "devbroker/classic_group.py",
+    "devbroker/coordinator_log.py",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """One change of one line.
+
+    `path` is relative to the repository, `line` counts from 1, `source` is the whole module with
+    the change; `before` and `after` are the line without and with it.
+    """
+
+    path: str
+    line: int
+    operator: str
+    before: str
+    after: str
+    source: str
+
+    def __str__(self) -> str:
+        """Return the place and the change, on three lines."""
+        return f"{self.path}:{self.line}  {self.operator}\n  - {self.before}\n  + {self.after}"
+
+
+def read_mutants(lines: Iterable[str]) -> list[Mutant]:
+    """Return the mutants that `list_mutants.py` printed."""
+    return [Mutant(**json.loads(line)) for line in lines if line.strip()]
+
+
+def mutable_modules(root: Path, only: str = "") -> list[Path]:
+    """Return the modules to mutate, relative to `root`; `only` is a part that paths must have."""
+    package = root / PACKAGE
+    found = [path for room in ROOMS for path in sorted((package / room).rglob("*.py"))]
+    found += [package / name for name in COORDINATORS]
+    relative = [path.relative_to(root) for path in found if path.exists()]
+    return [path for path in relative if only in str(path)]
+
+
+class TestsByLine:
+    """Which tests ran which lines."""
+
+    __test__ = False
+
+    def __init__(self, ran: Mapping[str, Mapping[int, Sequence[str]]]) -> None:
+        """Take tests by line, by path; a test's name is that of pytest, a node id."""
+        self._ran = ran
+        self._lines_of_test = Counter(
+            test for lines in ran.values() for tests in lines.values() for test in tests
+        )
+
+    @classmethod
+    def from_coverage(cls, data_file: Path, root: Path) -> TestsByLine:
+        """Read what `pytest --cov-context=test` has left in `data_file`."""
+        data = coverage.CoverageData(str(data_file))
+        data.read()
+        ran: dict[str, dict[int, list[str]]] = {}
+        for path in data.measured_files():
+            lines = data.contexts_by_lineno(path)
+            ran[str(Path(path).relative_to(root))] = {
+                line: sorted({_test_of(context) for context in contexts if context})
+                for line, contexts in lines.items()
+            }
+        return cls(ran)
+
+    def for_mutant(self, mutant: Mutant) -> list[str]:
+        """Return the tests to run, the most specific first."""
+        lines = self._ran.get(mutant.path, {})
+        tests = set(lines.get(mutant.line, ()))
+        if not tests:
+            tests = {test for of_line in lines.values() for test in of_line}
+        if not tests:
+            room = str(Path(mutant.path).parent.relative_to(PACKAGE))
+            tests = {test for test in self._lines_of_test if test.startswith(f"tests/unit/{room}/")}
+        return sorted(tests, key=lambda test: (self._lines_of_test[test], test))
+
+
+def _test_of(context: str) -> str:
+    """Return the test of a context, which is a node id and a phase: setup, run or teardown."""
+    return context.rpartition("|")[0].partition("[")[0]
+
+
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?\.py(?:::\w+)*)", re.MULTILINE)
+
+
+def failed_test(output: str) -> str | None:
+    """Return the first test, or file, that a short summary (`-rfE`) of pytest names as failed."""
+    found = _FAILED.search(output)
+    return None if found is None else found.group(1)

@@ -1,0 +1,90 @@
+"""The mutation runner: which tests a mutant gets, and what its verdict is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+
+from tests import mutants
+from tests.support.mutation import (
+    Mutant,
+    TestsByLine,
+    failed_test,
+    mutable_modules,
+    read_mutants,
+)
+
+MODULE = "spark_kafka_sink/record/crc32c.py"
+
+
+def _mutant(line: int = 3, source: str = "") -> Mutant:
+    return Mutant(
+        path=MODULE, line=line, operator="AddNot", before="if a:", after="if not a:", source=source
+    )
+
+
+def test_the_tests_of_a_line_come_with_the_most_specific_first():
+    """A test that runs two lines in all goes before one that runs three."""
+    ran = {
+        MODULE: {3: ["broad", "narrow"], 4: ["broad"]},
+        "other.py": {1: ["broad", "narrow"]},
+    }
+    assert TestsByLine(ran).for_mutant(_mutant(3)) == ["narrow", "broad"]
+
+
+def test_a_line_that_no_test_runs_gets_the_tests_of_its_module():
+    """What runs at import, or compiled, is left to all tests that run anything of the module."""
+    ran = {MODULE: {8: ["one"], 9: ["one", "two"]}}
+    assert TestsByLine(ran).for_mutant(_mutant(3)) == ["two", "one"]
+
+
+def test_a_module_that_only_defines_values_gets_the_tests_of_its_room():
+    """No test runs a line of it, so all tests in the room's folder are candidates."""
+    ran = {"other.py": {1: ["tests/unit/record/a.py::b", "tests/unit/recording.py::c"]}}
+    assert TestsByLine(ran).for_mutant(_mutant(3)) == ["tests/unit/record/a.py::b"]
+
+
+def test_mutants_are_read_as_they_were_printed():
+    """Each line is one mutant, and empty lines are none."""
+    mutant = _mutant()
+    line = json.dumps({name: getattr(mutant, name) for name in Mutant.__slots__})
+    assert read_mutants([line, "", line]) == [mutant, mutant]
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ("FAILED tests/a.py::test_b[x - y] - assert 1 == 2\n1 failed", "tests/a.py::test_b"),
+        ("...\nERROR tests/a.py - SyntaxError\n1 error", "tests/a.py"),
+        ("no tests ran", None),
+    ],
+)
+def test_the_first_failed_test_is_named(output, expected):
+    """Both failures and errors count, and parameters are left out."""
+    assert failed_test(output) == expected
+
+
+def test_modules_are_chosen_by_a_part_of_their_path():
+    """Rooms that are not mutated, such as the configuration, are not among them."""
+    root = Path(mutants.ROOT)
+    assert mutable_modules(root, "crc32c") == [Path(MODULE)]
+    assert mutable_modules(root, "spark_kafka_sink/config/") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [(("crc32c", "crc32c"), None), (("import", "impart"), "tests/unit/record/test_crc32c.py")],
+)
+def test_a_verdict_is_reached_in_a_copy_that_is_then_as_before(tmp_path, change, expected):
+    """A module that still works passes its tests, and one that does not is noticed."""
+    copy = mutants._copy(tmp_path / "copy")
+    source = (copy / MODULE).read_text(encoding="utf-8")
+    copies: SimpleQueue[Path] = SimpleQueue()
+    copies.put(copy)
+    tests = ["tests/unit/record/test_crc32c.py"]
+    verdict = mutants._try(_mutant(source=source.replace(*change)), tests, copies)
+    assert (verdict.killed_by, (copy / MODULE).read_text(encoding="utf-8")) == (expected, source)
