@@ -350,6 +350,11 @@ class KafkaProducer(TransactionalCalls):
 
     # --- the end
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the producer is closed, or an error has ended it: it takes no more records."""
+        return self._closed or self._core.has_ended
+
     def close(self, timeout: float | None = None) -> None:
         """Flush, stop the network thread, close all connections. May be called twice.
 

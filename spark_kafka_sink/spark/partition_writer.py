@@ -36,6 +36,10 @@ logger = logging.getLogger(__name__)
 class Producer(Protocol):
     """What a task needs of `producer.kafka_producer.KafkaProducer`."""
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it takes no more records, because of an error or because it is closed."""
+
     def append(self, columns: RecordColumns, *, first_row: int = 0) -> None:
         """Take all rows of `columns`, numbered from `first_row`."""
 

@@ -4,6 +4,8 @@
   fails or is killed never puts it back.
 - It is found again by its whole configuration and the stream's query id. The key is a hash, and
   secrets go into it as hashes: nothing of them is kept beside the configuration itself.
+- A producer can end while it lies idle, as when a broker refuses its login. `take` closes such a
+  producer and looks for another one: the error of an earlier time never fails a later task.
 - One that was not used for `IDLE_SECONDS` is closed, by a thread that sleeps otherwise. A worker of
   a stream that has ended may live on for others.
 - Spark ends idle workers after a minute, and some after every task. Nothing is lost by that: the
@@ -96,9 +98,13 @@ class ProducerCache:
         self._has_thread = False
 
     def take(self, key: CacheKey) -> Producer | None:
-        """Take a producer out; None where there is none of this key."""
-        with self._changed:
-            return self._idle.take(key)
+        """Take out a producer that can still write; None where there is none of this key."""
+        while True:
+            with self._changed:
+                producer = self._idle.take(key)
+            if producer is None or not producer.has_ended:
+                return producer
+            close_quietly(producer)
 
     def put(self, key: CacheKey, producer: Producer) -> None:
         """Put a producer in that has nothing unsent; it is closed when nobody takes it."""

@@ -31,6 +31,7 @@ class _FakeProducer:
         self.config = config
         self.calls = []
         self.fails_at = None
+        self.has_ended = False
 
     def __getattr__(self, name):
         def call(**_):
@@ -112,6 +113,17 @@ def test_a_later_plan_uses_ids_and_producers_again(worker):
             attempt.finished(attempt.take())
     assert [0, 1] == slots(worker)
     assert 2 == worker.started[0].calls.count("init_transactions")
+
+
+def test_a_producer_that_ended_while_idle_gets_no_further_transaction(worker):
+    """Its transactional id goes to a new producer, and the dead one is closed."""
+    attempt = worker.attempt(1)
+    attempt.finished(attempt.take())
+    worker.started[0].has_ended = True
+    assert worker.attempt(2).take() is worker.started[1]
+    assert [0, 0] == slots(worker)
+    assert "close" == worker.started[0].calls[-1]
+    assert 1 == worker.started[0].calls.count("init_transactions")
 
 
 def test_a_failed_attempts_id_gets_a_new_producer(worker):

@@ -3,9 +3,13 @@ from __future__ import annotations
 import os
 import threading
 
+import pyarrow as pa
+
 from spark_kafka_sink.config.config_def import Password
 from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.spark import producer_cache
+from spark_kafka_sink.spark.partition_writer import write_rows
 from spark_kafka_sink.spark.producer_cache import (
     CacheKey,
     IdleProducers,
@@ -13,6 +17,9 @@ from spark_kafka_sink.spark.producer_cache import (
     ProducerOfQuery,
     fingerprint,
 )
+from tests.support.secure_front import SaslRules, SecureFront
+from tests.support.secured import sasl
+from tests.support.sending import records_of
 
 CONFIG = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"})
 KEY = CacheKey("query", "configuration")
@@ -20,6 +27,7 @@ KEY = CacheKey("query", "configuration")
 
 class _FakeProducer:
     def __init__(self):
+        self.has_ended = False
         self.closed = threading.Event()
 
     def close(self, timeout=None):
@@ -52,6 +60,53 @@ def test_a_failed_producer_is_closed_and_gone():
     of_query(cache).failed(first)
     assert first.closed.is_set()
     assert first is not of_query(cache).take()
+
+
+def test_a_producer_that_ended_while_idle_is_closed_and_not_handed_out():
+    """The next task gets one that can write: an older one from the cache, then a new one."""
+    cache = ProducerCache()
+    older, dead = of_query(cache).take(), of_query(cache).take()
+    of_query(cache).finished(older)
+    of_query(cache).finished(dead)
+    dead.has_ended = True
+    assert older is of_query(cache).take()
+    assert dead.closed.is_set()
+    assert not older.closed.is_set()
+    older.has_ended = True
+    of_query(cache).finished(older)
+    assert of_query(cache).take() not in {older, dead}
+
+
+def test_a_login_refused_between_two_micro_batches_fails_neither():
+    """A producer whose reconnection was refused while idle is replaced once logins work again."""
+    users, cache = {"alice": "secret"}, ProducerCache()
+    with (
+        DevBroker(topics={"events": 1}) as broker,
+        SecureFront(broker.bootstrap_servers, sasl=SaslRules(users=users)) as front,
+    ):
+        settings = {
+            "bootstrap.servers": front.bootstrap_servers,
+            "reconnect.backoff.ms": 0,
+            **sasl("PLAIN", "alice", "secret"),
+        }
+        config = ProducerConfig.from_mapping(settings)
+
+        def micro_batch() -> int:
+            rows = [pa.record_batch({"value": pa.array([b"v"])})]
+            producers = ProducerOfQuery(config, "query", cache=cache)
+            return write_rows(rows, producers=producers, topic="events").rows
+
+        assert 1 == micro_batch()
+        [(_, _, idle)] = cache._idle._idle
+        front.sasl = SaslRules(users={"alice": "changed"})
+        front.hang_up()
+        while not idle.has_ended:
+            idle._core._thread.join(0.01)
+        front.sasl = SaslRules(users=users)
+        assert 1 == micro_batch()
+        [(_, _, used_last)] = cache._idle._idle
+        used_last.close(0)
+        assert 2 == len(records_of(broker, "events"))
 
 
 def test_another_query_has_other_producers():
