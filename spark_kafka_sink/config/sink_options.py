@@ -123,7 +123,8 @@ SINK_OPTIONS_DEF: Final = (
         None,
         Importance.LOW,
         "Where the driver writes the report of the write, as JSON: a local file, replaced whole; "
-        "its directory must exist. A stream's has one line for each micro-batch.",
+        "its directory must exist. A stream's has one line for each micro-batch; a file that is "
+        "not such a report, or a symbolic link, is refused.",
     )
     .define(
         "sourceConsumerGroup",

@@ -6,14 +6,19 @@
 - Usually the batch comes after the last line's, and only that one is read. Otherwise (a replay, a
   checkpoint that was rolled back, another query's file) the file is written anew, whole or not at
   all.
+- No file but a report is ever changed: symbolic links, devices, lines of anything else, and torn
+  lines that do not begin as a report's lines do are refused. A new file has mode 0600.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.spark.files import replace_file
 
@@ -21,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _TAIL_BYTES: Final = 65_536
+#: How each line begins, and so what a crash has left of one.
+_LINE_START: Final = b'{"query_id": '
 
 
 class BatchLog:
@@ -29,6 +36,11 @@ class BatchLog:
     def __init__(self, path: str) -> None:
         """Open nothing yet."""
         self._path = Path(path)
+
+    def check(self) -> None:
+        """Raise OSError where the path has a file that `put` would refuse; change nothing."""
+        with suppress(FileNotFoundError), self._open(os.O_RDWR) as file:
+            _last(file)
 
     def put(self, query_id: str | None, batch_id: int, report: dict[str, Any]) -> None:
         """Have the batch's line say this."""
@@ -42,60 +54,79 @@ class BatchLog:
         self, query_id: str | None, batch_id: int, report: dict[str, Any], *, replaces: bool
     ) -> None:
         line = json.dumps({"query_id": query_id, "batch_id": batch_id, **report}) + "\n"
-        last = self._last()
-        if last is None or (last[0] == query_id and last[1] < batch_id):
-            self._append(line)
-            return
-        lines = list(self._lines())
+        with self._open(os.O_RDWR | os.O_CREAT) as file:
+            last = _last(file)
+            if last is None or (last[0] == query_id and last[1] < batch_id):
+                _append(file, line)
+                return
+            lines = list(_lines(file))
         others = [text for text, key in lines if key != (query_id, batch_id)]
         if len(others) < len(lines) and not replaces:
             return
         replace_file(self._path, "".join([*others, line]))
 
-    def _append(self, line: str) -> None:
-        with self._path.open("ab+") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.truncate(self._whole_bytes(size))
-            file.write(line.encode())
-            file.flush()
-            os.fsync(file.fileno())
-
-    def _whole_bytes(self, size: int) -> int:
-        """Give the length of the file without what was torn off behind its last line."""
-        with self._path.open("rb") as file:
-            end = size
-            while end:
-                start = max(end - _TAIL_BYTES, 0)
-                file.seek(start)
-                found = file.read(end - start).rfind(b"\n")
-                if found >= 0:
-                    return start + found + 1
-                end = start
-        return 0
-
-    def _last(self) -> tuple[str | None, int] | None:
-        """Give query and batch of the last line; None of an empty file."""
-        if not self._path.exists():
-            return None
-        size = self._whole_bytes(self._path.stat().st_size)
-        if not size:
-            return None
-        before = self._whole_bytes(size - 1)
-        with self._path.open("rb") as file:
-            file.seek(before)
-            return _key(file.read(size - before).decode())
-
-    def _lines(self) -> Iterator[tuple[str, tuple[str | None, int]]]:
-        with self._path.open(encoding="utf-8") as file:
-            for line in file:
-                if line.endswith("\n"):
-                    yield line, _key(line)
+    def _open(self, flags: int) -> IO[bytes]:
+        """Open a regular file, not what a link points to; a pipe without a reader never blocks."""
+        try:
+            handle = os.open(self._path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise OSError(f"{str(self._path)!r} is a symbolic link") from error
+            raise
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise OSError(f"{str(self._path)!r} is not a regular file")
+        return os.fdopen(handle, "rb+")
 
 
-def _key(line: str) -> tuple[str | None, int]:
-    """Read whose a line is; OSError for a file that is none of ours, which stays as it is."""
+def _append(file: IO[bytes], line: str) -> None:
+    end = _end_of_lines(file, file.seek(0, os.SEEK_END))
+    file.truncate(end)
+    file.seek(end)
+    file.write(line.encode())
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _end_of_lines(file: IO[bytes], size: int) -> int:
+    """Return where the last whole line of the first `size` bytes ends."""
+    end = size
+    while end:
+        start = max(end - _TAIL_BYTES, 0)
+        file.seek(start)
+        found = file.read(end - start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
+
+
+def _last(file: IO[bytes]) -> tuple[str | None, int] | None:
+    """Return query and batch of the last whole line, None without one; OSError for no report."""
+    end = _end_of_lines(file, file.seek(0, os.SEEK_END))
+    file.seek(end)
+    torn = file.read(len(_LINE_START))
+    if not _LINE_START.startswith(torn):
+        raise OSError("its last line is no micro-batch's report, and has no end")
+    if not end:
+        return None
+    before = _end_of_lines(file, end - 1)
+    file.seek(before)
+    return _key(file.read(end - before))
+
+
+def _lines(file: IO[bytes]) -> Iterator[tuple[str, tuple[str | None, int]]]:
+    file.seek(0)
+    for line in file:
+        if line.endswith(b"\n"):
+            key = _key(line)
+            yield line.decode(), key
+
+
+def _key(line: bytes) -> tuple[str | None, int]:
+    """Return whose a line is; OSError for a file that is none of ours, which stays as it is."""
     try:
-        found = json.loads(line)
+        found = json.loads(line.decode())
         return found["query_id"], int(found["batch_id"])
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise OSError(f"there is a line that is no micro-batch's report: {error!r}") from error

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.errors import BrokerError, ConfigError
 from spark_kafka_sink.exactly_once.transactional_ids import check_prefix
+from spark_kafka_sink.spark.batch_log import BatchLog
 from spark_kafka_sink.spark.producer_cache import fingerprint
 from spark_kafka_sink.spark.source_offsets import check_offsets_directory, offsets_directory
 from spark_kafka_sink.spark.write_report import resolve_report_path
@@ -84,6 +85,19 @@ def check_report_path(options: SinkOptions) -> str | None:
     return None if options.report_path is None else resolve_report_path(options.report_path)
 
 
+def check_batch_log(options: SinkOptions) -> None:
+    """Raise ConfigError where a stream's `reportPath` has a file that is not a stream's report."""
+    path = check_report_path(options)
+    if path is not None:
+        try:
+            BatchLog(path).check()
+        except OSError as error:
+            raise ConfigError(
+                f"reportPath {options.report_path!r}: {error}. A stream adds a line to its report "
+                "for each micro-batch, and changes no other file: name a new file"
+            ) from error
+
+
 def warn_of_ignored(options: SinkOptions) -> None:
     """Say which options change nothing."""
     if options.ignored:
@@ -135,7 +149,7 @@ def check_stream(options: SinkOptions, topic: str | None) -> None:
 
     Asked before each micro-batch, so this process asks brokers every few minutes only.
     """
-    check_report_path(options)
+    check_batch_log(options)
     if options.source_consumer_group is not None:
         check_offsets_directory(options.checkpoint_location)
     question = (fingerprint(options.producer), topic)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 
 import pytest
 
@@ -80,13 +82,72 @@ def test_lines_may_be_long(path):
     assert [200_000, 200_000, 5] == [len(topics) for _, _, topics in lines(path)]
 
 
-@pytest.mark.parametrize("text", ["no json\n", "[1]\n", '{"rows": 5}\n', "null\n"])
-def test_a_file_that_is_something_else_stays_as_it_is(path, text):
-    """A file that is no report is not written to."""
-    path.write_text(text)
+FOREIGN = {
+    "no json": b"no json\n",
+    "a list": b"[1]\n",
+    "an object": b'{"rows": 5}\n',
+    "null": b"null\n",
+    "deep": b"[" * 100_000 + b"\n",
+    "no text": b"\xff\xfe\n",
+    "no line's end": b"secret",
+    "an object without a line's end": b'{"password": "secret"}',
+    "something behind a report": b'{"query_id": "q", "batch_id": 0}\nsecret',
+}
+
+
+@pytest.mark.parametrize("content", FOREIGN.values(), ids=FOREIGN)
+def test_a_file_that_is_something_else_stays_as_it_is(path, content):
+    """A file that is no report is not written to, whatever it is."""
+    path.write_bytes(content)
+    for batch in (0, 1):
+        with pytest.raises(OSError, match="no micro-batch's report"):
+            BatchLog(str(path)).put("q", batch, {"rows": 1})
     with pytest.raises(OSError, match="no micro-batch's report"):
+        BatchLog(str(path)).check()
+    assert content == path.read_bytes()
+
+
+@pytest.mark.parametrize("content", [b"secret", b'{"query_id": "q", "batch_id": 0}\n', b""])
+def test_a_symbolic_link_is_not_followed(path, tmp_path, content):
+    """Where the path is a link, what it points to stays as it is, and so does the link."""
+    target = tmp_path / "target"
+    target.write_bytes(content)
+    path.symlink_to(target)
+    for put in (BatchLog(str(path)).put, BatchLog(str(path)).put_if_missing):
+        with pytest.raises(OSError, match=r"report\.jsonl' is a symbolic link"):
+            put("q", 0, {"rows": 1})
+    with pytest.raises(OSError, match="is a symbolic link"):
+        BatchLog(str(path)).check()
+    assert content == target.read_bytes()
+    assert target == path.readlink()
+
+
+def test_a_pipe_is_refused_at_once(path):
+    """Nobody waits for a reader of a pipe that stands where the report should be."""
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="is not a regular file"):
         BatchLog(str(path)).put("q", 0, {"rows": 1})
-    assert text == path.read_text()
+
+
+@pytest.mark.parametrize("batches", [(0,), (0, 1), (0, 1, 0)])
+def test_only_its_owner_may_read_a_report(path, batches):
+    """The file has mode 0600, appended to or written anew, whatever the umask."""
+    before = os.umask(0)
+    try:
+        for batch in batches:
+            BatchLog(str(path)).put("q", batch, {"rows": 1})
+    finally:
+        os.umask(before)
+    assert 0o600 == stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_check_changes_nothing(path):
+    """Neither a missing file nor a torn line is touched by looking."""
+    BatchLog(str(path)).check()
+    assert not path.exists()
+    path.write_text('{"query')
+    BatchLog(str(path)).check()
+    assert '{"query' == path.read_text()
 
 
 def test_a_missing_directory_is_an_error(tmp_path):

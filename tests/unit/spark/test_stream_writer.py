@@ -125,6 +125,31 @@ def test_a_report_that_has_no_place_is_said_before_the_tasks(cluster):
     assert 0 == cluster.asked
 
 
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_report_path_with_another_file_is_refused_before_the_tasks(cluster, tmp_path, is_link):
+    """A file that is not a stream's report stops the stream before a task, and stays as it is."""
+    other = tmp_path / "other"
+    other.write_text("no newline")
+    path = tmp_path / "link" if is_link else other
+    if is_link:
+        path.symlink_to(other)
+    problem = "is a symbolic link" if is_link else "no micro-batch's report"
+    with pytest.raises(
+        pickle.PickleError, match=rf"reportPath '{path}': .*{problem}.*: name a new"
+    ):
+        travel(stream_writer(reportPath=str(path)))
+    assert "no newline" == other.read_text()
+    assert 0 == cluster.asked
+
+
+def test_a_report_of_earlier_batches_is_no_obstacle(cluster, tmp_path):
+    """A stream that is started again goes on with its report."""
+    path = tmp_path / "r.jsonl"
+    stream_writer(reportPath=str(path)).commit([message()], 0)
+    travel(stream_writer(reportPath=str(path))).commit([message()], 1)
+    assert 2 == len(path.read_text().splitlines())
+
+
 @pytest.mark.parametrize(
     ("options", "schema", "error", "sentence"),
     [
@@ -178,6 +203,20 @@ def test_a_report_that_cannot_be_written_does_not_fail_the_batch(cluster, caplog
         stream_writer(reportPath=str(path)).commit([message()], 3)
     assert 1 == len(caplog.messages)
     assert "batch 3 is written, but its report was not: " in caplog.messages[0]
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\n", b"no newline"])
+def test_a_file_that_is_no_report_by_now_does_not_fail_the_batch(
+    cluster, caplog, tmp_path, content
+):
+    """Where somebody replaced the report meanwhile, that is a warning, and the file stays."""
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(content)
+    with caplog.at_level(logging.WARNING):
+        stream_writer(reportPath=str(path)).commit([message()], 3)
+    assert 1 == len(caplog.messages)
+    assert "batch 3 is written, but its report was not: " in caplog.messages[0]
+    assert content == path.read_bytes()
 
 
 def test_an_abort_says_what_stays(cluster, caplog):
