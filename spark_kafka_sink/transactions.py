@@ -11,13 +11,15 @@ The last three change something, `--dry-run` only says what they would. Rules ar
 
 Exit codes: 0 done, or nothing to do; 1 the cluster or the ledger refused; 2 wrong usage; 3 a write
 is visible in part and waits to be resolved. With `--json` the answer is one JSON object on standard
-output; errors are a sentence on standard error. No secret is ever printed.
+output; errors are a sentence on standard error. No secret is ever printed, and no control character
+of what others have written.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import platform
 import sys
@@ -38,6 +40,7 @@ from spark_kafka_sink.exactly_once.transactional_ids import check_prefix
 from spark_kafka_sink.exactly_once.transactions_report import (
     as_text,
     held_back_json,
+    printable,
     report_json,
     who,
 )
@@ -60,6 +63,9 @@ _UNKNOWN_TOPIC: Final = "UNKNOWN_TOPIC_OR_PARTITION"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; give its exit code."""
     options = _parser().parse_args(arguments)
+    handler = logging.StreamHandler()
+    handler.setFormatter(_PrintableFormatter())
+    logging.basicConfig(handlers=[handler])
     try:
         config = _config(options)
         if options.prefix is not None:
@@ -76,8 +82,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(error: Exception, code: int) -> int:
-    sys.stderr.write(f"error: {error}\n")
+    sys.stderr.write(printable(f"error: {error}") + "\n")
     return code
+
+
+class _PrintableFormatter(logging.Formatter):
+    """Writes warnings, which name ids and brokers' answers, as the command writes all else."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- logging's name
+        return printable(super().formatMessage(record))
 
 
 # --- usage
@@ -213,7 +226,11 @@ class _Session:
 
     def say(self, lines: Sequence[str], answer: dict[str, Any]) -> None:
         """Answer, in words or as JSON."""
-        text = json.dumps(answer, indent=2) if self.options.json else "\n".join(lines)
+        if self.options.json:
+            # JSON escapes all other control characters by itself.
+            text = json.dumps(answer, indent=2).replace("\x7f", "\\u007f")
+        else:
+            text = "\n".join(map(printable, lines))
         sys.stdout.write(text + "\n")
 
 

@@ -1,6 +1,8 @@
 """What `inspection` has found, in words for a person and as values for JSON.
 
 Pure. Times are milliseconds since 1970 in, and UTC in words; numbers keep their units in names.
+What the ledger holds and what brokers say was written by others: `printable` makes it text that a
+terminal shows but does not obey.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from spark_kafka_sink.exactly_once.errors import LedgerFormatError
 from spark_kafka_sink.exactly_once.inspection import open_seconds
 from spark_kafka_sink.exactly_once.recovery import describe_mixed
 from spark_kafka_sink.exactly_once.transitions import WriteState
@@ -104,7 +107,27 @@ def _seconds(seconds: float | None) -> str:
 
 
 def _time(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    try:
+        at = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (TypeError, ValueError, OverflowError, OSError) as error:
+        raise LedgerFormatError(
+            f"an entry of the ledger has {milliseconds!r} where milliseconds since 1970 belong"
+        ) from error
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def printable(text: str) -> str:
+    r"""Return the text on one line, with control and format characters as escapes such as `\x1b`.
+
+    A terminal obeys control characters (ECMA-48), shows text backwards for some of Unicode's format
+    characters, and cannot be written a surrogate.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
 
 
 # --- as JSON
