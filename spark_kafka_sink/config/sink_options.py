@@ -79,8 +79,9 @@ SINK_OPTIONS_DEF: Final = (
         None,
         None,
         Importance.HIGH,
-        "With exactly_once: names one query or job, the same at every start. Of two that write "
-        "under one prefix at the same time the later one goes on.",
+        "With exactly_once: names one query or job, the same at every start. Two that write "
+        "under one prefix at the same time stop each other: the one whose batch was planned last "
+        "goes on, and streams plan with every micro-batch.",
     )
     .define(
         "writeId",

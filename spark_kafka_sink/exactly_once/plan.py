@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from spark_kafka_sink.errors import BrokerError
 from spark_kafka_sink.exactly_once import recovery
 from spark_kafka_sink.exactly_once.errors import (
     ExactlyOnceError,
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 #: takes milliseconds, and a coordinator that moves to another broker some seconds.
 SPARE_SHARE: Final = 0.1
 MAX_SPARE_SECONDS: Final = 60.0
+#: What brokers answer a producer whose transaction was ended by somebody else, or timed out.
+_ENDED_BY_OTHERS: Final = frozenset(
+    {"INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_TXN_STATE", "TRANSACTION_ABORTABLE"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,18 +158,31 @@ def refusal(
         return MixedError(recovery.describe_mixed(write_id, known))
     if says is Verdict.ROLLED_BACK:
         return _rolled_back(write_id, batch_id, None if known is None else known.write)
-    if state.claim is None:
-        who = "the ledger has no claim any more: its topic, or this prefix's entries, were deleted"
-    else:
-        who = (
-            f"another driver has taken over: {state.claim.claimed_by} claimed generation "
-            f"{state.claim.generation}, this one has {plan.generation}"
-        )
     already = " It has committed this batch." if says is Verdict.DECIDED else ""
     return OvertakenError(
         f"batch {batch_id} of {write_id!r} is not committed by this driver, and nothing that it "
-        f"wrote is visible: {who}.{already} Two writers at once need a transactionalIdPrefix each"
+        f"wrote is visible: {who_took_over(state, plan.generation)}.{already} Two writers at once "
+        "need a transactionalIdPrefix each"
     )
+
+
+def who_took_over(state: LedgerState, generation: int) -> str:
+    """Name host and process of the driver that has the prefix now, for one that had it before."""
+    if state.claim is None:
+        return "the ledger has no claim any more: its topic, or this prefix's entries, were deleted"
+    return (
+        f"another driver has taken over: {state.claim.claimed_by} claimed generation "
+        f"{state.claim.generation}, this one has {generation}"
+    )
+
+
+def is_ended_by_others(error: BaseException | None) -> bool:
+    """Return whether a task failed because its transaction was ended while it wrote."""
+    while error is not None:
+        if isinstance(error, BrokerError) and error.name in _ENDED_BY_OTHERS:
+            return True
+        error = error.__cause__
+    return False
 
 
 def _rolled_back(write_id: str, batch_id: int, write: Write | None) -> RolledBackError:

@@ -28,6 +28,7 @@ from spark_kafka_sink.exactly_once.errors import (
     MixedError,
     OvertakenError,
     VoidError,
+    WinnerLostError,
 )
 from spark_kafka_sink.exactly_once.ledger import Ledger, LedgerChanges, LedgerState
 from spark_kafka_sink.exactly_once.ledger_records import Claim, Winner, WriteRecord
@@ -39,6 +40,7 @@ from spark_kafka_sink.exactly_once.plan import (
     is_ours,
     refusal,
     told_of,
+    who_took_over,
     winners_of,
 )
 from spark_kafka_sink.exactly_once.points import Point
@@ -213,7 +215,15 @@ class TwoPhaseCommit:
                 return known, losers
             if says is not Verdict.DECIDE:
                 raise refusal(says, plan, write_id, batch_id, state)
-            self._check_open(plan, winners, budget)
+            try:
+                self._check_open(plan, winners, budget)
+            except WinnerLostError:
+                # Another driver aborts what it finds open once it has claimed: perhaps just now.
+                state = self._ledger.read(budget)
+                if state.generation > plan.generation:
+                    says = Verdict.OVERTAKEN
+                    raise refusal(says, plan, write_id, batch_id, state) from None
+                raise
             # Listed before the decision: a later driver's transactions cannot be among them.
             own = {winner.transactional_id for winner in winners}
             losers = [
@@ -267,11 +277,12 @@ class TwoPhaseCommit:
         """
         last: KafkaError | None = None
         for _ in range(recovery.MAX_STARTS):
-            now = self._ledger.fence_and_read(budget).writes.get(write_id)
+            state = self._ledger.fence_and_read(budget)
+            now = state.writes.get(write_id)
             if now is None or now.write[:2] != record.write[:2]:
                 raise OvertakenError(
-                    f"another driver has gone on with {write_id!r} since batch "
-                    f"{record.write.batch_id} was decided"
+                    f"{write_id!r} has gone on since batch {record.write.batch_id} was decided: "
+                    f"{who_took_over(state, record.write.generation)}"
                 )
             if now.write.state is WriteState.DECIDED:
                 fates = recovery.winner_fates(self._admin, now.winners, budget)

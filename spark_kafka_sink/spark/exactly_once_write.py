@@ -9,11 +9,16 @@ It loads the network code: writers import it when a write is made exactly once, 
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.errors import KafkaError
-from spark_kafka_sink.exactly_once.plan import Job, Plan
+from spark_kafka_sink.exactly_once.budget import Budget
+from spark_kafka_sink.exactly_once.ledger import Ledger
+from spark_kafka_sink.exactly_once.plan import Job, Plan, is_ended_by_others, refusal
+from spark_kafka_sink.exactly_once.transitions import Verdict
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 from spark_kafka_sink.spark.attempt_producers import ProducerOfAttempt
 from spark_kafka_sink.spark.commit_message import TransactionalPart
@@ -34,6 +39,9 @@ if TYPE_CHECKING:
     Observe = Callable[[Point], None]
 
 logger = logging.getLogger(__name__)
+
+#: How long a task that has failed looks for the driver that ended its transaction.
+_LEDGER_SECONDS: Final = 30.0
 
 
 class TaskResult(NamedTuple):
@@ -73,7 +81,8 @@ class ExactlyOnceWrite:
     ) -> TaskResult:
         """Write a task's rows in a transaction of their own, left open (in the worker).
 
-        Raises RolledBackError, MixedError, and what `write_rows` raises.
+        Raises RolledBackError, MixedError, OvertakenError where another driver has taken over the
+        prefix and so ended the transaction, and what `write_rows` raises.
         """
         strangers = () if write_id in plan.writes else tuple(sorted(plan.writes))
         part = TransactionalPart(plan.generation, plan.planned_at_ms, strangers=strangers)
@@ -85,8 +94,37 @@ class ExactlyOnceWrite:
         producers = ProducerOfAttempt(
             self.config, plan, transaction_timeout_ms=self.options.transaction_timeout_ms
         )
-        written = write_rows(batches, producers=producers, topic=topic)
+        try:
+            written = write_rows(batches, producers=producers, topic=topic)
+        except KafkaError as error:
+            if is_ended_by_others(error):
+                self._raise_if_overtaken(plan, write_id, batch_id, error)
+            raise
         return TaskResult(written, part._replace(prepared=producers.prepared(written.acks)))
+
+    def _raise_if_overtaken(
+        self, plan: Plan, write_id: str, batch_id: int, error: KafkaError
+    ) -> None:
+        """Ask the ledger who has the prefix now: brokers do not say who ended a transaction."""
+        try:
+            with AdminClient(self.config) as admin:
+                ledger = Ledger(
+                    admin,
+                    topic=self.options.ledger_topic,
+                    prefix=self.options.prefix,
+                    clock=time.time,
+                )
+                state = ledger.read(Budget.of(time.time, _LEDGER_SECONDS))
+        except KafkaError as unread:
+            logger.warning(
+                "the transaction of a task was ended by another process or by its time-out; "
+                "whether another driver has taken over transactionalIdPrefix %r is not known: %s",
+                self.options.prefix,
+                unread,
+            )
+            return
+        if state.generation > plan.generation:
+            raise refusal(Verdict.OVERTAKEN, plan, write_id, batch_id, state) from error
 
     def commit(
         self,

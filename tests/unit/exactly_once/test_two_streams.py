@@ -1,0 +1,138 @@
+"""Two streams under one prefix: the last to plan goes on, and the other one learns who it is."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import re
+from functools import partial
+
+import pyarrow as pa
+import pytest
+
+from spark_kafka_sink.devbroker.faults import AnswerError
+from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.exactly_once.errors import OvertakenError
+from spark_kafka_sink.exactly_once.points import Point
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.exactly_once_world import QUERY, TIMEOUT, each_once
+from tests.support.micro_batches import Query, process_of_its_own
+from tests.support.real_kafka import wait_until
+
+THIS_PROCESS = re.escape(f"{platform.node()}, process {os.getpid()} claimed generation ")
+
+
+@pytest.fixture
+def stream_of(here):
+    """Make streams in this world; each record is sent at once."""
+    with process_of_its_own():
+        yield partial(_stream, here)
+
+
+def _stream(world, query_id):
+    options = {
+        "topic": world.data,
+        "transactionalIdPrefix": world.prefix,
+        "ledgerTopic": world.ledger,
+        "kafka.batch.size": "1",
+    }
+    return Query(world.site, query_id, **options)
+
+
+def _write_while(world, stream, batch_id, meanwhile):
+    """Run a task, and something else when its transaction is open and it has rows to come."""
+    planned = stream.plan()
+
+    def batches():
+        # The last batch is open until the flush.
+        yield pa.record_batch({"value": ["one", "two", "three"]})
+        wait_until(world.left_open, seconds=TIMEOUT, what="an open transaction")
+        meanwhile()
+        yield pa.record_batch({"value": ["four", "five"]})
+
+    with stream.task_context(batch_id, 0):
+        return planned.write(batches())
+
+
+@pytest.mark.parametrize("is_newcomer_stopped", [True, False])
+def test_a_task_names_the_driver_that_ended_its_transaction(here, stream_of, is_newcomer_stopped):
+    """A stream plans with every micro-batch, so either can be stopped, and each says by whom."""
+    first, newcomer = stream_of("first"), stream_of("newcomer")
+    first.run_batch(0)
+    stopped, other = (newcomer, first) if is_newcomer_stopped else (first, newcomer)
+    with pytest.raises(OvertakenError, match=THIS_PROCESS) as caught:
+        _write_while(here, stopped, 1, other.plan)
+    assert "Two writers at once need a transactionalIdPrefix each" in str(caught.value)
+    other.run_batch(1)
+    assert sorted([*_rows(0), *_rows(1)]) == here.visible()
+
+
+def _rows(batch_id):
+    return [f"b{batch_id}.t{task}.{row}" for task in range(2) for row in range(3)]
+
+
+def test_a_transaction_that_nobody_took_over_fails_as_it_did(here, stream_of):
+    """One that was ended by hand, or timed out, is not blamed on another driver."""
+    stream = stream_of("first")
+
+    def abort_by_hand():
+        [name] = here.left_open()
+        here.admin.init_producer_id(name, transaction_timeout_ms=60_000, timeout=TIMEOUT)
+
+    with pytest.raises(KafkaError) as caught:
+        _write_while(here, stream, 0, abort_by_hand)
+    assert not isinstance(caught.value, OvertakenError)
+
+
+def test_a_ledger_that_cannot_be_read_hides_no_error(tv2, caplog):
+    """Without the right to read the ledger a task fails as it did, and a warning says why."""
+    with process_of_its_own():
+        stream, other = _stream(tv2, "first"), _stream(tv2, "newcomer")
+        hooks = []
+
+        def take_over():
+            other.plan()
+            refusal = AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            hooks.append(tv2.broker.on(ApiKey.LIST_OFFSETS, refusal))
+
+        with caplog.at_level(logging.WARNING), pytest.raises(KafkaError) as caught:
+            _write_while(tv2, stream, 0, take_over)
+        hooks[0].remove()
+    assert not isinstance(caught.value, OvertakenError)
+    assert "another driver has taken over transactionalIdPrefix" in caplog.text
+    assert "TOPIC_AUTHORIZATION_FAILED" in caplog.text
+
+
+def test_a_commit_that_finds_its_winners_swept_names_who_did_it(here):
+    """A driver that claims between another's look at the ledger and at its winners is named."""
+
+    def take_over(point):
+        if point is Point.COMMIT_FENCED:
+            here.driver("somewhere, process 7").plan()
+
+    driver = here.driver(observe=take_over)
+    plan = driver.plan()
+    prepared = here.worker.run(plan)
+    with pytest.raises(OvertakenError, match="somewhere, process 7 claimed generation"):
+        driver.commit(plan, prepared)
+    assert [] == here.visible()
+
+
+def test_a_decision_that_was_undone_and_made_anew_names_who_did_it(here):
+    """A driver whose winners were aborted after its decision is told who has gone on."""
+
+    def undo(point):
+        if point is Point.DECIDED:
+            for one in prepared:
+                here.abort_by_hand(one.transaction)
+            here.finish(driver=here.driver("somewhere, process 7"))
+
+    driver = here.driver(observe=undo)
+    plan = driver.plan()
+    prepared = here.worker.run(plan)
+    with pytest.raises(OvertakenError, match="somewhere, process 7 claimed generation") as caught:
+        driver.commit(plan, prepared)
+    assert f"{QUERY!r} has gone on since batch 0 was decided" in str(caught.value)
+    assert each_once(0) == here.visible()
