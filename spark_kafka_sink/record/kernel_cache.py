@@ -9,9 +9,9 @@ use it, however many workers write it at the same time: they all write the same,
 rename.
 
 The places, in order: NUMBA_CACHE_DIR; the user's cache directory; the directory for temporary
-files, where a folder counts only if it is ours alone, since loading a cached kernel is running it.
-Where none can be written, or a cached file turns out broken, kernels are compiled in memory:
-slower, never wrong.
+files. Loading a cached kernel runs code, so a place counts only if no other user can change it
+(`private_directory`). Where there is no such place, or a cached file turns out broken, kernels are
+compiled in memory: slower, never wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import hashlib
 import logging
 import os
 import platform
-import stat
 import tempfile
 from contextlib import suppress
 from functools import cache
@@ -31,6 +30,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numba
 from llvmlite import binding
 from numba.core import caching
+
+from spark_kafka_sink.record.private_directory import (
+    UnsafeDirectoryError,
+    check_private_files,
+    make_private_directory,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,15 +69,19 @@ def cache_directory() -> str | None:
     name = _fingerprint()
     if name is None:
         return None
-    for place, is_shared in _places():
+    for place in _places():
         try:
-            place.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if is_shared and not _is_ours_alone(place):
-                _LOG.warning("no kernels are kept in %s: others can write there", place)
-                continue
-            directory = place / name
-            directory.mkdir(mode=0o700, exist_ok=True)
+            directory = place.absolute() / name
+            make_private_directory(directory.parent)
+            make_private_directory(directory)
+            check_private_files(directory)
             tempfile.TemporaryFile(dir=directory).close()
+        except UnsafeDirectoryError as error:
+            _LOG.warning(
+                "%s: compiled kernels are not kept in %s, since other users could replace them",
+                error,
+                place,
+            )
         except OSError as error:
             _LOG.debug("no kernels can be kept in %s: %s", place, error)
         else:
@@ -81,27 +90,18 @@ def cache_directory() -> str | None:
     return None
 
 
-def _places() -> Iterator[tuple[Path, bool]]:
-    """Give the places to try, and whether others can make folders beside ours."""
+def _places() -> Iterator[Path]:
+    """Yield the places to try."""
     if given := os.environ.get("NUMBA_CACHE_DIR"):
-        yield Path(given) / _DIRECTORY, False
+        yield Path(given) / _DIRECTORY
     if user_cache := os.environ.get("XDG_CACHE_HOME"):
-        yield Path(user_cache) / _DIRECTORY, False
+        yield Path(user_cache) / _DIRECTORY
     else:
         # A user without an entry in the password file, as in some containers, has no home.
         with suppress(RuntimeError):
-            yield Path.home() / ".cache" / _DIRECTORY, False
+            yield Path.home() / ".cache" / _DIRECTORY
     with suppress(OSError):
-        yield Path(tempfile.gettempdir()) / f"{_DIRECTORY}-{os.getuid()}", True
-
-
-def _is_ours_alone(place: Path) -> bool:
-    status = place.lstat()
-    return (
-        stat.S_ISDIR(status.st_mode)
-        and status.st_uid == os.getuid()
-        and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    )
+        yield Path(tempfile.gettempdir()) / f"{_DIRECTORY}-{os.geteuid()}"
 
 
 def _fingerprint() -> str | None:

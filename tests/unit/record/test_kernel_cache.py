@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import stat
 import subprocess
@@ -20,6 +21,7 @@ PACKAGE = Path(spark_kafka_sink.__file__).parent
 #: No directory can be made in it, whoever tries.
 NOWHERE = "/dev/null/nowhere"
 TIMEOUT = 120
+NOBODY = 65534
 
 USE_KERNELS = """
 import sys
@@ -97,7 +99,7 @@ def test_a_second_worker_compiles_nothing(warm_cache):
 
 def test_the_home_is_not_needed(warm_cache, tmp_path):
     """Where the home cannot be written, a folder of our own among the temporary files will do."""
-    shutil.copytree(warm_cache / "spark_kafka_sink", tmp_path / f"spark_kafka_sink-{os.getuid()}")
+    shutil.copytree(warm_cache / "spark_kafka_sink", tmp_path / f"spark_kafka_sink-{os.geteuid()}")
     hits, directory, _ = run(HOME=NOWHERE, TMPDIR=str(tmp_path))
     assert (2, tmp_path) == (hits, Path(directory).parent.parent)
 
@@ -208,7 +210,7 @@ def shared(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", NOWHERE)
     monkeypatch.setenv("XDG_CACHE_HOME", NOWHERE)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path / f"spark_kafka_sink-{os.getuid()}"
+    return tmp_path / f"spark_kafka_sink-{os.geteuid()}"
 
 
 def test_a_new_folder_is_ours_alone(shared):
@@ -217,28 +219,144 @@ def test_a_new_folder_is_ours_alone(shared):
     assert 0o700 == stat.S_IMODE(shared.stat().st_mode)
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
-def test_a_folder_that_others_can_write_is_not_used(shared, mode):
-    """Loading a kernel is running it."""
-    shared.mkdir()
-    shared.chmod(mode)
+PLACES = ["NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "HOME", "TMPDIR"]
+
+
+@pytest.fixture(params=PLACES)
+def place(request, tmp_path, monkeypatch):
+    """Make one of the places usable and no other; return its folder for kernels."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", NOWHERE)
+    monkeypatch.setenv("XDG_CACHE_HOME", NOWHERE)
+    monkeypatch.setattr(tempfile, "tempdir", NOWHERE)
+    match request.param:
+        case "HOME":
+            monkeypatch.delenv("XDG_CACHE_HOME")
+            monkeypatch.setenv("HOME", str(tmp_path))
+            return tmp_path / ".cache" / "spark_kafka_sink"
+        case "TMPDIR":
+            monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+            return tmp_path / f"spark_kafka_sink-{os.geteuid()}"
+        case variable:
+            monkeypatch.setenv(variable, str(tmp_path))
+            return tmp_path / "spark_kafka_sink"
+
+
+@pytest.fixture
+def disown(monkeypatch):
+    """Make paths look as if another user owned them."""
+    read = Path.lstat
+    disowned = set()
+
+    def lstat(path):
+        fields = list(read(path))
+        if path in disowned:
+            fields[stat.ST_UID] = NOBODY
+        return os.stat_result(fields)
+
+    monkeypatch.setattr(Path, "lstat", lstat)
+    return disowned.add
+
+
+def test_every_place_is_used_while_it_is_ours_alone(place):
+    """Folders on the way and the folder itself are made for this user only."""
+    directory = Path(find_directory())
+    assert place == directory.parent
+    assert [0o700, 0o700] == [stat.S_IMODE(path.stat().st_mode) for path in (place, directory)]
+    assert str(directory) == find_directory()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702, 0o1777])
+@pytest.mark.parametrize("level", ["place", "fingerprint"])
+def test_a_folder_that_others_can_write_is_not_used(place, caplog, level, mode):
+    """Loading a kernel is running it; the reason is logged once."""
+    directory = Path(find_directory())
+    path = place if level == "place" else directory
+    path.chmod(mode)
     assert find_directory() is None
+    assert [True] == [
+        message.startswith(f"other users can write to {path}: ") for message in caplog.messages
+    ]
 
 
-def test_a_folder_of_somebody_else_is_not_used(shared, monkeypatch):
-    """Whoever owns a folder can change what is in it."""
-    shared.mkdir(mode=0o700)
-    owner = os.getuid()
-    monkeypatch.setattr(os, "getuid", lambda: owner + 1)
-    shared.rename(shared.with_name(f"spark_kafka_sink-{owner + 1}"))
+@pytest.mark.parametrize("level", ["place", "fingerprint", "file"])
+def test_what_belongs_to_somebody_else_is_not_used(place, disown, caplog, level):
+    """Whoever owns a folder can change what is in it, and whoever owns a file its content."""
+    directory = Path(find_directory())
+    file = directory / "kernel.nbi"
+    file.touch()
+    path = {"place": place, "fingerprint": directory, "file": file}[level]
+    disown(path)
     assert find_directory() is None
+    assert [True] == [message.startswith(f"{path} belongs to") for message in caplog.messages]
 
 
-def test_a_link_is_not_used(shared, tmp_path):
+@pytest.mark.parametrize("level", ["place", "fingerprint", "file"])
+def test_a_link_is_not_used(place, tmp_path, level):
     """It could lead anywhere."""
-    (tmp_path / "elsewhere").mkdir(mode=0o700)
-    shared.symlink_to(tmp_path / "elsewhere")
+    directory = Path(find_directory())
+    file = directory / "kernel.nbi"
+    file.touch()
+    path = {"place": place, "fingerprint": directory, "file": file}[level]
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
     assert find_directory() is None
+
+
+def test_a_file_that_others_can_write_is_not_used(place):
+    """Unless the folder keeps them away from it, which it does from the beginning."""
+    directory = Path(find_directory())
+    (directory / "kernel.nbi").touch()
+    (directory / "kernel.nbi").chmod(0o666)
+    assert str(directory) == find_directory()
+    directory.chmod(0o755)
+    assert find_directory() is None
+
+
+def test_an_ancestor_that_others_can_write_makes_a_place_unsafe(place, tmp_path):
+    """They could put another folder in its place; a sticky bit keeps them from that."""
+    directory = Path(find_directory())
+    tmp_path.chmod(0o777)
+    assert find_directory() is None
+    tmp_path.chmod(0o1777)
+    assert str(directory) == find_directory()
+
+
+def test_an_ancestor_of_somebody_else_makes_a_place_unsafe(place, tmp_path, disown):
+    """Its owner could put another folder in its place, whatever its mode."""
+    assert find_directory() is not None
+    disown(tmp_path)
+    assert find_directory() is None
+
+
+def test_another_place_is_used_where_the_first_is_unsafe(tmp_path, monkeypatch, caplog):
+    """A planted cache costs the use of its place, and a warning that names it."""
+    planted, home = tmp_path / "planted", tmp_path / "home"
+    planted.mkdir()
+    home.mkdir()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(planted))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+    assert planted == Path(find_directory()).parent.parent
+    planted.chmod(0o777)
+    assert home == Path(find_directory()).parent.parent
+    assert [f"other users can write to {planted}"] == [
+        message.partition(":")[0] for message in caplog.messages
+    ]
+
+
+def test_a_planted_index_is_not_run(tmp_path):
+    """Its code runs in no worker that finds it in a folder which others can write."""
+    _, directory, _ = run(NUMBA_CACHE_DIR=str(tmp_path))
+    ran = tmp_path / "ran"
+
+    class Planted:
+        def __reduce__(self):
+            return Path.touch, (ran,)
+
+    for index in Path(directory).glob("*.nbi"):
+        index.write_bytes(pickle.dumps(Planted()))
+    Path(directory).chmod(0o777)
+    run(NUMBA_CACHE_DIR=str(tmp_path), HOME=NOWHERE, TMPDIR=str(tmp_path))
+    assert not ran.exists()
 
 
 def test_a_user_without_a_home_is_no_failure(shared, monkeypatch):
