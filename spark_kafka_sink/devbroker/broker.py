@@ -151,7 +151,8 @@ class Broker:
     def decode_request(self, frame: Buffer) -> tuple[RequestHeader, ApiMessage]:
         """Read a request, without its size; its records are slices of `frame`.
 
-        Raises DecodeError for bytes that are no request, CloseConnectionError for an API or version
+        Raises DecodeError for bytes that are no request and for one with too many elements
+        (`BrokerSettings.request_max_elements`), CloseConnectionError for an API or version
         that this broker does not have. An ApiVersions of an unknown version is read as empty. Bytes
         behind the request are let pass, as by Kafka: librdkafka sends three behind a Metadata
         request for all topics.
@@ -160,7 +161,8 @@ class Broker:
         if self._handler(header) is None:
             return header, ApiVersionsRequest()
         cls = request_class(ApiKey(header.request_api_key))
-        return header, read_message(cls, Reader(body), header.request_api_version)
+        reader = Reader(body, self.settings.request_max_elements)
+        return header, read_message(cls, reader, header.request_api_version)
 
     def encode_response(self, header: RequestHeader, response: ApiMessage) -> list[Buffer]:
         """Give the answer to a request as buffers, with its size in front."""

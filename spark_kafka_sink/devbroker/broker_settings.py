@@ -26,6 +26,12 @@ class BrokerSettings:
     connection_limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     #: Largest request in bytes (socket.request.max.bytes).
     socket_request_max_bytes: int = 100 * 1024 * 1024
+    #: Largest request in bytes that is not Produce: none but those carry records. Kafka, which has
+    #: many threads, has no such limit, nor the next.
+    control_request_max_bytes: int = 4 * 1024 * 1024
+    #: Most elements of arrays in one request, those of all its arrays together: enough for every
+    #: partition of the largest topic.
+    request_max_elements: int = 20_000
     #: Decode every record that is appended, and refuse what cannot be decoded.
     validate_records: bool = False
 

@@ -2,8 +2,8 @@
 
 - Requests are handled one after the other and answered in that order, as Kafka does: while one
   waits (a Fetch for data, a fault that delays), those behind it wait too.
-- Frames are received in place and bounded by socket.request.max.bytes. Bytes that are no request
-  close the connection.
+- Frames are received in place and bounded by socket.request.max.bytes, those that are not Produce
+  more tightly, and so is the number of elements. Bytes that are no request close the connection.
 - Answers are written as they lie in the log, and only as fast as the client takes them; meanwhile
   nothing more is read from it.
 - A client that has closed its side still gets the answers that are ready; what waits is given up.
@@ -94,7 +94,9 @@ class Connection:
         self._id = connection_id
         self._listener = listener
         self._authenticator = authenticator
-        self._receiver = FrameReceiver(self._max_frame_bytes)
+        self._receiver = FrameReceiver(
+            self._max_frame_bytes, server.broker.settings.control_request_max_bytes
+        )
         self._transport: asyncio.Transport | None = None
         self._waiting: _Waiting | None = None
         self._outgoing: deque[Buffer] = deque()

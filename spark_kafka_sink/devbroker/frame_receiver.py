@@ -8,8 +8,8 @@ and belong to whoever takes them.
 
 A size is believed step by step: the buffer of a large frame begins small and grows as bytes arrive,
 so that nobody claims memory by a header alone. Who has sent a large frame is believed as much of
-the next one: growing costs time. Rules and limits are otherwise those of
-`protocol.frame.FrameDecoder`.
+the next one: growing costs time. A frame that is not a Produce request has a lower limit. Rules are
+otherwise those of `protocol.frame.FrameDecoder`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from __future__ import annotations
 import struct
 
 from spark_kafka_sink.errors import DecodeError
+from spark_kafka_sink.protocol.api_keys import ApiKey
 
 _SIZE = struct.Struct(">i")
+_API_KEY = struct.Struct(">h")
 _SMALL_BUFFER_BYTES = 64 * 1024
 #: What the first large frame's buffer begins with; it doubles when it is full.
 _FIRST_BUFFER_BYTES = 128 * 1024
@@ -29,10 +31,14 @@ _MAX_FIRST_BUFFER_BYTES = 4 * 1024 * 1024
 class FrameReceiver:
     """Cuts received bytes into frames."""
 
-    def __init__(self, max_frame_bytes: int) -> None:
-        """`max_frame_bytes` does not count the four bytes of the size."""
+    def __init__(self, max_frame_bytes: int, max_control_bytes: int) -> None:
+        """Take the limits of a Produce request and of any other; the size's four bytes are extra.
+
+        The second cannot raise the first.
+        """
         #: May change between two frames.
         self.max_frame_bytes = max_frame_bytes
+        self._max_control_bytes = max_control_bytes
         #: Made when it is first needed: a client that says nothing costs nothing.
         self._small = memoryview(bytearray())
         #: What of the small buffer is received and not yet taken.
@@ -85,6 +91,16 @@ class FrameReceiver:
         if not 0 <= size <= self.max_frame_bytes:
             raise DecodeError(f"a frame of {size} bytes; the limit is {self.max_frame_bytes}")
         start = self._begin + _SIZE.size
+        if size > self._max_control_bytes:
+            if available < _SIZE.size + _API_KEY.size:
+                self._compact()
+                return None
+            (api_key,) = _API_KEY.unpack_from(self._small, start)
+            if api_key != ApiKey.PRODUCE:
+                raise DecodeError(
+                    f"a frame of {size} bytes with API key {api_key}; the limit is "
+                    f"{self._max_control_bytes} for all but Produce requests"
+                )
         if available - _SIZE.size >= size:
             self._begin = start + size
             return memoryview(bytearray(self._small[start : self._begin]))

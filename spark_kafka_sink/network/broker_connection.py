@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from spark_kafka_sink.errors import AuthenticationError, DecodeError, KafkaError, NetworkError
 from spark_kafka_sink.network.in_flight_requests import InFlightRequest, InFlightRequests
 from spark_kafka_sink.network.node_api_versions import NodeApiVersions
+from spark_kafka_sink.network.response_limits import FIRST_RESPONSES, LATER_RESPONSES
 from spark_kafka_sink.network.sasl_session import HeldRequest, SaslSession
 from spark_kafka_sink.network.tls_errors import looks_like_tls, peer_speaks_tls
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.network.transport import Transport
     from spark_kafka_sink.security.sasl import SaslClient
 
-#: No answer to a producer's request comes near this; a larger size is a lie or another protocol.
-MAX_RESPONSE_BYTES = 128 * 1024 * 1024
 MAX_CORRELATION_ID = 2**31 - 1
 CLIENT_SOFTWARE_NAME = "spark-kafka-sink"
 #: Seconds between two looks at a connection that is busy, however short its idle time may be.
@@ -125,6 +124,8 @@ class BrokerConnection:
         self._on_close: Callable[[KafkaError], None] | None = None
         self._loop = asyncio.get_running_loop()
         self._in_flight = InFlightRequests()
+        self._frames = FrameDecoder(FIRST_RESPONSES.frame_bytes)
+        self._max_elements = FIRST_RESPONSES.elements
         self._next_correlation_id = 0
         self._outgoing: deque[tuple[Sequence[bytes | memoryview], asyncio.Future[Any] | None]] = (
             deque()
@@ -244,6 +245,8 @@ class BrokerConnection:
             response = await self._send_version(request, fallback)
         self._check_api_versions(response)
         self.api_versions = NodeApiVersions.of(response)
+        self._frames.max_frame_bytes = LATER_RESPONSES.frame_bytes
+        self._max_elements = LATER_RESPONSES.elements
 
     def _check_api_versions(self, response: ApiVersionsResponse) -> None:
         if response.error_code:
@@ -367,7 +370,7 @@ class BrokerConnection:
             )
 
     async def _read_loop(self) -> None:
-        frames = FrameDecoder(MAX_RESPONSE_BYTES)
+        frames = self._frames
         is_first = True
         try:
             while data := await self._transport.read():
@@ -394,7 +397,9 @@ class BrokerConnection:
     def _receive(self, frame: memoryview) -> None:
         request = self._in_flight.complete(peek_correlation_id(frame))
         try:
-            _, response = decode_response(request.api_key, request.api_version, frame)
+            _, response = decode_response(
+                request.api_key, request.api_version, frame, max_elements=self._max_elements
+            )
         except DecodeError as error:
             if not request.response.done():
                 request.response.set_exception(

@@ -3,8 +3,9 @@
 `struct_codec` makes one writing and one reading function for each (class, version), once; encoding
 and decoding then run straight through them and decide nothing that the version has decided.
 Nothing recurses by what the bytes say: nesting is as deep as the declarations are. A count is
-checked against the bytes that are left before anything is read for it. Unknown tagged fields
-are skipped; a tag out of order is an error, as in Kafka.
+checked before anything is read for it: against the bytes that are left, and against the number of
+elements that the whole message may have. Unknown tagged fields are skipped; a tag out of order is
+an error, as in Kafka.
 
 Sources: KIP-482; org.apache.kafka.common.protocol.types.TaggedFields, CompactArrayOf.
 """
@@ -160,6 +161,7 @@ def _array_functions(
                 f"an array before byte {reader.position} claims {count} elements, "
                 f"{reader.remaining} bytes are left"
             )
+        reader.count_elements(count)
         return tuple([read_element(reader) for _ in range(count)])
 
     return write, read
@@ -293,13 +295,16 @@ class _TaggedFields:
     def read(self, reader: Reader, values: dict[str, Any]) -> None:
         """Read the known ones into `values`; skip the others."""
         previous = -1
-        for _ in range(reader.read_unsigned_varint()):
+        count = reader.read_unsigned_varint()
+        reader.count_elements(count)
+        for _ in range(count):
             tag = reader.read_unsigned_varint()
             if tag <= previous:
                 raise DecodeError(f"tag {tag} after tag {previous}")
             previous = tag
-            content = Reader(reader.read_view(reader.read_unsigned_varint()))
+            content = Reader(reader.read_view(reader.read_unsigned_varint()), reader.elements_left)
             if tag in self._readers:
                 name, read_field = self._readers[tag]
                 values[name] = read_field(content)
                 content.expect_end(f"tagged field {name}")
+                reader.elements_left = content.elements_left

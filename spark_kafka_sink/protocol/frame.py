@@ -32,7 +32,8 @@ class FrameDecoder:
 
     def __init__(self, max_frame_bytes: int) -> None:
         """`max_frame_bytes` does not count the four bytes of the size."""
-        self._max_frame_bytes = max_frame_bytes
+        #: May change between two frames.
+        self.max_frame_bytes = max_frame_bytes
         self._received = bytearray()
 
     def receive_data(self, data: Buffer | bytearray) -> None:
@@ -48,8 +49,8 @@ class FrameDecoder:
         if len(received) < _SIZE.size:
             return None
         (size,) = _SIZE.unpack_from(received)
-        if not 0 <= size <= self._max_frame_bytes:
-            raise DecodeError(f"a frame of {size} bytes; the limit is {self._max_frame_bytes}")
+        if not 0 <= size <= self.max_frame_bytes:
+            raise DecodeError(f"a frame of {size} bytes; the limit is {self.max_frame_bytes}")
         end = _SIZE.size + size
         if len(received) < end:
             return None

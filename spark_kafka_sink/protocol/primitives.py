@@ -6,7 +6,9 @@ knows the plain forms and the compact ones (KIP-482), where a length is an unsig
 length + 1.
 
 Whatever bytes a `Reader` is given, it raises DecodeError or answers; it never reads past the end
-and never sets memory aside for more than is there. A value that does not fit its field is the
+and never sets memory aside for more than is there. An element of an array may take a single byte on
+the wire and a thousand times that as an object, so a reader also counts elements, and refuses a
+message that has too many. A value that does not fit its field is the
 caller's mistake: a `Writer` raises ValueError or struct.error.
 
 Sources: org.apache.kafka.common.protocol.types.Type, org.apache.kafka.common.utils.ByteUtils.
@@ -27,6 +29,10 @@ Buffer: TypeAlias = bytes | memoryview
 ZERO_UUID = UUID(int=0)
 #: Strings are shorter than 32 KiB, in the compact form too.
 MAX_STRING_BYTES = 0x7FFF
+
+#: Elements of arrays, and tagged fields, that a message may have where nothing else is said: the
+#: metadata of more than 100,000 partitions on three brokers each.
+MAX_ELEMENTS = 1_000_000
 
 _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
@@ -115,10 +121,12 @@ class Writer:
 class Reader:
     """Reads values one after the other; raises DecodeError where the bytes do not hold them."""
 
-    __slots__ = ("_view", "end", "position")
+    __slots__ = ("_view", "elements_left", "end", "position")
 
-    def __init__(self, buffer: Buffer | bytearray) -> None:
+    def __init__(self, buffer: Buffer | bytearray, max_elements: int = MAX_ELEMENTS) -> None:
         self._view = memoryview(buffer)
+        #: How many more elements the message may have.
+        self.elements_left = max_elements
         #: Index of the next byte to read.
         self.position = 0
         #: How many bytes there are.
@@ -133,6 +141,15 @@ class Reader:
         """Raise DecodeError when `what` has been read and bytes are left over."""
         if self.position != self.end:
             raise DecodeError(f"{self.remaining} bytes too many after {what}")
+
+    def count_elements(self, count: int) -> None:
+        """Count elements about to be read. Raises DecodeError when they are too many."""
+        self.elements_left -= count
+        if self.elements_left < 0:
+            raise DecodeError(
+                f"the message has too many elements: {count} before byte {self.position} are "
+                f"{-self.elements_left} more than the limit"
+            )
 
     def read_view(self, length: int) -> memoryview:
         """Read bytes as a slice of the buffer."""

@@ -114,7 +114,7 @@ from spark_kafka_sink.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
-from spark_kafka_sink.protocol.primitives import Buffer, Reader, Writer
+from spark_kafka_sink.protocol.primitives import MAX_ELEMENTS, Buffer, Reader, Writer
 from spark_kafka_sink.protocol.schema import ApiMessage, decode, read_message, write_message
 
 #: Every API that this package speaks.
@@ -153,6 +153,8 @@ MESSAGES: tuple[tuple[type[ApiMessage], type[ApiMessage]], ...] = (
     (DescribeTransactionsRequest, DescribeTransactionsResponse),
     (ListTransactionsRequest, ListTransactionsResponse),
 )
+#: Kafka's headers have no tagged fields yet; a few that we do not know are skipped.
+_MAX_HEADER_ELEMENTS = 100
 _REQUESTS = {request.api_key: request for request, _ in MESSAGES}
 _RESPONSES = {response.api_key: response for _, response in MESSAGES}
 
@@ -195,7 +197,7 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, memoryview]:
         api_key = ApiKey(number)
     except ValueError:
         raise DecodeError(f"a request with the unknown API key {number}") from None
-    reader = Reader(frame)
+    reader = Reader(frame, _MAX_HEADER_ELEMENTS)
     header = read_message(RequestHeader, reader, request_header_version(api_key, version))
     return header, reader.read_view(reader.remaining)
 
@@ -228,13 +230,15 @@ def peek_correlation_id(frame: Buffer) -> int:
     return Reader(frame).read_int32()
 
 
-def decode_response(api_key: ApiKey, version: int, frame: Buffer) -> tuple[int, Any]:
-    """Read the response to a request of this API and version; give its correlation id too.
+def decode_response(
+    api_key: ApiKey, version: int, frame: Buffer, *, max_elements: int = MAX_ELEMENTS
+) -> tuple[int, Any]:
+    """Read the response to a request of this API and version; return its correlation id too.
 
     A broker that lacks the version of an ApiVersions request answers in version 0 (KIP-511); the
     caller sees UNSUPPORTED_VERSION in `error_code`. Raises DecodeError as `schema.decode` does.
     """
-    reader = Reader(frame)
+    reader = Reader(frame, _MAX_HEADER_ELEMENTS)
     header = read_message(ResponseHeader, reader, response_header_version(api_key, version))
     body = reader.read_view(reader.remaining)
     if (
@@ -242,4 +246,5 @@ def decode_response(api_key: ApiKey, version: int, frame: Buffer) -> tuple[int, 
         and Reader(body).read_int16() == ErrorCode.UNSUPPORTED_VERSION
     ):
         version = 0
-    return header.correlation_id, decode(response_class(api_key), body, version)
+    cls = response_class(api_key)
+    return header.correlation_id, decode(cls, body, version, max_elements=max_elements)

@@ -38,7 +38,7 @@ from spark_kafka_sink.protocol.field_types import (
     array,
     field,
 )
-from spark_kafka_sink.protocol.primitives import Buffer, Reader, Writer
+from spark_kafka_sink.protocol.primitives import MAX_ELEMENTS, Buffer, Reader, Writer
 
 if TYPE_CHECKING:
     from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -145,13 +145,19 @@ def read_message(message_class: type[M], reader: Reader, version: int) -> M:
     return decoded
 
 
-def decode(message_class: type[M], buffer: Buffer | bytearray, version: int) -> M:
+def decode(
+    message_class: type[M],
+    buffer: Buffer | bytearray,
+    version: int,
+    *,
+    max_elements: int = MAX_ELEMENTS,
+) -> M:
     """Read a message that takes up the whole buffer; its records are slices of the buffer.
 
-    Raises DecodeError when the bytes are anything else, UnsupportedVersionError when the version is
-    not one of the message's.
+    Raises DecodeError when the bytes are anything else, or have more elements than `max_elements`,
+    and UnsupportedVersionError when the version is not one of the message's.
     """
-    reader = Reader(buffer)
+    reader = Reader(buffer, max_elements)
     decoded = read_message(message_class, reader, version)
     reader.expect_end(f"{message_class.__name__} version {version}")
     return decoded

@@ -10,6 +10,7 @@ not exist makes the whole request so.
 
 from __future__ import annotations
 
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.devbroker.handlers.config_resources import (
@@ -32,6 +33,8 @@ from spark_kafka_sink.protocol.messages.describe_configs import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from spark_kafka_sink.protocol.messages.describe_configs import DescribeConfigsResource
 
 _TOPIC_SOURCE = 1
@@ -64,8 +67,11 @@ class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResp
                     ErrorCode.INVALID_REQUEST,
                     f"there are no resources of type {asked.resource_type}",
                 )
+        # Each once, or a short request would have an answer without end.
+        resources = dict.fromkeys(request.resources)
+        settings_of = cache(partial(_settings, context))
         return DescribeConfigsResponse(
-            results=tuple(_describe(context, request, asked) for asked in request.resources)
+            results=tuple(_describe(context, request, asked, settings_of) for asked in resources)
         )
 
     def error_response(
@@ -82,10 +88,13 @@ class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResp
 
 
 def _describe(
-    context: RequestContext, request: DescribeConfigsRequest, asked: DescribeConfigsResource
+    context: RequestContext,
+    request: DescribeConfigsRequest,
+    asked: DescribeConfigsResource,
+    settings_of: Callable[[int, str], list[_Setting]],
 ) -> DescribeConfigsResult:
     try:
-        settings = _settings(context, asked)
+        settings = settings_of(asked.resource_type, asked.resource_name)
     except RefusedError as refused:
         return _failed(asked, refused.error_code, refused.message)
     names = asked.configuration_keys
@@ -118,19 +127,17 @@ def _describe(
     )
 
 
-def _settings(context: RequestContext, asked: DescribeConfigsResource) -> list[_Setting]:
-    if asked.resource_type == ResourceType.TOPIC:
-        return _topic_settings(context, asked.resource_name)
-    if asked.resource_type == ResourceType.BROKER:
-        if asked.resource_name not in {"", str(context.node_id)}:
+def _settings(context: RequestContext, resource_type: int, name: str) -> list[_Setting]:
+    if resource_type == ResourceType.TOPIC:
+        return _topic_settings(context, name)
+    if resource_type == ResourceType.BROKER:
+        if name not in {"", str(context.node_id)}:
             raise RefusedError(
-                ErrorCode.INVALID_REQUEST,
-                f"this is broker {context.node_id}, not {asked.resource_name!r}",
+                ErrorCode.INVALID_REQUEST, f"this is broker {context.node_id}, not {name!r}"
             )
         return _broker_settings(context)
     raise RefusedError(
-        ErrorCode.INVALID_REQUEST,
-        f"this broker has no resources of type {asked.resource_type}",
+        ErrorCode.INVALID_REQUEST, f"this broker has no resources of type {resource_type}"
     )
 
 

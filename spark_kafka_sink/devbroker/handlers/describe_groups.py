@@ -45,8 +45,10 @@ class DescribeGroupsHandler(Handler[DescribeGroupsRequest, DescribeGroupsRespons
             and context.version >= _FIRST_VERSION_WITH_OPERATIONS
         ):
             allowed = ALL_GROUP_OPERATIONS
+        # Each once, or a short request would have an answer without end.
+        group_ids = dict.fromkeys(request.groups)
         return DescribeGroupsResponse(
-            groups=tuple(_describe(context, group_id, allowed) for group_id in request.groups)
+            groups=tuple(_describe(context, group_id, allowed) for group_id in group_ids)
         )
 
     def error_response(

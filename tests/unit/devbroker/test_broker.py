@@ -321,6 +321,33 @@ def test_every_api_can_answer_that_all_failed(request_, codes_of):
     assert {ERROR} == set(codes)
 
 
+@pytest.mark.parametrize(
+    ("request_", "answers_of"),
+    [
+        (
+            DescribeConfigsRequest(
+                resources=(
+                    DescribeConfigsResource(
+                        resource_type=4, resource_name="1", configuration_keys=None
+                    ),
+                )
+                * 3
+            ),
+            lambda a: a.results,
+        ),
+        (DescribeGroupsRequest(groups=("g",) * 3), lambda a: a.groups),
+        (
+            OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=None),) * 3),
+            lambda a: a.groups,
+        ),
+    ],
+    ids=lambda value: getattr(type(value), "__name__", None),
+)
+def test_what_is_asked_again_in_one_request_is_answered_once(request_, answers_of):
+    """A short request cannot have an answer many times its size by repeating itself."""
+    assert 1 == len(answers_of(ask(broker_with(), request_)))
+
+
 def test_an_error_that_has_no_answer_closes_the_connection():
     """With acks=0 an error cannot be said."""
     header = RequestHeader(request_api_key=ApiKey.PRODUCE, request_api_version=9, correlation_id=1)

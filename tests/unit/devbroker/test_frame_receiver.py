@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from spark_kafka_sink.devbroker.frame_receiver import FrameReceiver
 from spark_kafka_sink.errors import DecodeError
+from spark_kafka_sink.protocol.api_keys import ApiKey
 
 LIMIT = 20 * 1024 * 1024
 
@@ -18,9 +19,9 @@ def framed(*bodies):
     return b"".join(struct.pack(">i", len(body)) + body for body in bodies)
 
 
-def receive(stream, *, step, limit=LIMIT):
+def receive(stream, *, step, limit=LIMIT, control=LIMIT):
     """Feed a stream in pieces of at most `step` bytes, as far as each buffer has room."""
-    receiver = FrameReceiver(limit)
+    receiver = FrameReceiver(limit, control)
     frames = []
     position = 0
     while position < len(stream):
@@ -66,7 +67,7 @@ def test_frames_can_be_written_to_and_do_not_share_memory():
 
 def test_a_large_frame_is_received_where_it_stays():
     """The memory that is written to is the memory of the frame."""
-    receiver = FrameReceiver(LIMIT)
+    receiver = FrameReceiver(LIMIT, LIMIT)
     head = struct.pack(">i", 100_000)
     receiver.buffer()[: len(head)] = head
     receiver.received(len(head))
@@ -81,7 +82,7 @@ def test_a_large_frame_is_received_where_it_stays():
 
 def test_a_size_is_not_believed_before_its_bytes_arrive():
     """Memory is taken as bytes come in, not as the size promises."""
-    receiver = FrameReceiver(100 * 1024 * 1024)
+    receiver = FrameReceiver(100 << 20, 100 << 20)
     head = struct.pack(">i", 100 * 1024 * 1024)
     receiver.buffer()[: len(head)] = head
     receiver.received(len(head))
@@ -100,7 +101,7 @@ def test_a_size_is_not_believed_before_its_bytes_arrive():
 
 def test_who_has_sent_a_large_frame_is_believed_as_much_again():
     """The next frame's buffer begins as large as the largest so far, up to a limit."""
-    receiver = FrameReceiver(100 * 1024 * 1024)
+    receiver = FrameReceiver(100 << 20, 100 << 20)
     sizes = []
     for size in (1 << 20, 10 << 20, 10 << 20):
         head = struct.pack(">i", size)
@@ -120,6 +121,18 @@ def test_an_impossible_size_is_refused_at_once(size):
     """A negative or too large size is DecodeError as soon as it is seen."""
     with pytest.raises(DecodeError):
         receive(struct.pack(">i", size), step=4)
+
+
+@pytest.mark.parametrize("step", [1, 5, 10**9])
+def test_only_produce_requests_may_be_large(step):
+    """The second limit holds for all other APIs, and is seen by the key, however it arrives."""
+    produce = struct.pack(">h", ApiKey.PRODUCE) + b"x" * 100
+    metadata = struct.pack(">h", ApiKey.METADATA) + b"x" * 98
+    _, frames = receive(framed(metadata, produce), step=step, control=100)
+    assert [metadata, produce] == [bytes(frame) for frame in frames]
+
+    with pytest.raises(DecodeError, match="a frame of 101 bytes with API key 3; the limit is 100"):
+        receive(framed(metadata + b"x")[:6], step=step, control=100)
 
 
 def test_a_frame_of_the_largest_size_is_taken():

@@ -18,6 +18,7 @@ from spark_kafka_sink.devbroker import ConnectionLimits, DevBroker
 from spark_kafka_sink.devbroker.connection_limits import Patience
 from spark_kafka_sink.devbroker.frame_receiver import FrameReceiver
 from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
 from spark_kafka_sink.protocol.messages.create_partitions import (
@@ -34,6 +35,7 @@ from spark_kafka_sink.protocol.messages.produce import (
 )
 from spark_kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from spark_kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from spark_kafka_sink.protocol.primitives import Writer
 from spark_kafka_sink.record.compression import CompressionType
 from tests.support.plain_batches import plain_batch
 from tests.support.raw_client import RawClient
@@ -251,7 +253,7 @@ def test_sizes_that_lie_cost_no_memory():
         before = resident_bytes()
         clients = [stack.enter_context(RawClient(broker.port)) for _ in range(200)]
         for client in clients:
-            client.send_bytes(struct.pack(">i", 100 * MEBIBYTE) + b"x" * 100)
+            client.send_bytes(struct.pack(">ih", 100 * MEBIBYTE, ApiKey.PRODUCE) + b"x" * 100)
         assert is_served(broker)
         assert all(client.is_silent_for(0.001) for client in clients)
         grown = resident_bytes() - before
@@ -260,7 +262,7 @@ def test_sizes_that_lie_cost_no_memory():
 
 def test_a_frame_receiver_claims_what_has_arrived_and_little_more():
     """A buffer is never more than twice what was received, but for its beginning."""
-    receiver = FrameReceiver(100 * MEBIBYTE)
+    receiver = FrameReceiver(100 * MEBIBYTE, 100 * MEBIBYTE)
     receiver.buffer()[:4] = struct.pack(">i", 100 * MEBIBYTE)
     receiver.received(4)
     assert None is receiver.next_frame()
@@ -270,6 +272,39 @@ def test_a_frame_receiver_claims_what_has_arrived_and_little_more():
         assert room <= max(128 * 1024, received)
         receiver.received(room)
         received += room
+
+
+def find_coordinators(count):
+    """Return a FindCoordinator request, framed, for so many groups with names of one letter."""
+    header = struct.pack(">hhihB", ApiKey.FIND_COORDINATOR, 4, 7, -1, 0)
+    keys = Writer()
+    keys.write_compact_length(count)
+    body = header + b"\0" + b"".join(keys.finish()) + b"\2a" * count + b"\0"
+    return struct.pack(">i", len(body)) + body
+
+
+@pytest.mark.parametrize("keys", [4_000_000, 1_000_000, 20_001])
+def test_many_short_elements_close_the_connection(keys):
+    """One request with more elements than a request may have holds nobody up."""
+    with DevBroker() as broker, RawClient(broker.port) as client:
+        frame = find_coordinators(20_000)
+        client.send_bytes(frame)
+        assert len(frame) < len(client.receive_frame())
+        before = peak_bytes()
+        with contextlib.suppress(ConnectionError):
+            client.send_bytes(find_coordinators(keys))
+        assert client.is_closed()
+        assert is_served(broker)
+        assert peak_bytes() - before < 50 * MEBIBYTE
+
+
+@pytest.mark.parametrize("api_key", [key for key in ApiKey if key is not ApiKey.PRODUCE])
+def test_only_produce_requests_may_be_large(api_key):
+    """Any other request is refused by its first six bytes."""
+    with DevBroker() as broker, RawClient(broker.port) as client:
+        client.send_bytes(struct.pack(">ih", 4 * MEBIBYTE + 1, api_key))
+        assert client.is_closed()
+        assert is_served(broker)
 
 
 def metadata_with_topics(count):

@@ -19,7 +19,12 @@ from spark_kafka_sink.protocol.messages.api_versions import (
     ApiVersionsResponse,
     FinalizedFeatureKey,
 )
-from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from spark_kafka_sink.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from spark_kafka_sink.protocol.primitives import Writer
 from spark_kafka_sink.protocol.registry import decode_request_header, encode_response
 from tests.support.recording_listener import RecordingListener
 from tests.support.scripted_broker import ScriptedBroker
@@ -184,6 +189,64 @@ def test_a_refused_api_versions_request_is_an_error_with_its_code():
         pytest.raises(BrokerError, match="CLUSTER_AUTHORIZATION_FAILED"),
     ):
         asyncio.run(_open(broker.node))
+
+
+def _versions_with(count: int) -> ApiVersionsResponse:
+    key = ApiVersion(api_key=ApiKey.METADATA, min_version=0, max_version=9)
+    return ApiVersionsResponse(api_keys=(key,) * count)
+
+
+@pytest.mark.parametrize(
+    ("answer", "cause"),
+    [
+        (lambda _: struct.pack(">i", 512 * 1024 + 1), "a frame of 524289 bytes"),
+        (
+            lambda cid: b"".join(encode_response(cid, _versions_with(10_001), 4)),
+            "10001 before byte 4 are 1 more than the limit",
+        ),
+    ],
+)
+def test_a_stranger_is_not_listened_to_for_long(answer, cause):
+    """Until a broker has told its versions, its answers must be short and have few elements."""
+
+    def script(frame: bytes) -> bytes:
+        header, _ = decode_request_header(frame)
+        return answer(header.correlation_id)
+
+    with ScriptedBroker(script) as broker, pytest.raises(NetworkError, match=cause):
+        asyncio.run(_open(broker.node))
+
+
+def test_a_broker_that_is_known_may_say_more():
+    """Later answers may be larger, and have more elements."""
+
+    def large(correlation_id: int, version: int) -> bytes:
+        topics = tuple(
+            MetadataResponseTopic(error_code=0, name=f"{number:0100d}", partitions=())
+            for number in range(10_001)
+        )
+        response = MetadataResponse(brokers=(), topics=topics)
+        return b"".join(encode_response(correlation_id, response, version))
+
+    [answer] = _ask(_versions_first(large))
+    assert 10_001 == len(answer.topics)
+
+
+def test_a_known_broker_may_not_say_everything():
+    """An answer with more than a million elements ends the connection."""
+    topics = Writer()
+    topics.write_compact_length(1_000_001)
+    # No tags in the header, no throttling, no brokers, no cluster id, no controller.
+    body = b"\0" + bytes(4) + b"\1" + b"\0" + bytes(4) + b"".join(topics.finish())
+    padding = bytes(20 * 1_000_001)
+
+    def endless(correlation_id: int, _version: int) -> bytes:
+        frame = struct.pack(">i", correlation_id) + body + padding
+        return struct.pack(">i", len(frame)) + frame
+
+    [error] = _ask(_versions_first(endless))
+    assert isinstance(error, NetworkError)
+    assert "1000001 before byte 13 are 1 more than the limit" in str(error)
 
 
 def test_a_connection_that_ends_fails_all_that_is_unanswered():

@@ -63,6 +63,13 @@ class Sample(Message):
 
 
 @message
+class Row:
+    """Part of `Nested`."""
+
+    names: tuple[str, ...] = field(array(STRING))
+
+
+@message
 class Batches(Message):
     """Records, plain and flexible."""
 
@@ -232,6 +239,46 @@ def test_a_count_is_checked_against_the_least_size_of_an_element():
     assert 3 == len(decode(Sample, encoded, 0).points)
     with pytest.raises(DecodeError, match="claims 3 elements, 5 bytes are left"):
         decode(Sample, encoded[:-1], 0)
+
+
+@message
+class Nested(Message):
+    """Arrays in arrays, and one in a tagged field."""
+
+    versions = VersionRange(0, 0)
+    flexible_from = 0
+
+    rows: tuple[Row, ...] = field(array(Row))
+    more: tuple[int, ...] = field(array(INT16), tag=0, default=())
+
+
+def test_the_elements_of_all_arrays_are_counted_together():
+    """Elements in elements and in tagged fields count, and tagged fields count themselves."""
+    nested = Nested(rows=(Row(names=("a", "b")), Row(names=("c",))), more=(1, 2))
+    encoded = encode_bytes(nested, 0)
+    # Two rows, three names, one tagged field, two numbers.
+    assert nested == decode(Nested, encoded, 0, max_elements=8)
+    for limit in range(8):
+        with pytest.raises(DecodeError, match=r"too many elements: .* more than the limit"):
+            decode(Nested, encoded, 0, max_elements=limit)
+
+
+def test_unknown_tagged_fields_count_as_elements():
+    """A message of nothing but tags that nobody knows is refused by their number alone."""
+    encoded = bytes.fromhex("01 01 0000 ffffffff0f")
+    with pytest.raises(DecodeError, match="too many elements: 4294967295 before byte 9"):
+        decode(Sample, encoded, 3)
+
+
+def test_elements_are_counted_before_any_is_read():
+    """A message of a million short strings takes no memory when a thousand are allowed."""
+    encoded = bytes.fromhex("00 00000000 000f4240 0000") + bytes(2_000_000)
+    tracemalloc.start()
+    with pytest.raises(DecodeError):
+        decode(MetadataResponse, encoded, 0, max_elements=1000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100_000
 
 
 @pytest.mark.parametrize("version", [3, 9])
