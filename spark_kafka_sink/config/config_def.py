@@ -83,6 +83,10 @@ class Password:
         """Hide the secret; `str` and `format` come here too."""
         return HIDDEN
 
+    def __bool__(self) -> bool:
+        """Return whether there is a secret: an empty text is none."""
+        return bool(self.value)
+
     def __eq__(self, other: object) -> bool:
         """Compare the secrets."""
         return isinstance(other, Password) and self.value == other.value
@@ -172,13 +176,13 @@ class OneOfAnyCase:
 
 
 class NotEmpty:
-    """Text of at least one character (Java's `NonEmptyString`)."""
+    """A text or a secret of at least one character (Java's `NonEmptyString`)."""
 
     def __str__(self) -> str:
         """Write it as Kafka's documentation does."""
         return "non-empty string"
 
-    def problem(self, value: str) -> str | None:
+    def problem(self, value: str | Password) -> str | None:
         """Check that there is something."""
         return None if value else "must not be empty"
 

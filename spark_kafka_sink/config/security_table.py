@@ -2,6 +2,10 @@
 
 As in `producer_settings`, whose tables these rows become a part of; names, types and defaults are
 those of Kafka's `SslConfigs`, `SaslConfigs` and `CommonClientConfigs` (4.3).
+
+A setting that names a store, a key or a login may be left out, but not set to nothing: an empty
+value (of a variable that was never filled, for instance) would mean the default, and so trust
+every authority of the system, or send no certificate.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from spark_kafka_sink.config.config_def import (
     ConfigDef,
     ConfigType,
     Importance,
+    NotEmpty,
     OneOf,
     OneOfAnyCase,
     Range,
@@ -69,7 +74,7 @@ SECURITY_CONFIG_DEF: Final = (
         "ssl.truststore.location",
         _STRING,
         None,
-        None,
+        NotEmpty(),
         _HIGH,
         "The file of certificates to trust, where the driver and every task can read it. Without "
         "one, and without ssl.truststore.certificates, the system's own are trusted.",
@@ -78,7 +83,7 @@ SECURITY_CONFIG_DEF: Final = (
         "ssl.truststore.password",
         _PASSWORD,
         None,
-        None,
+        NotEmpty(),
         _HIGH,
         "The truststore's password; not for PEM.",
     )
@@ -86,7 +91,7 @@ SECURITY_CONFIG_DEF: Final = (
         "ssl.truststore.certificates",
         _PASSWORD,
         None,
-        None,
+        NotEmpty(),
         _HIGH,
         "Certificates to trust, in PEM, in place of a file; with ssl.truststore.type=PEM.",
     )
@@ -102,7 +107,7 @@ SECURITY_CONFIG_DEF: Final = (
         "ssl.keystore.location",
         _STRING,
         None,
-        None,
+        NotEmpty(),
         _HIGH,
         "The file with this client's key and certificate chain, for brokers that ask for one "
         "(ssl.client.auth). Read again for each connection, so that it can be renewed.",
@@ -111,7 +116,7 @@ SECURITY_CONFIG_DEF: Final = (
         "ssl.keystore.password",
         _PASSWORD,
         None,
-        None,
+        NotEmpty(),
         _HIGH,
         "The keystore's password; not for PEM.",
     )
@@ -119,7 +124,7 @@ SECURITY_CONFIG_DEF: Final = (
         "ssl.keystore.key",
         _PASSWORD,
         None,
-        None,
+        NotEmpty(),
         _HIGH,
         "This client's key, in PEM, in place of a file; with ssl.keystore.type=PEM.",
     )
@@ -127,11 +132,13 @@ SECURITY_CONFIG_DEF: Final = (
         "ssl.keystore.certificate.chain",
         _PASSWORD,
         None,
-        None,
+        NotEmpty(),
         _HIGH,
         "The certificate of ssl.keystore.key and the chain behind it, in PEM.",
     )
-    .define("ssl.key.password", _PASSWORD, None, None, _HIGH, "The key's own password, if any.")
+    .define(
+        "ssl.key.password", _PASSWORD, None, NotEmpty(), _HIGH, "The key's own password, if any."
+    )
     .define(
         "ssl.endpoint.identification.algorithm",
         _STRING,
@@ -179,7 +186,7 @@ SECURITY_CONFIG_DEF: Final = (
         "sasl.jaas.config",
         _PASSWORD,
         None,
-        None,
+        NotEmpty(),
         _MEDIUM,
         "The login as Java's client has it, with one login module: `...ScramLoginModule required "
         'username="alice" password="...";`, `tokenauth="true"` for a delegation token.',
@@ -208,7 +215,7 @@ SECURITY_CONFIG_DEF: Final = (
         "sasl.oauthbearer.token.endpoint.url",
         _STRING,
         None,
-        None,
+        NotEmpty(),
         _MEDIUM,
         "Where tokens are asked for by client credentials (https://), or the file that holds one "
         "(file:///path).",
@@ -217,7 +224,7 @@ SECURITY_CONFIG_DEF: Final = (
         "sasl.oauthbearer.client.credentials.client.id",
         _STRING,
         None,
-        None,
+        NotEmpty(),
         _MEDIUM,
         "This client's id at the token endpoint; goes before `clientId` of sasl.jaas.config.",
     )
@@ -225,7 +232,7 @@ SECURITY_CONFIG_DEF: Final = (
         "sasl.oauthbearer.client.credentials.client.secret",
         _PASSWORD,
         None,
-        None,
+        NotEmpty(),
         _MEDIUM,
         "Its secret; goes before `clientSecret` of sasl.jaas.config.",
     )

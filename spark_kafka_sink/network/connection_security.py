@@ -59,11 +59,11 @@ def _tls_settings(settings: SecuritySettings) -> TlsSettings:
         cipher_suites=settings.ssl_cipher_suites,
         check_hostname=bool(settings.ssl_endpoint_identification_algorithm),
         truststore_type=settings.ssl_truststore_type,
-        truststore_location=settings.ssl_truststore_location or None,
+        truststore_location=settings.ssl_truststore_location,
         truststore_password=_secret(settings.ssl_truststore_password),
         truststore_certificates=_secret(settings.ssl_truststore_certificates),
         keystore_type=settings.ssl_keystore_type,
-        keystore_location=settings.ssl_keystore_location or None,
+        keystore_location=settings.ssl_keystore_location,
         keystore_password=_secret(settings.ssl_keystore_password),
         keystore_key=_secret(settings.ssl_keystore_key),
         keystore_certificate_chain=_secret(settings.ssl_keystore_certificate_chain),
@@ -78,7 +78,7 @@ def _login(settings: SecuritySettings) -> Login:
         _secret(settings.sasl_jaas_config),
         TokenSettings(
             handler=None if handler is None else handler.built_in or str(handler),
-            url=settings.sasl_oauthbearer_token_endpoint_url or None,
+            url=settings.sasl_oauthbearer_token_endpoint_url,
             client_id=settings.sasl_oauthbearer_client_credentials_client_id,
             client_secret=_secret(settings.sasl_oauthbearer_client_credentials_client_secret),
             scope=settings.sasl_oauthbearer_scope,
@@ -96,8 +96,8 @@ def _login(settings: SecuritySettings) -> Login:
 
 
 def _secret(password: Password | None) -> str | None:
-    """Take a secret out of its wrapping; an empty one is none."""
-    return None if password is None else password.value or None
+    """Take a secret out of its wrapping."""
+    return None if password is None else password.value
 
 
 class ConnectionSecurity:

@@ -104,6 +104,8 @@ def read_kerberos(options: Mapping[str, str], service_name: str | None) -> Kerbe
             )
         if name not in {*_READ, *_WITHOUT_EFFECT, *_REFUSED, _SERVICE_NAME}:
             raise ValueError(f"sasl.jaas.config: Krb5LoginModule has no option {names[name]!r}")
+        if name in {"ticketcache", "principal"} and not value:
+            raise ValueError(f"sasl.jaas.config: {names[name]} must not be empty")
     use_keytab, use_cache = (
         given.get(name, "").lower() == "true" for name in ("usekeytab", "useticketcache")
     )
@@ -119,9 +121,9 @@ def read_kerberos(options: Mapping[str, str], service_name: str | None) -> Kerbe
         )
     return KerberosLogin(
         service_name=_service_name(given.get(_SERVICE_NAME), service_name),
-        principal=given.get("principal") or None,
+        principal=given.get("principal"),
         use_ticket_cache=use_cache,
-        ticket_cache=given.get("ticketcache") or None if use_cache else None,
+        ticket_cache=given.get("ticketcache") if use_cache else None,
         keytab=given["keytab"].removeprefix("file://") if use_keytab else None,
     )
 

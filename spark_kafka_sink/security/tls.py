@@ -15,7 +15,7 @@ import os
 import ssl
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -99,6 +99,11 @@ class TlsSettings:
 
     def __post_init__(self) -> None:
         """Raise ValueError, a sentence that begins with a setting, for what contradicts itself."""
+        for each in fields(self):
+            # An empty value must not mean the default: without a truststore the system's
+            # authorities are trusted.
+            if getattr(self, each.name) == "":
+                raise ValueError(f"ssl.{each.name.replace('_', '.')} must not be empty")
         self._check_truststore()
         self._check_keystore()
         _version_bounds(self)

@@ -106,6 +106,32 @@ def test_secrets_do_not_show(name):
     assert "hunter2" == getattr(arrived.security, name.replace(".", "_")).value
 
 
+@pytest.mark.parametrize("empty", ["", "  ", "${env:EMPTY}"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *SECRETS,
+        "ssl.truststore.location",
+        "ssl.keystore.location",
+        "sasl.oauthbearer.token.endpoint.url",
+        "sasl.oauthbearer.client.credentials.client.id",
+    ],
+)
+def test_an_empty_store_or_secret_is_refused(name, empty, monkeypatch):
+    """A store, key or login that is set to nothing is an error, and never the default."""
+    monkeypatch.setenv("EMPTY", "")
+    settings = {"bootstrap.servers": "a:1", "security.protocol": "SASL_SSL", name: empty}
+    with pytest.raises(ConfigError) as caught:
+        ProducerConfig.from_mapping(settings, prefix="kafka.")
+    assert str(caught.value).startswith(f"kafka.{name} must not be empty")
+
+
+def test_host_names_are_unchecked_only_where_the_setting_says_so():
+    """An empty ssl.endpoint.identification.algorithm is what Java's users write to turn it off."""
+    made = config(security_protocol="SSL", ssl_endpoint_identification_algorithm="")
+    assert "" == made.security.ssl_endpoint_identification_algorithm
+
+
 @pytest.mark.parametrize("name", SECRETS)
 def test_a_malformed_secret_is_refused_without_being_shown(name):
     """A secret of a wrong type is refused by name."""

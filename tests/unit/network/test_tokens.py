@@ -202,6 +202,7 @@ def test_an_answer_that_is_no_token_is_refused(endpoint):
     [
         ({"ssl.truststore.type": "BKS"}, "ssl.truststore.type must be one of: JKS, PKCS12, PEM"),
         ({"ssl.truststore.certificates": "x"}, "sasl.jaas.config: for the token endpoint name fil"),
+        ({"ssl.truststore.location": ""}, "ssl.truststore.location must not be empty"),
     ],
 )
 def test_tls_of_the_endpoint_is_checked_beforehand(options, problem):

@@ -204,6 +204,8 @@ def test_the_options_of_a_jvm_user_are_read(options, expected, named):
         ("useTicketCache=true isInitiator=false", "kafka", "isInitiator=false is not supported"),
         ("useTicketCache=true useFirstPass=true", "kafka", "useFirstPass=true is not supported"),
         ("useTicketCache=true keytabb=x", "kafka", "Krb5LoginModule has no option 'keytabb'"),
+        ('useTicketCache=true ticketCache=""', "kafka", "ticketCache must not be empty"),
+        ('useTicketCache=true principal=""', "kafka", "principal must not be empty"),
         ("useTicketCache=true", None, "sasl.kerberos.service.name is required with sasl.mechan"),
         ("useTicketCache=true", "kafka/h", "'kafka/h' must be the first part of the brokers' pr"),
         ("useTicketCache=true serviceName=k", "kafka", "is 'kafka', and serviceName in sasl.jaas"),

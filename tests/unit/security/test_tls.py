@@ -26,6 +26,15 @@ def refusal(**settings):
     ("settings", "problem"),
     [
         ({"truststore_type": "BKS"}, "ssl.truststore.type must be one of: JKS, PKCS12, PEM"),
+        ({"truststore_location": ""}, "ssl.truststore.location must not be empty"),
+        (
+            {"truststore_type": "PEM", "truststore_certificates": ""},
+            "ssl.truststore.certificates must not be empty",
+        ),
+        (
+            {"keystore_type": "PEM", "keystore_key": "", "keystore_certificate_chain": ""},
+            "ssl.keystore.key must not be empty",
+        ),
         (
             {"truststore_certificates": "planted"},
             "ssl.truststore.certificates needs ssl.truststore.type=PEM",
