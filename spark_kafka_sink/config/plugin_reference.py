@@ -7,6 +7,8 @@ Java takes the name of a class. Here a plug-in is one of
 - `"package.module:attribute"`, which is imported where the producer is made,
 - in Python, the object or class itself.
 
+Importing runs code, which the environment may restrict (`allow_lists`).
+
 This layer knows the names only. What they stand for is made in the producer, which asks a
 `PluginReference` for its `built_in` name first, and otherwise for the object to `load`.
 """
@@ -19,6 +21,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
+from spark_kafka_sink.config.allow_lists import NotAllowedError, allow_lists
 from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -62,7 +65,10 @@ class PluginReference:
             return self.target
         module, _, attribute = self.import_path.partition(":")
         try:
+            allow_lists().check_plugin(self.import_path)
             return reduce(getattr, attribute.split("."), importlib.import_module(module))
+        except NotAllowedError as error:
+            raise ConfigError(f"{self.import_path!r} cannot be imported: {error}") from None
         except Exception as error:
             # Importing runs the module, which may raise whatever it likes.
             raise ConfigError(
@@ -82,7 +88,11 @@ class PluginKind:
     aliases: Mapping[str, str]
 
     def read(self, value: object) -> PluginReference:
-        """Read a value; ValueError says what is wrong with it, as the end of a sentence."""
+        """Read a value.
+
+        Raises ValueError, which says what is wrong with it, as the end of a sentence, and
+        NotAllowedError for a plug-in that may not be imported in this process.
+        """
         if isinstance(value, PluginReference):
             return value
         if not isinstance(value, str):
@@ -93,6 +103,7 @@ class PluginKind:
         if name in self.names:
             return PluginReference(built_in=name)
         if _IMPORT_PATH.fullmatch(name):
+            allow_lists().check_plugin(name)
             return PluginReference(import_path=name)
         if _JAVA_CLASS.fullmatch(name):
             raise ValueError(

@@ -5,8 +5,8 @@ then applies the rules between settings as Kafka's `ProducerConfig.postProcessPa
 does. Where two settings disagree and both were given, that is an error; where one is only a
 default, the default gives way.
 
-A configuration whose values came from references (`${env:NAME}`, see `references`) hides them in
-its repr, and travels as what was given: it resolves the references anew where it is unpickled.
+A configuration whose values came from references (`${env:NAME}`, see `references`) travels as what
+was given: it resolves the references anew where it is unpickled.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from spark_kafka_sink.config.config_def import HIDDEN, INT_MAX
+from spark_kafka_sink.config.allow_lists import NotAllowedError
+from spark_kafka_sink.config.config_def import INT_MAX
 from spark_kafka_sink.config.plugin_reference import (
     INTERCEPTORS,
     PARTITIONERS,
@@ -33,6 +34,7 @@ from spark_kafka_sink.config.security_settings import (
     security_settings,
     setting_without_effect,
 )
+from spark_kafka_sink.config.security_table import REFERENCE_SETTINGS
 from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -62,8 +64,6 @@ class _Origin(NamedTuple):
 
     settings: dict[str, object]
     prefix: str
-    #: The attributes whose values came from a reference.
-    hidden: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -150,20 +150,15 @@ class ProducerConfig:
             values["reconnect.backoff.max.ms"] = values["reconnect.backoff.ms"]
         security = security_settings(values, prefix=prefix, secret=given.secret)
         _check_security(security, given)
-        hidden = frozenset(map(_attribute, given.secret))
         return cls(
             **{_attribute(name): value for name, value in values.items()},
             security=security,
-            _origin=_Origin(dict(settings), prefix, hidden) if hidden else None,
+            _origin=_Origin(dict(settings), prefix) if given.secret else None,
         )
 
     def __repr__(self) -> str:
-        """Show all settings but secrets."""
-        hidden = self._origin.hidden if self._origin is not None else ()
-        shown = (
-            f"{name}={HIDDEN if name in hidden else repr(value)}"
-            for name, value in self._values().items()
-        )
+        """Show all settings; the objects that hold secrets hide them."""
+        shown = (f"{name}={value!r}" for name, value in self._values().items())
         return f"ProducerConfig({', '.join(shown)})"
 
     def __reduce__(self) -> tuple[Callable[..., ProducerConfig], tuple[object, ...]]:
@@ -217,9 +212,12 @@ class _Given(NamedTuple):
         for name, value in settings.items():
             if not isinstance(name, str):
                 raise ConfigError(f"the name of a setting must be a string, not {name!r}")
-            # Where secrets are kept is no place to say what code runs.
-            if name in _PLUGINS and has_reference(value):
-                raise ConfigError(f"{prefix}{name} takes no ${{}} reference: write its value there")
+            takes_none = name in PRODUCER_CONFIG_DEF and name not in REFERENCE_SETTINGS
+            if takes_none and has_reference(value):
+                raise ConfigError(
+                    f"{prefix}{name} takes no ${{}} reference, which is for secrets and the files "
+                    "that hold them: write its value there"
+                )
         # Of settings that are refused no reference is resolved: the refusal is what helps.
         known = {name: settings[name] for name in settings if name in PRODUCER_CONFIG_DEF}
         resolved = resolve_references(known, prefix)
@@ -230,10 +228,6 @@ class _Given(NamedTuple):
 
     def only(self, name: str, other: str) -> bool:
         return name in self.settings and other not in self.settings
-
-    def show(self, value: object, *names: str) -> str:
-        """Write a value that comes from these settings."""
-        return HIDDEN if self.secret.intersection(names) else str(value)
 
     def error(self, sentence: str) -> ConfigError:
         """Make an error of a sentence that begins with a setting's name."""
@@ -264,6 +258,8 @@ def _plugins(
     for one in several:
         try:
             read.append(kind.read(one))
+        except NotAllowedError as error:
+            raise ConfigError(f"{prefix}{name} {one!r} cannot be imported: {error}") from None
         except ValueError as error:
             raise ConfigError(f"{prefix}{name} {error}, not {one!r}") from None
     if isinstance(value, tuple):
@@ -277,8 +273,7 @@ def _addresses(entries: tuple[str, ...], given: _Given) -> Iterator[tuple[str, i
     for entry in filter(None, entries):
         match = _ADDRESS.fullmatch(entry)
         if match is None or not 1 <= int(match[2]) <= _HIGHEST_PORT:
-            shown = given.show(repr(entry), "bootstrap.servers")
-            raise given.error(f"bootstrap.servers: {shown} is not host:port")
+            raise given.error(f"bootstrap.servers: {entry!r} is not host:port")
         address = match[1], int(match[2])
         if address not in seen:
             seen.add(address)
@@ -323,10 +318,9 @@ def _settle_delivery_timeout(values: dict[str, Any], given: _Given) -> None:
     if values["delivery.timeout.ms"] >= least:
         return
     if "delivery.timeout.ms" in given:
-        timeout = given.show(values["delivery.timeout.ms"], "delivery.timeout.ms")
         raise given.error(
-            f"delivery.timeout.ms is {timeout}, and must be at least linger.ms + "
-            f"request.timeout.ms, which is {given.show(least, 'linger.ms', 'request.timeout.ms')}"
+            f"delivery.timeout.ms is {values['delivery.timeout.ms']}, and must be at least "
+            f"linger.ms + request.timeout.ms, which is {least}"
         )
     values["delivery.timeout.ms"] = least
 
@@ -337,8 +331,7 @@ def _settle_batch_size(values: dict[str, Any], given: _Given) -> None:
             values["batch.size"], values["buffer.memory"], values["max.request.size"]
         )
     elif values["batch.size"] > values["buffer.memory"]:
-        size = given.show(values["batch.size"], "batch.size")
-        memory = given.show(values["buffer.memory"], "buffer.memory")
         raise given.error(
-            f"batch.size is {size}, and must not exceed buffer.memory, which is {memory}"
+            f"batch.size is {values['batch.size']}, and must not exceed buffer.memory, which is "
+            f"{values['buffer.memory']}"
         )

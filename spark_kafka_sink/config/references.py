@@ -7,6 +7,9 @@ A value may contain, once or several times:
 - `${file:/path}`: the whole file, without the newline at its end;
 - `${dir:/path:name}`: likewise the file of that name in the directory (`DirectoryConfigProvider`).
 
+Only settings that hold secrets or name files take references (`REFERENCE_SETTINGS`), and the
+environment may restrict which providers, files and variables they use (`allow_lists`).
+
 What a reference gives is not searched for further ones. Java leaves what it cannot resolve as it
 stands, and the reference itself becomes the password; here that is an error.
 
@@ -27,8 +30,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from spark_kafka_sink.config.allow_lists import NotAllowedError, allow_lists
 from spark_kafka_sink.config.config_def import Password
 from spark_kafka_sink.config.java_properties import parse_properties
+from spark_kafka_sink.config.named_files import read_named_file
 from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -83,7 +88,7 @@ def _replace_all(text: str, setting: str) -> str:
     def replace(reference: re.Match[str]) -> str:
         try:
             return _look_up(*reference.groups())
-        except _UnresolvableError as error:
+        except (_UnresolvableError, NotAllowedError) as error:
             raise ConfigError(
                 f"{setting}: {reference[0]} cannot be resolved in this process: {error}"
             ) from None
@@ -92,6 +97,7 @@ def _replace_all(text: str, setting: str) -> str:
 
 
 def _look_up(provider: str, path: str | None, key: str) -> str:
+    allow_lists().check_provider(provider)
     match provider:
         case "env":
             return _environment_variable(path, key)
@@ -108,6 +114,7 @@ def _look_up(provider: str, path: str | None, key: str) -> str:
 def _environment_variable(path: str | None, name: str) -> str:
     if path is not None:
         raise _UnresolvableError("write ${env:NAME}, with no path")
+    allow_lists().check_variable(name)
     value = os.environ.get(name)
     if value is None:
         raise _UnresolvableError("the environment variable is not set")
@@ -139,9 +146,8 @@ def _whole_file(path: Path) -> str:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8")
+        return read_named_file(path).decode("utf-8")
     except UnicodeDecodeError:
         raise _UnresolvableError("the file is not text in UTF-8") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "this is no path"
-        raise _UnresolvableError(f"the file cannot be read: {reason}") from None
+    except OSError as error:
+        raise _UnresolvableError(f"the file cannot be read: {error.strerror}") from None

@@ -328,6 +328,18 @@ SECURITY_CONFIG_DEF: Final = (
     )
 )
 
+#: What references are for: secrets, the files that hold some, and who shows them to which endpoint.
+#: In any other setting a reference could only carry what it reads to somebody else.
+REFERENCE_SETTINGS: Final = frozenset(
+    {
+        *(key.name for key in SECURITY_CONFIG_DEF if key.type is ConfigType.PASSWORD),
+        "ssl.truststore.location",
+        "ssl.keystore.location",
+        "sasl.oauthbearer.token.endpoint.url",
+        "sasl.oauthbearer.client.credentials.client.id",
+    }
+)
+
 _JAVA_CLASSES: Final = "Java classes cannot be used here"
 _BROKERS_CHECK: Final = "only brokers check tokens"
 _KERBEROS: Final = (

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from spark_kafka_sink.config.allow_lists import NotAllowedError, allow_lists
 from spark_kafka_sink.errors import ConfigError, IllegalStateError
 from spark_kafka_sink.network.kerberos_tickets import begin_gssapi, check_gssapi
 from spark_kafka_sink.network.tls_contexts import TlsContexts
 from spark_kafka_sink.network.token_provider import TokenProvider
 from spark_kafka_sink.network.token_sources import token_source
+from spark_kafka_sink.security.client_credentials import ClientCredentials
 from spark_kafka_sink.security.kerberos import KerberosLogin
 from spark_kafka_sink.security.login import (
     Login,
     PasswordLogin,
     TokenLogin,
     TokenSettings,
+    login_module,
     read_login,
 )
 from spark_kafka_sink.security.oauth_bearer import RefreshPolicy
@@ -87,12 +90,29 @@ def _login(settings: SecuritySettings) -> Login:
         ),
         service_name=settings.sasl_kerberos_service_name,
     )
+    _check_allowed(login)
     if isinstance(login, KerberosLogin):
         check_gssapi()
     if isinstance(login, TokenLogin):
         # Whether there can be a source is told now; it asks nobody before it is called.
         token_source(login, settings, lambda: 0.0)
     return login
+
+
+def _check_allowed(login: Login) -> None:
+    """Raise ValueError for a login that this process may not use; files are checked when read."""
+    lists = allow_lists()
+    setting = f"sasl.jaas.config: {login_module(login)}"
+    try:
+        lists.check_login_module(login_module(login))
+        if isinstance(login, TokenLogin) and isinstance(login.source, ClientCredentials):
+            setting = "sasl.oauthbearer.token.endpoint.url"
+            lists.check_url(login.source.url)
+        if isinstance(login, KerberosLogin) and login.ticket_cache is not None:
+            setting = "sasl.jaas.config: ticketCache"
+            lists.check_ticket_cache(login.ticket_cache)
+    except NotAllowedError as error:
+        raise ValueError(f"{setting}: {error}") from None
 
 
 def _secret(password: Password | None) -> str | None:

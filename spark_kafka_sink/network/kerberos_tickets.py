@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import hashlib
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_kafka_sink.config.named_files import read_named_file
 from spark_kafka_sink.errors import AuthenticationError, ConfigError, NetworkError
 from spark_kafka_sink.network.daemon_thread import in_daemon_thread
 from spark_kafka_sink.security.kerberos import GssapiClient
@@ -139,7 +139,7 @@ def _check_keytab(path: str, principal: str) -> None:
     A principal without a realm is of the default one, which only the library knows.
     """
     try:
-        held = keytab_principals(Path(path).read_bytes())
+        held = keytab_principals(read_named_file(path))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise AuthenticationError(

@@ -8,9 +8,9 @@ there is one from before.
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.config.named_files import read_named_file
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.security.tls import tls_context
 
@@ -58,7 +58,7 @@ class TlsContexts:
         if location is None:
             return None
         try:
-            return Path(location).read_bytes()
+            return read_named_file(location)
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise ValueError(f"{setting} {location} cannot be read: {reason}") from None

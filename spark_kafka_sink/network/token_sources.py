@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spark_kafka_sink.config.named_files import read_named_file
 from spark_kafka_sink.errors import AuthenticationError, ConfigError, KafkaError, NetworkError
 from spark_kafka_sink.network.daemon_thread import in_daemon_thread
 from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
@@ -88,7 +88,7 @@ def _from_file(source: TokenFile, subject_claim: str, prefix: str) -> GetToken:
 
     def read() -> OAuthBearerToken:
         try:
-            text = Path(source.path).read_text("utf-8")
+            text = read_named_file(source.path).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not text"
             raise ConfigError(f"{setting}: {source.path} cannot be read: {reason}") from None

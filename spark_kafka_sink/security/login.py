@@ -48,6 +48,7 @@ _MODULES: Final[Mapping[SaslMechanism, str]] = MappingProxyType(
     }
 )
 _AWS_MSK_IAM: Final = "AWS_MSK_IAM"
+_IAM_MODULE: Final = "software.amazon.msk.auth.iam.IAMLoginModule"
 _TLS_OPTION: Final = "ssl."
 _UNSECURED: Final = "unsecuredLogin"
 _EXTENSION: Final = "Extension_"
@@ -144,6 +145,13 @@ class TokenLogin:
 
 
 Login: TypeAlias = PasswordLogin | TokenLogin | KerberosLogin
+
+
+def login_module(login: Login) -> str:
+    """Return the Java class of the login module that logs in so."""
+    if isinstance(login, TokenLogin) and isinstance(login.source, MskIamToken):
+        return _IAM_MODULE
+    return _MODULES[login.mechanism]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 import time
 
 import pytest
 
+from spark_kafka_sink.config.allow_lists import PATHS
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import AuthenticationError, ConfigError, NetworkError
@@ -225,6 +227,29 @@ def test_a_token_is_read_from_a_file_each_time(tmp_path):
     )
     file.unlink()
     assert f"{file} cannot be read: No such file" in refusal(ConfigError, {URL: file.as_uri()})
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "PIPE", "LARGE"])
+def test_a_token_is_read_from_a_regular_file_of_bounded_size(tmp_path, name):
+    """A device would never end, a pipe would never begin, and no token is that large."""
+    os.mkfifo(tmp_path / "PIPE")
+    (tmp_path / "LARGE").write_bytes(b"a" * (2**20 + 1))
+    file = tmp_path / name
+    problem = "is larger than 1048576 bytes" if name == "LARGE" else "is not a regular file"
+    assert f"{URL}: {file} cannot be read: it {problem}" == refusal(
+        ConfigError, {URL: file.as_uri()}
+    )
+
+
+def test_a_token_is_read_from_a_listed_path_only(tmp_path, monkeypatch):
+    """What SPARK_KAFKA_SINK_ALLOWED_PATHS does not list is no token."""
+    (tmp_path / "token").write_text("opaque")
+    monkeypatch.setenv(PATHS, "/nowhere")
+    assert "does not allow it in this process" in refusal(
+        ConfigError, {URL: (tmp_path / "token").as_uri()}
+    )
+    monkeypatch.setenv(PATHS, str(tmp_path))
+    assert ["n,,\x01auth=Bearer opaque\x01\x01"] == shown({URL: (tmp_path / "token").as_uri()})
 
 
 def test_a_function_gives_tokens():

@@ -136,8 +136,12 @@ def test_a_reference_counts_by_what_it_stands_for(monkeypatch):
     """When the value behind a reference has changed, the configuration is another one."""
 
     def configured(value):
-        monkeypatch.setenv("CLIENT", value)
-        settings = {"bootstrap.servers": "localhost:9092", "client.id": "${env:CLIENT}"}
+        monkeypatch.setenv("STORE", value)
+        settings = {
+            "bootstrap.servers": "localhost:9092",
+            "security.protocol": "SSL",
+            "ssl.truststore.location": "${env:STORE}",
+        }
         return ProducerConfig.from_mapping(settings)
 
     assert fingerprint(configured("one")) != fingerprint(configured("two"))

@@ -1,0 +1,120 @@
+"""What options may read, run and contact in this process: allow-lists in environment variables.
+
+Whoever sets options can have this process read files and environment variables (references, key
+stores, keytabs, tokens), import code (plug-ins) and send requests (token endpoints). A service that
+takes options from its users restricts that by these variables, as Java's client is restricted by
+system properties (CVE-2024-31141, CVE-2025-27817). They must be set where options are read: for the
+driver and for the executors.
+
+Each variable holds a list separated by commas. A variable that is not set restricts nothing; one
+that is empty or `none` allows nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PREFIX: Final = "SPARK_KAFKA_SINK_ALLOWED_"
+#: Providers of references: `env`, `file`, `dir`, or Kafka's names of these classes
+#: (org.apache.kafka.automatic.config.providers).
+PROVIDERS: Final = f"{_PREFIX}PROVIDERS"
+#: A regular expression for the whole name of an environment variable, and so not a list
+#: (`allowlist.pattern` of Kafka's EnvVarConfigProvider).
+VARIABLES: Final = f"{_PREFIX}VARIABLES"
+#: Files, and directories with all that is in them: for references, key stores, keytabs and tokens
+#: (`allowed.paths` of Kafka's providers, org.apache.kafka.sasl.oauthbearer.allowed.files).
+PATHS: Final = f"{_PREFIX}PATHS"
+#: Token endpoints, to the letter (org.apache.kafka.sasl.oauthbearer.allowed.urls).
+URLS: Final = f"{_PREFIX}URLS"
+#: Login modules, by Java's names (org.apache.kafka.allowed.login.modules).
+LOGIN_MODULES: Final = f"{_PREFIX}LOGIN_MODULES"
+#: Plug-ins, as `package.module:attribute`, to the letter.
+PLUGINS: Final = f"{_PREFIX}PLUGINS"
+
+_NOTHING: Final = "none"
+_KAFKAS_PROVIDERS: Final[Mapping[str, str]] = {
+    f"org.apache.kafka.common.config.provider.{java}ConfigProvider": name
+    for java, name in {"EnvVar": "env", "File": "file", "Directory": "dir"}.items()
+}
+
+
+class NotAllowedError(ValueError):
+    """An allow-list does not have what an option names; the message is the end of a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllowLists:
+    """The lists of one environment; each check raises NotAllowedError."""
+
+    environment: Mapping[str, str]
+
+    def check_provider(self, name: str) -> None:
+        """Check the provider of a reference."""
+        allowed = self._entries(PROVIDERS)
+        if allowed is not None:
+            self._check(name, PROVIDERS, [_KAFKAS_PROVIDERS.get(it, it) for it in allowed])
+
+    def check_variable(self, name: str) -> None:
+        """Check the environment variable that a reference names."""
+        pattern = self.environment.get(VARIABLES)
+        if pattern is None:
+            return
+        try:
+            matches = re.fullmatch(pattern, name) is not None
+        except re.error:
+            raise NotAllowedError(f"{VARIABLES} is not a regular expression") from None
+        if not matches:
+            raise NotAllowedError(f"{VARIABLES} does not allow it in this process")
+
+    def check_path(self, path: str) -> None:
+        """Check a file, by where symbolic links lead to; ValueError for a path with a NUL."""
+        allowed = self._entries(PATHS)
+        if allowed is None:
+            return
+        if not all(Path(entry).is_absolute() for entry in allowed):
+            raise NotAllowedError(f"{PATHS} must list absolute paths")
+        real = Path(os.path.realpath(path))
+        if not any(real.is_relative_to(os.path.realpath(entry)) for entry in allowed):
+            raise NotAllowedError(f"{PATHS} does not allow it in this process")
+
+    def check_ticket_cache(self, name: str) -> None:
+        """Check a Kerberos ticket cache: with a list of paths it must be a file."""
+        path = name.removeprefix("FILE:")
+        if self._entries(PATHS) is not None and not Path(path).is_absolute():
+            raise NotAllowedError(f"{PATHS} allows files by their absolute paths only")
+        self.check_path(path)
+
+    def check_url(self, url: str) -> None:
+        """Check a token endpoint."""
+        self._check(url, URLS, self._entries(URLS))
+
+    def check_login_module(self, java_class: str) -> None:
+        """Check the login module that a login amounts to."""
+        self._check(java_class, LOGIN_MODULES, self._entries(LOGIN_MODULES))
+
+    def check_plugin(self, import_path: str) -> None:
+        """Check a plug-in that would be imported."""
+        self._check(import_path, PLUGINS, self._entries(PLUGINS))
+
+    def _entries(self, variable: str) -> list[str] | None:
+        text = self.environment.get(variable)
+        if text is None or text.strip() == _NOTHING:
+            return None if text is None else []
+        return [entry for each in text.split(",") if (entry := each.strip())]
+
+    @staticmethod
+    def _check(value: str, variable: str, allowed: list[str] | None) -> None:
+        if allowed is not None and value not in allowed:
+            raise NotAllowedError(f"{variable} does not allow it in this process")
+
+
+def allow_lists() -> AllowLists:
+    """Return the lists of this process."""
+    return AllowLists(os.environ)

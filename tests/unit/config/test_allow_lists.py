@@ -1,0 +1,288 @@
+"""What environment variables let options read, run and contact, and where that is enforced."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.config.allow_lists import (
+    LOGIN_MODULES,
+    PATHS,
+    PLUGINS,
+    PROVIDERS,
+    URLS,
+    VARIABLES,
+    AllowLists,
+    NotAllowedError,
+)
+from spark_kafka_sink.config.plugin_reference import REPORTERS, TOKEN_SOURCES, PluginReference
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.config.references import resolve_references
+from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.network import connection_security
+from spark_kafka_sink.network.connection_security import read_security
+from spark_kafka_sink.network.tls_contexts import TlsContexts
+from spark_kafka_sink.security.kerberos import KRB5_LOGIN_MODULE
+from spark_kafka_sink.security.tls import TlsSettings
+from tests.support.secured import MODULES, sasl
+
+OAUTH = MODULES["OAUTHBEARER"]
+URL = "sasl.oauthbearer.token.endpoint.url"
+BEARER = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
+CREDENTIALS = {
+    "sasl.oauthbearer.client.credentials.client.id": "an id",
+    "sasl.oauthbearer.client.credentials.client.secret": "a secret",
+}
+#: Each check, with a value to check.
+CHECKS = [
+    (PROVIDERS, "check_provider", "file"),
+    (VARIABLES, "check_variable", "SECRET"),
+    (PATHS, "check_path", "/run/secrets/password"),
+    (PATHS, "check_ticket_cache", "FILE:/run/cache"),
+    (URLS, "check_url", "https://idp.example/token"),
+    (LOGIN_MODULES, "check_login_module", OAUTH),
+    (PLUGINS, "check_plugin", "package.module:attribute"),
+]
+
+
+def allowed(environment, check, value):
+    try:
+        getattr(AllowLists(environment), check)(value)
+    except NotAllowedError:
+        return False
+    return True
+
+
+def security_problem(*parts):
+    settings = {name: value for part in parts for name, value in part.items()}
+    made = ProducerConfig.from_mapping({"bootstrap.servers": "a:1", **settings}, prefix="kafka.")
+    with pytest.raises(ConfigError) as caught:
+        read_security(made.security)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("variable", "check", "value"), CHECKS)
+def test_a_variable_that_is_not_set_restricts_nothing(variable, check, value):
+    """Lists are for services that take options from their users, and absent elsewhere."""
+    others = {name: "" for name, _, _ in CHECKS if name != variable}
+    assert allowed(others, check, value)
+
+
+@pytest.mark.parametrize("text", ["", " , ", "none", " none "])
+@pytest.mark.parametrize(("variable", "check", "value"), CHECKS)
+def test_an_empty_list_allows_nothing(variable, check, value, text):
+    """A variable that is set to nothing, or to Kafka's `none`, leaves nothing over."""
+    assert not allowed({variable: text}, check, value)
+
+
+@pytest.mark.parametrize(("variable", "check", "value"), CHECKS)
+def test_what_is_listed_is_allowed_and_nothing_else(variable, check, value):
+    """Entries are compared as a whole."""
+    listed = value.removeprefix("FILE:")
+    text = listed if variable == VARIABLES else f"/other, {listed}"
+    assert allowed({variable: text}, check, value)
+    assert not allowed({variable: text}, check, f"{value}x")
+    assert not allowed({variable: text}, check, value[:-1])
+
+
+def test_providers_go_by_kafkas_names_too():
+    """The names of Kafka's classes mean the providers that do the same here."""
+    package = "org.apache.kafka.common.config.provider"
+    listed = {PROVIDERS: f"{package}.EnvVarConfigProvider,{package}.DirectoryConfigProvider"}
+    assert [True, False, True] == [
+        allowed(listed, "check_provider", name) for name in ("env", "file", "dir")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "expected"),
+    [
+        ("KAFKA_.*", "KAFKA_PASSWORD", True),
+        ("KAFKA_.*", "AWS_SECRET_ACCESS_KEY", False),
+        ("KAFKA", "KAFKA_PASSWORD", False),
+        ("KAFKA_.*", "MY_KAFKA_PASSWORD", False),
+        ("(", "KAFKA_PASSWORD", False),
+    ],
+)
+def test_variables_match_a_pattern_as_a_whole(pattern, name, expected):
+    """A pattern that matches a part of a name, or is malformed, does not allow it."""
+    assert expected == allowed({VARIABLES: pattern}, "check_variable", name)
+
+
+def test_a_directory_allows_what_is_in_it(tmp_path):
+    """Neither `..` nor a symbolic link leads out of it, and a link into it is good."""
+    inside, outside = tmp_path / "secrets", tmp_path / "secrets-of-others"
+    inside.mkdir()
+    outside.mkdir()
+    (inside / "link").symlink_to(outside)
+    (outside / "link").symlink_to(inside)
+    listed = {PATHS: f"/nowhere,{inside}"}
+    for path in (inside / "password", inside / "a" / "b", outside / "link" / "password"):
+        assert allowed(listed, "check_path", str(path))
+    for path in (
+        outside / "password",
+        inside / ".." / "secrets-of-others" / "password",
+        inside / "link" / "password",
+        tmp_path,
+        "password",
+    ):
+        assert not allowed(listed, "check_path", str(path))
+
+
+@given(st.lists(st.sampled_from(["..", ".", "a", "secrets", ""]), max_size=8))
+def test_no_path_leads_out_of_a_directory(parts):
+    """However a path is written, what is allowed lies in the directory."""
+    path = "/".join(["/nowhere/secrets", *parts])
+    depth: list[str] = []
+    for part in path.split("/"):
+        if part == "..":
+            depth = depth[:-1]
+        elif part not in {"", "."}:
+            depth.append(part)
+    is_inside = depth[:2] == ["nowhere", "secrets"]
+    assert is_inside == allowed({PATHS: "/nowhere/secrets"}, "check_path", path)
+
+
+@pytest.mark.parametrize("listed", ["secrets", ".", "/nowhere,secrets"])
+def test_a_relative_path_in_the_list_allows_nothing(listed):
+    """What a relative path means depends on where a process was started."""
+    assert not allowed({PATHS: listed}, "check_path", "/nowhere/secrets")
+
+
+@pytest.mark.parametrize("name", ["KEYRING:persistent", "DIR:/run", "cache", "MEMORY:", "KCM:"])
+def test_a_ticket_cache_must_be_a_file_where_paths_are_listed(name):
+    """A cache of another kind is no path, and so on no list."""
+    assert not allowed({PATHS: "/"}, "check_ticket_cache", name)
+    assert allowed({}, "check_ticket_cache", name)
+
+
+# --- where it is enforced
+
+
+@pytest.mark.parametrize(
+    ("variable", "listed", "reference"),
+    [
+        (PROVIDERS, "env", "${file:/etc/hostname}"),
+        (PROVIDERS, "file,dir", "${env:HOME}"),
+        (PROVIDERS, "none", "${dir:/etc:hostname}"),
+        (VARIABLES, "KAFKA_.*", "${env:HOME}"),
+        (PATHS, "/nowhere", "${file:/etc/hostname}"),
+        (PATHS, "/nowhere", "${file:/nowhere/../etc/hostname:key}"),
+        (PATHS, "/nowhere", "${dir:/etc:hostname}"),
+    ],
+)
+def test_references_keep_to_the_lists(monkeypatch, variable, listed, reference):
+    """A reference that is not allowed is an error that names it and the variable."""
+    monkeypatch.setenv(variable, listed)
+    with pytest.raises(ConfigError) as caught:
+        resolve_references({"ssl.key.password": reference}, "kafka.")
+    assert str(caught.value).startswith(f"kafka.ssl.key.password: {reference} cannot be resolved")
+    assert str(caught.value).endswith(f"{variable} does not allow it in this process")
+
+
+def test_key_stores_keep_to_the_lists(monkeypatch):
+    """A service's own key is not lent to those who set its options."""
+    monkeypatch.setenv(PATHS, "/nowhere")
+    with pytest.raises(ConfigError) as caught:
+        TlsContexts(TlsSettings(truststore_location="/etc/hostname"), "kafka.").current()
+    assert (
+        f"kafka.ssl.truststore.location /etc/hostname cannot be read: {PATHS} does not allow it in "
+        "this process"
+    ) == str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [REPORTERS, TOKEN_SOURCES])
+def test_a_plug_in_that_is_not_listed_is_not_imported(monkeypatch, kind, tmp_path):
+    """Neither when settings are read, nor where a process loads what another has read."""
+    (tmp_path / "planted_plugin.py").write_text("def make(): ...")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv(PLUGINS, "mine:reporter")
+    with pytest.raises(NotAllowedError):
+        kind.read("planted_plugin:make")
+    with pytest.raises(ConfigError, match=f"{PLUGINS} does not allow it in this process"):
+        PluginReference(import_path="planted_plugin:make").load()
+    assert "planted_plugin" not in sys.modules
+    assert PluginReference(import_path="mine:reporter") == kind.read("mine:reporter")
+    assert PluginReference(built_in=kind.names[0]) == kind.read(kind.names[0])
+    assert PluginReference(target=print) == kind.read(print)
+
+
+def test_a_plug_in_that_is_not_listed_is_an_error_of_its_setting(monkeypatch):
+    """The error names the setting, the plug-in and the variable."""
+    monkeypatch.setenv(PLUGINS, "none")
+    settings = {"bootstrap.servers": "a:1", "metric.reporters": "os:system"}
+    with pytest.raises(ConfigError) as caught:
+        ProducerConfig.from_mapping(settings, prefix="kafka.")
+    assert (
+        f"kafka.metric.reporters 'os:system' cannot be imported: {PLUGINS} does not allow it in "
+        "this process"
+    ) == str(caught.value)
+
+
+def test_token_endpoints_keep_to_the_list(monkeypatch):
+    """A client's secret goes to no endpoint that is not listed."""
+    monkeypatch.setenv(URLS, "https://idp.example/token")
+    elsewhere = {URL: "https://idp.example/token?key=planted"}
+    assert f"kafka.{URL}: {URLS} does not allow it in this process" == security_problem(
+        BEARER, CREDENTIALS, elsewhere
+    )
+    settings = {"bootstrap.servers": "a:1", **BEARER, **CREDENTIALS}
+    read_security(
+        ProducerConfig.from_mapping({**settings, URL: "https://idp.example/token"}).security
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "module"),
+    [
+        (sasl("PLAIN", "a", "b"), MODULES["PLAIN"]),
+        (sasl("SCRAM-SHA-256", "a", "b"), MODULES["SCRAM-SHA-256"]),
+        ({**BEARER, URL: "file:///token"}, OAUTH),
+        (
+            {**BEARER, "sasl.mechanism": "AWS_MSK_IAM"},
+            "software.amazon.msk.auth.iam.IAMLoginModule",
+        ),
+        (
+            {**BEARER, "sasl.login.callback.handler.class": "msk_iam"},
+            "software.amazon.msk.auth.iam.IAMLoginModule",
+        ),
+        (
+            {
+                **BEARER,
+                "sasl.mechanism": "GSSAPI",
+                "sasl.kerberos.service.name": "kafka",
+                "sasl.jaas.config": f"{KRB5_LOGIN_MODULE} required useTicketCache=true;",
+            },
+            KRB5_LOGIN_MODULE,
+        ),
+    ],
+)
+def test_login_modules_keep_to_the_list(monkeypatch, settings, module):
+    """A login counts as Java's login module for it, however it is asked for."""
+    monkeypatch.setattr(connection_security, "check_gssapi", lambda: None)
+    monkeypatch.setenv(LOGIN_MODULES, "com.example.Other")
+    assert (
+        f"kafka.sasl.jaas.config: {module}: {LOGIN_MODULES} does not allow it in this process"
+        == security_problem(settings)
+    )
+    monkeypatch.setenv(LOGIN_MODULES, f"com.example.Other,{module}")
+    made = ProducerConfig.from_mapping({"bootstrap.servers": "a:1", **settings})
+    read_security(made.security)
+
+
+def test_ticket_caches_keep_to_the_list(monkeypatch):
+    """Nor is a service's ticket lent to those who set its options."""
+    monkeypatch.setenv(PATHS, "/nowhere")
+    options = "useTicketCache=true ticketCache='/tmp/krb5cc_0'"
+    settings = {
+        "security.protocol": "SASL_SSL",
+        "sasl.kerberos.service.name": "kafka",
+        "sasl.jaas.config": f"{KRB5_LOGIN_MODULE} required {options};",
+    }
+    assert (
+        f"kafka.sasl.jaas.config: ticketCache: {PATHS} does not allow it in this process"
+        == security_problem(settings)
+    )

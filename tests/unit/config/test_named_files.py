@@ -1,0 +1,75 @@
+"""Files that options name are regular and small, whatever the option is for."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from spark_kafka_sink.config.named_files import MOST_BYTES, read_named_file
+from spark_kafka_sink.errors import AuthenticationError, ConfigError
+from spark_kafka_sink.network.kerberos_tickets import _check_keytab
+from spark_kafka_sink.network.tls_contexts import TlsContexts
+from spark_kafka_sink.security.tls import TlsSettings
+
+NOT_REGULAR = "it is not a regular file"
+
+
+def problem(path):
+    with pytest.raises(OSError) as caught:  # noqa: PT011 -- the reason is compared
+        read_named_file(path)
+    return caught.value.strerror
+
+
+@pytest.mark.parametrize("size", [0, 1, MOST_BYTES - 1, MOST_BYTES])
+def test_a_small_file_is_read_whole(tmp_path, size):
+    """Up to 1 MiB, also through a symbolic link, as Kubernetes mounts secrets."""
+    content = os.urandom(size)
+    (tmp_path / "file").write_bytes(content)
+    (tmp_path / "link").symlink_to("file")
+    assert content == read_named_file(tmp_path / "link")
+
+
+def test_a_file_without_a_size_is_read():
+    """Files of /proc say that they have no bytes."""
+    assert Path("/proc/version").read_bytes() == read_named_file("/proc/version")
+
+
+def test_a_larger_file_is_refused(tmp_path):
+    """One byte more is too much, in a file that takes no room on the disk as well."""
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    assert "it is larger than 1048576 bytes" == problem(tmp_path / "sparse")
+
+
+def test_what_is_no_regular_file_is_refused(tmp_path):
+    """A device may never end and a pipe never begin; both are refused at once."""
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+        assert "No such device or address" == problem(tmp_path / "socket")
+    for path in ("/dev/zero", "/dev/null", tmp_path, tmp_path / "pipe"):
+        assert NOT_REGULAR == problem(path)
+
+
+def test_what_cannot_be_opened_is_told(tmp_path):
+    """The system's reason, or that there is no such path."""
+    assert "No such file or directory" == problem(tmp_path / "none")
+    assert "this is not a path" == problem("a\0b")
+
+
+@pytest.mark.parametrize("name", ["truststore", "keystore"])
+def test_a_store_is_a_regular_file(name):
+    """ssl.*.location is read like all files that options name."""
+    settings = {f"{name}_type": "PEM", f"{name}_location": "/dev/zero"}
+    with pytest.raises(ConfigError) as caught:
+        TlsContexts(TlsSettings(**settings), "kafka.").current()
+    assert f"kafka.ssl.{name}.location /dev/zero cannot be read: {NOT_REGULAR}" == str(caught.value)
+
+
+def test_a_keytab_is_a_regular_file():
+    """The keyTab of a login module is, too."""
+    with pytest.raises(AuthenticationError, match=f"/dev/zero .* cannot be read: {NOT_REGULAR}"):
+        _check_keytab("/dev/zero", "alice")
