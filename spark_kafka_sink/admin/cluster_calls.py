@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from spark_kafka_sink.admin.transaction_values import TRANSACTION_VERSION_FEATURE
@@ -118,7 +118,10 @@ class ClusterCalls:
         """Open nothing yet."""
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
-        self._client = NetworkClient(config, on_change=self._changed.set)
+        # To look at a topic must not create it, as with Java's admin client.
+        self._client = NetworkClient(
+            replace(config, allow_auto_create_topics=False), on_change=self._changed.set
+        )
         self._backoff = ExponentialBackoff(
             config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000
         )

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
+from spark_kafka_sink.config.config_def import nearest_names
+from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError, NetworkError
 from spark_kafka_sink.network.network_client import NetworkClient
+from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
+from spark_kafka_sink.protocol.messages.metadata import MetadataRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +25,11 @@ if TYPE_CHECKING:
 
 #: The longest that a check takes, however long max.block.ms is: somebody waits for the job to
 #: start, and a topic that a broker creates on being asked for appears within moments.
-CHECK_TIMEOUT = 15.0
+CHECK_TIMEOUT: Final = 15.0
+#: How long a new topic may be unknown: each broker learns of it by itself.
+TOPIC_TIMEOUT: Final = 3.0
+#: How many existing names an error about a missing topic suggests.
+_MOST_NAMES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,32 +42,101 @@ class TopicDescription:
     can_write: bool | None
 
 
-def describe_topics(config: ProducerConfig, topics: Sequence[str]) -> dict[str, TopicDescription]:
-    """Ask for topics, as a producer would: a broker that creates missing topics does so.
+def describe_topics(
+    config: ProducerConfig, topics: Sequence[str], *, is_dry_run: bool
+) -> dict[str, TopicDescription]:
+    """Ask for topics; with no topics this proves that a broker answers.
 
-    With no topics it proves that a broker answers. Raises NetworkError when none can be reached,
-    BrokerError when a topic is refused, KafkaTimeoutError when a topic does not exist; within
-    `CHECK_TIMEOUT` seconds or max.block.ms, whichever is less.
+    A missing topic is refused with the nearest existing names, unless the configuration lets
+    brokers create it: then they are asked to, but in a dry run, where the topic is left out of the
+    answer.
+
+    Raises NetworkError when no broker can be reached, BrokerError when a topic is missing or
+    refused, KafkaTimeoutError when a topic is not created in time; within `CHECK_TIMEOUT` seconds
+    or max.block.ms, whichever is less.
     """
     with ThreadPoolExecutor(max_workers=1) as thread:
-        return thread.submit(lambda: asyncio.run(_describe_topics(config, topics))).result()
+        return thread.submit(
+            lambda: asyncio.run(_describe_topics(config, topics, is_dry_run=is_dry_run))
+        ).result()
 
 
 async def _describe_topics(
-    config: ProducerConfig, topics: Sequence[str]
+    config: ProducerConfig, topics: Sequence[str], *, is_dry_run: bool
 ) -> dict[str, TopicDescription]:
+    creates = config.allow_auto_create_topics and not is_dry_run
     timeout = min(config.max_block_ms / 1000, CHECK_TIMEOUT)
     deadline = asyncio.get_running_loop().time() + timeout
-    client = NetworkClient(config, include_topic_authorized_operations=True)
+    client = NetworkClient(
+        replace(config, allow_auto_create_topics=creates), include_topic_authorized_operations=True
+    )
     try:
-        if topics:
+        if not topics:
+            await client.update_metadata(deadline)
+        elif creates:
             await client.wait_for_topics(topics, deadline)
         else:
-            await client.update_metadata(deadline)
+            missing = await _missing_topics(client, topics, deadline)
+            if missing and not config.allow_auto_create_topics:
+                raise await _missing_topic_error(client, missing[0], config)
         known = client.metadata.snapshot.topics
         return {
             topic: TopicDescription(topic, len(known[topic].partitions), known[topic].can_write)
             for topic in topics
+            if known[topic].partitions
         }
     finally:
         await client.close()
+
+
+async def _missing_topics(
+    client: NetworkClient, topics: Sequence[str], deadline: float
+) -> list[str]:
+    """Wait until all topics are known, or it is clear that some do not exist: return those."""
+    now = asyncio.get_running_loop().time()
+    # What is not known by then has the rest of the time, unless a broker has said that it is not.
+    with suppress(KafkaTimeoutError, NetworkError):
+        await client.wait_for_topics(topics, min(now + TOPIC_TIMEOUT, deadline))
+    known = client.metadata.snapshot.topics
+    missing = [
+        topic
+        for topic in topics
+        if topic in known and known[topic].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    ]
+    if not missing:
+        await client.wait_for_topics(topics, deadline)
+    return missing
+
+
+async def _missing_topic_error(
+    client: NetworkClient, topic: str, config: ProducerConfig
+) -> BrokerError:
+    servers = ", ".join(f"{host}:{port}" for host, port in config.bootstrap_servers)
+    try:
+        similar = nearest_names(topic, await _all_topics(client), most=_MOST_NAMES)
+    except KafkaError as error:
+        suggestion = f"its topics could not be listed ({error})"
+    else:
+        names = ", ".join(map(repr, similar))
+        suggestion = f"similar names: {names}" if names else "no topic has a similar name"
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return BrokerError(
+        f"topic {topic!r} does not exist in the cluster at {servers}; {suggestion}. Check the "
+        "name, create the topic, or set autoCreateTopics=true to let the brokers create it",
+        code=code,
+        name=code.name,
+    )
+
+
+async def _all_topics(client: NetworkClient) -> list[str]:
+    deadline = asyncio.get_running_loop().time() + TOPIC_TIMEOUT
+    connection = await client.least_loaded_connection(deadline)
+    request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    try:
+        async with asyncio.timeout_at(deadline):
+            response = await connection.send(request)
+    except TimeoutError:
+        raise NetworkError(f"no answer within {TOPIC_TIMEOUT:g} s") from None
+    if response.error_code:
+        raise broker_error(response.error_code, f"{connection.node} lists no topics")
+    return [topic.name for topic in response.topics if not topic.is_internal]

@@ -333,9 +333,14 @@ def unknown_option(name: str, nearest: str | None) -> ConfigError:
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
     """Give the known name that is most like this one, whatever their case; None if none is."""
+    return next(iter(nearest_names(name, known, most=1)), None)
+
+
+def nearest_names(name: str, known: Iterable[str], *, most: int) -> list[str]:
+    """Return the known names most like this one, whatever their case, the nearest first."""
     by_lower_case = {candidate.lower(): candidate for candidate in known}
-    found = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=_SIMILARITY)
-    return by_lower_case[found[0]] if found else None
+    found = difflib.get_close_matches(name.lower(), by_lower_case, n=most, cutoff=_SIMILARITY)
+    return [by_lower_case[each] for each in found]
 
 
 def _trim(text: str) -> str:

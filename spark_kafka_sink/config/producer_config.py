@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from spark_kafka_sink.config.allow_lists import NotAllowedError
@@ -118,6 +118,9 @@ class ProducerConfig:
     client_id: str
     #: security.protocol, ssl.* and sasl.*.
     security: SecuritySettings
+    #: Whether brokers may create a topic because this client asks about it. Not a setting: Java's
+    #: producer always lets them, its admin client never does.
+    allow_auto_create_topics: bool = True
     _origin: _Origin | None = field(default=None, compare=False)
 
     @classmethod
@@ -165,7 +168,8 @@ class ProducerConfig:
         """Pickle references, and not what they stand for."""
         if self._origin is None:
             return _restore, (self._values(),)
-        return _configure, (self._origin.settings, self._origin.prefix)
+        origin = self._origin
+        return _configure, (origin.settings, origin.prefix, self.allow_auto_create_topics)
 
     def _values(self) -> dict[str, Any]:
         return {
@@ -190,8 +194,13 @@ def _restore(values: dict[str, Any]) -> ProducerConfig:
     return ProducerConfig(**values)
 
 
-def _configure(settings: dict[str, object], prefix: str) -> ProducerConfig:
-    return ProducerConfig.from_mapping(settings, prefix=prefix)
+def _configure(
+    settings: dict[str, object],
+    prefix: str,
+    allow_auto_create_topics: bool,  # noqa: FBT001 -- pickle passes arguments by position
+) -> ProducerConfig:
+    config = ProducerConfig.from_mapping(settings, prefix=prefix)
+    return replace(config, allow_auto_create_topics=allow_auto_create_topics)
 
 
 def _attribute(name: str) -> str:

@@ -16,7 +16,7 @@ Every option is one of these, or an error that names the nearest known one:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.config.config_def import (
@@ -63,6 +63,16 @@ SINK_OPTIONS_DEF: Final = (
         None,
         Importance.HIGH,
         "The topic of all rows. Goes before a `topic` column; needed where there is none.",
+    )
+    .define(
+        "autoCreateTopics",
+        ConfigType.BOOLEAN,
+        False,
+        None,
+        Importance.MEDIUM,
+        "Whether brokers with auto.create.topics.enable may create a missing topic of the write. "
+        "Otherwise a missing topic is an error: of the driver, or for a topic of the `topic` "
+        "column, of the task that has the row.",
     )
     .define(
         "deliveryGuarantee",
@@ -276,7 +286,10 @@ class SinkOptions:
             else:
                 raise _unknown_option(name)
         values = SINK_OPTIONS_DEF.parse(own)
-        producer = ProducerConfig.from_mapping(kafka, prefix=KAFKA_PREFIX)
+        producer = replace(
+            ProducerConfig.from_mapping(kafka, prefix=KAFKA_PREFIX),
+            allow_auto_create_topics=values["autoCreateTopics"],
+        )
         _check_plugins(producer)
         values["deliveryGuarantee"] = values["deliveryGuarantee"].lower()
         topic = _topic(values["topic"])

@@ -54,6 +54,7 @@ class MetadataUpdater:
         self._metadata = client.metadata
         self._on_change = on_change
         self._include_operations = include_topic_authorized_operations
+        self._may_create = config.allow_auto_create_topics
         self._loop = asyncio.get_running_loop()
         self._question: asyncio.Task[None] | None = None
         self._asked = asyncio.Event()
@@ -124,7 +125,7 @@ class MetadataUpdater:
         version = connection.api_versions.version_for(ApiKey.METADATA)
         return MetadataRequest(
             topics=tuple(MetadataRequestTopic(name=topic) for topic in question.topics),
-            allow_auto_topic_creation=True,
+            allow_auto_topic_creation=self._may_create,
             include_topic_authorized_operations=self._include_operations
             and version >= TOPIC_RIGHTS_VERSION,
         )
@@ -221,11 +222,15 @@ class MetadataUpdater:
         answer = broker_error(known.error_code, f"{self._answered_by}: topic {topic!r}")
         timed_out = KafkaTimeoutError(
             f"topic {topic!r} is not known to the cluster after {waited:.1f} s (max.block.ms); "
-            f"last cause: {answer}. Create the topic, or check its name and that "
-            "auto.create.topics.enable is what you expect"
+            f"last cause: {answer}. Create the topic, or check its name{self._on_creation()}"
         )
         timed_out.__cause__ = answer
         return timed_out
+
+    def _on_creation(self) -> str:
+        if self._may_create:
+            return " and that auto.create.topics.enable is what you expect"
+        return "; in a Spark write autoCreateTopics=true lets the brokers create it"
 
     async def close(self) -> None:
         """End the question that is under way, if there is one."""

@@ -51,7 +51,7 @@ class KafkaSink(DataSource):
                 "Kafka topics cannot be overwritten, only appended to: use mode('append')"
             )
         try:
-            checked = check_write(schema, self.options)
+            checked = check_write(schema, self.options, is_dry_run=False)
         except KafkaError as error:
             # Spark shows the user a whole traceback; the sentence is what they need of it.
             raise error.with_traceback(None) from None
@@ -86,7 +86,10 @@ class KafkaSink(DataSource):
     def check(
         cls, df: DataFrame, options: Mapping[str, object] | None = None, **more_options: object
     ) -> CheckedWrite:
-        """Check a write as `df.write.format("pykafka").options(...).save()` would, and run no job.
+        """Check a write as `df.write.format("pykafka").options(...).save()` would.
+
+        Runs no job and changes nothing in the cluster: with autoCreateTopics=true a missing topic
+        passes, and is not created.
 
         Options go by their names, `topic="events"`; those with dots in a mapping,
         `{"kafka.bootstrap.servers": "localhost:9092"}` or `**` of it. Raises what `writer` raises.
@@ -94,4 +97,4 @@ class KafkaSink(DataSource):
         The cluster is asked, and `reportPath` looked at, from where this is called: under Spark
         Connect that is the client, not the driver.
         """
-        return check_write(df.schema, {**(options or {}), **more_options})
+        return check_write(df.schema, {**(options or {}), **more_options}, is_dry_run=True)

@@ -1,8 +1,8 @@
 """What is found out on the driver before a write task runs, cheapest first.
 
 The options and the columns; the place of the report; at last the cluster: does it answer, is the
-topic there, may we write to it? Nothing is created or written on the way, but for a topic that
-brokers create when it is asked for (auto.create.topics.enable), as they do for Java's producer.
+topic there, may we write to it? Nothing is created or written on the way, but for a missing topic
+that brokers create with autoCreateTopics=true, and that only when the write really begins.
 """
 
 from __future__ import annotations
@@ -42,12 +42,15 @@ class CheckedWrite:
     schema: WriteSchema
     #: Absolute; None where no report is wanted.
     report_path: str | None
-    #: How many partitions the topic has; None where a column names the topics.
+    #: How many partitions the topic has; None where a column names the topics, or where the topic
+    #: is missing and the write would let brokers create it.
     partitions: int | None
 
 
-def check_write(schema: StructType, given: Mapping[str, object]) -> CheckedWrite:
-    """Check all of a batch write; raises KafkaErrors."""
+def check_write(
+    schema: StructType, given: Mapping[str, object], *, is_dry_run: bool
+) -> CheckedWrite:
+    """Check all of a batch write; raises KafkaErrors. A dry run creates no topic."""
     options = _options(given)
     if options.source_consumer_group is not None:
         raise ConfigError(
@@ -59,7 +62,7 @@ def check_write(schema: StructType, given: Mapping[str, object]) -> CheckedWrite
         options=options,
         schema=columns,
         report_path=report_path,
-        partitions=check_cluster(options, columns.topic),
+        partitions=check_cluster(options, columns.topic, is_dry_run=is_dry_run),
     )
 
 
@@ -107,12 +110,16 @@ def warn_of_ignored(options: SinkOptions) -> None:
         )
 
 
-def check_cluster(options: SinkOptions, topic: str | None) -> int | None:
-    """Ask for the topic, or just for an answer when the topics stand in a column."""
+def check_cluster(options: SinkOptions, topic: str | None, *, is_dry_run: bool) -> int | None:
+    """Ask for the topic, or just for an answer when the topics stand in a column.
+
+    Returns the number of its partitions, if it has any yet.
+    """
     from spark_kafka_sink.admin.cluster_check import describe_topics
 
-    described = describe_topics(options.producer, [] if topic is None else [topic])
-    if topic is None:
+    topics = [] if topic is None else [topic]
+    described = describe_topics(options.producer, topics, is_dry_run=is_dry_run)
+    if topic not in described:
         return None
     if described[topic].can_write is False:
         raise BrokerError(
@@ -155,5 +162,5 @@ def check_stream(options: SinkOptions, topic: str | None) -> None:
     question = (fingerprint(options.producer), topic)
     if not _believed.is_fresh(question, time.monotonic()):
         warn_of_ignored(options)
-        check_cluster(options, topic)
+        check_cluster(options, topic, is_dry_run=False)
         _believed.note(question, time.monotonic())

@@ -7,6 +7,7 @@ import uuid
 import pytest
 
 from spark_kafka_sink.errors import KafkaError
+from tests.support.missing_topics import MissingTopics
 from tests.support.numbered_rows import RowCheck, check_rows, read_numbers
 from tests.support.producing import append_all, produce, producer_for
 from tests.support.rows import Row, arrow_batch
@@ -42,3 +43,21 @@ def test_topics_just_created_keep_their_order(own_kafka):
         produce(own_kafka, numbered_batches(20_000), topic=topic, **settings)
         assert RowCheck() == check_rows(read_numbers(own_kafka.bootstrap_servers, topic), 20_000)
         own_kafka.delete_topics([topic])
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        MissingTopics.a_mistyped_name_is_refused,
+        MissingTopics.a_check_creates_nothing,
+        MissingTopics.a_topic_of_a_row_is_created_only_where_it_may_be,
+    ],
+    ids=lambda scenario: scenario.__name__,
+)
+def test_topics_are_created_only_by_option(own_kafka, scenario):
+    """A Spark write creates topics only with autoCreateTopics=true, and a check never does."""
+
+    def create_topic(name: str) -> None:
+        own_kafka.create_topic(name=name)
+
+    scenario(MissingTopics(own_kafka.bootstrap_servers, create_topic))

@@ -152,16 +152,25 @@ def test_unreachable_brokers_fail_on_the_driver_for_topics_of_a_column(refused, 
 
 
 def test_a_missing_topic_fails_on_the_driver(refused):
-    """A topic that does not exist, and is not created, is refused before any task."""
+    """A topic that does not exist is refused before any task."""
     options = {"kafka.max.block.ms": "1000"}
     message = refused(VALUE, topic="missing", format_options=options)
-    assert "topic 'missing' is not known to the cluster" in message
+    assert "BrokerError: topic 'missing' does not exist in the cluster at" in message
+
+
+def test_a_missing_topic_is_not_created(auto_created_topics, spark, jobs_of):
+    """A mistyped topic is refused before any task, although the brokers create topics."""
+    df = spark.range(10).selectExpr(VALUE)
+    auto_created_topics.create()
+    with jobs_of() as jobs, pytest.raises(AnalysisException, match="similar names: 'topic-1'"):
+        auto_created_topics.write(df, "topc-1")
+    assert [] == jobs()
 
 
 def test_a_check_finds_what_a_write_would(topics, spark, jobs_of):
     """KafkaSink.check raises the error itself, and runs no job."""
     df = spark.range(1).selectExpr(VALUE)
-    with jobs_of() as jobs, pytest.raises(KafkaError, match="topic 'missing' is not known"):
+    with jobs_of() as jobs, pytest.raises(KafkaError, match="topic 'missing' does not exist"):
         KafkaSink.check(df, {**topics.servers, "kafka.max.block.ms": "1000"}, topic="missing")
     assert [] == jobs()
 

@@ -163,10 +163,11 @@ def test_order_is_kept_within_a_task_and_a_partition(topics, spark):
     assert {str(key).encode(): list(range(key, 100_000, 7)) for key in range(7)} == by_key
 
 
-def test_a_missing_topic_is_created_where_brokers_create_topics(auto_created_topics, spark):
-    """Where auto.create.topics.enable is on, a write to a new topic creates it, as Java's does."""
-    auto_created_topics.write(numbers(spark, 10), "new")
-    auto_created_topics.write(numbers(spark, 10).selectExpr("*", "'newer' topic"))
+def test_a_missing_topic_is_created_where_it_may_be(auto_created_topics, spark):
+    """With autoCreateTopics=true a write to a new topic creates it, also by a topic column."""
+    option = {"autoCreateTopics": "true"}
+    auto_created_topics.write(numbers(spark, 10), "new", **option)
+    auto_created_topics.write(numbers(spark, 10).selectExpr("*", "'newer' topic"), **option)
     expected = [str(number) for number in range(10)]
     assert expected == auto_created_topics.values("new") == auto_created_topics.values("newer")
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import pytest
 
@@ -35,7 +36,10 @@ def test_the_least_that_can_be_given():
             topic=None,
             report_path=None,
             ignored=(),
-            producer=ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"}),
+            producer=replace(
+                ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"}),
+                allow_auto_create_topics=False,
+            ),
             source_consumer_group=None,
             checkpoint_location=None,
             exactly_once=None,

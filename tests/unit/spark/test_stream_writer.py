@@ -28,7 +28,7 @@ class _Cluster:
         self.can_write = True
         self.error = None
 
-    def describe_topics(self, config, topics):
+    def describe_topics(self, config, topics, *, is_dry_run):
         self.asked += 1
         if self.error is not None:
             raise self.error

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from spark_kafka_sink.admin.admin_client import AdminClient
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.config.sink_options import SinkOptions
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.devbroker.faults import AnswerError
+from spark_kafka_sink.errors import BrokerError, KafkaTimeoutError
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.spark.driver_checks import check_cluster
+from tests.support.missing_topics import MissingTopics
+
+
+@pytest.fixture
+def broker():
+    with DevBroker(auto_create_topics=True) as started:
+        yield started
+
+
+@pytest.fixture
+def missing_topics(broker):
+    return MissingTopics(broker.bootstrap_servers, broker.create_topic)
+
+
+def options(broker, **more):
+    return SinkOptions.from_mapping(
+        {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": "orders", **more}
+    )
+
+
+def test_a_mistyped_topic_is_refused(missing_topics):
+    """A name that no topic has is an error with similar names, and no topic is created."""
+    missing_topics.a_mistyped_name_is_refused()
+
+
+def test_a_check_has_no_side_effects(missing_topics):
+    """`KafkaSink.check` creates no topic, although the write would."""
+    missing_topics.a_check_creates_nothing()
+
+
+def test_tasks_follow_the_option_too(missing_topics):
+    """A topic of the topic column is created only with autoCreateTopics=true."""
+    missing_topics.a_topic_of_a_row_is_created_only_where_it_may_be()
+
+
+def test_a_name_like_no_other_is_refused_without_suggestions(broker):
+    """Where no topic has a similar name the error says so."""
+    with pytest.raises(BrokerError, match=r"'orders' does not exist.*no topic has a similar name"):
+        check_cluster(options(broker), "orders", is_dry_run=True)
+
+
+def test_a_missing_topic_is_an_error_where_no_topic_can_be_listed(broker):
+    """The error about the topic is raised all the same, and says why it suggests nothing."""
+
+    def refuse_lists(request, _):
+        return AnswerError(ErrorCode.UNKNOWN_SERVER_ERROR) if request.topics is None else None
+
+    broker.on(ApiKey.METADATA, refuse_lists)
+    with pytest.raises(BrokerError, match=r"'orders' does not exist.*could not be listed"):
+        check_cluster(options(broker), "orders", is_dry_run=True)
+
+
+def test_a_topic_that_appears_meanwhile_is_found(broker):
+    """A topic that was created a moment ago is unknown to some brokers for a little while."""
+    broker.create_topic("orders", partitions=2)
+    broker.on(ApiKey.METADATA, AnswerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), times=2)
+    assert 2 == check_cluster(options(broker), "orders", is_dry_run=True)
+
+
+def test_the_option_reaches_the_tasks_with_references(monkeypatch):
+    """A configuration with references is read anew where it is unpickled, and keeps the option."""
+    monkeypatch.setenv("BROKERS", "localhost:9092")
+    given = {"kafka.bootstrap.servers": "${env:BROKERS}", "topic": "events"}
+    for value in (True, False):
+        parsed = SinkOptions.from_mapping({**given, "autoCreateTopics": str(value)})
+        again = pickle.loads(pickle.dumps(parsed))  # noqa: S301 -- our own bytes
+        assert value is again.producer.allow_auto_create_topics
+
+
+def test_looking_at_a_topic_does_not_create_it(broker):
+    """The admin client asks about topics without creating them, whatever producers may do."""
+    config = ProducerConfig.from_mapping({"bootstrap.servers": broker.bootstrap_servers})
+    assert config.allow_auto_create_topics
+    with AdminClient(config) as admin:
+        with pytest.raises(KafkaTimeoutError, match="'orders' is not known to the cluster"):
+            admin.partition_count("orders", timeout=0.3)
+        with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            admin.topic_configs("orders", timeout=10)
