@@ -9,10 +9,10 @@
 The last three change something, `--dry-run` only says what they would. Rules are those of drivers
 (`exactly_once.operations`): nothing decided is aborted, nothing undecided committed.
 
-Exit codes: 0 done, or nothing to do; 1 the cluster or the ledger refused; 2 wrong usage; 3 a write
-is visible in part and waits to be resolved. With `--json` the answer is one JSON object on standard
-output; errors are a sentence on standard error. No secret is ever printed, and no control character
-of what others have written.
+Exit codes: 0 done, or nothing to do (a cluster without a ledger has nothing to list); 1 the cluster
+or the ledger refused; 2 wrong usage; 3 a write is visible in part and waits to be resolved. With
+`--json` the answer is one JSON object on standard output; errors are a sentence on standard error.
+No secret is ever printed, and no control character of what others have written.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with AdminClient(config) as admin:
             session = _Session(admin, options)
+            session.reach()
             code: int = options.run(session)
     except (KafkaError, IllegalStateError) as error:
         return _fail(error, REFUSED)
@@ -186,6 +187,14 @@ def _config(options: argparse.Namespace) -> ProducerConfig:
 # --- commands
 
 
+class _MissingLedgerError(KafkaError):
+    """There is no ledger topic.
+
+    To those who look, that is an answer: nothing is there. Whoever would change something is
+    refused: what is decided could stand in a ledger of another name.
+    """
+
+
 class _Session:
     """One run of a command: the cluster, the options, the time."""
 
@@ -208,15 +217,24 @@ class _Session:
             clock=time.time,
         )
 
+    def reach(self) -> None:
+        """Wait for the cluster, not in silence."""
+        seconds = self.budget.left("reaching the cluster")
+
+        def say(error: KafkaError) -> None:
+            sys.stderr.write(f"waiting for up to {seconds:.0f} s (--timeout): {error}\n")
+
+        self.admin.reach(timeout=seconds, on_wait=say)
+
     def states(self) -> dict[str, LedgerState]:
-        """Read the ledger of one prefix, or of all."""
+        """Read the ledger of one prefix, or of all; raises _MissingLedgerError without a ledger."""
         topic, prefix = self.options.ledger_topic, self.options.prefix
         try:
             states = read_all_prefixes(self.admin, topic, self.budget)
         except BrokerError as error:
             if error.name != _UNKNOWN_TOPIC:
                 raise
-            raise KafkaError(
+            raise _MissingLedgerError(
                 f"there is no ledger topic {topic!r}: either nothing was written exactly once, or "
                 "ledgerTopic was set: name it by --ledger-topic"
             ) from error
@@ -244,12 +262,18 @@ def _describe(session: _Session) -> int:
 
 def _show(session: _Session, *, details: bool) -> int:
     admin, budget = session.admin, session.budget
+    try:
+        states = session.states()
+    except _MissingLedgerError as error:
+        sys.stderr.write(f"{error}\n")
+        states = {}
     reports: list[PrefixReport] = [
-        inspect(admin, prefix, state, budget) for prefix, state in session.states().items()
+        inspect(admin, prefix, state, budget) for prefix, state in states.items()
     ]
     places = {place for report in reports for place in report.partitions}
     for topic in session.options.topic:
-        count = admin.partition_count(topic, timeout=budget.left("asking for topics"))
+        left = budget.left("asking for topics")
+        count = admin.partition_count(topic, timeout=left, may_appear=False)
         places |= {TopicPartition(topic, number) for number in range(count)}
     now_ms = session.now_ms
     held = held_back(admin, places, now_ms=now_ms, budget=budget)

@@ -83,6 +83,16 @@ class AdminClient:
             self._thread.run(calls.close)
         self._thread.close()
 
+    def reach(
+        self, *, timeout: float, on_wait: Callable[[KafkaError], None] = lambda _: None
+    ) -> None:
+        """Wait until any broker answers, but for seconds only where nobody listens.
+
+        `on_wait` is told, once, why the wait takes longer. Raises NetworkError, or
+        AuthenticationError at once.
+        """
+        self._run(lambda calls, _: calls.reach(timeout, on_wait), timeout)
+
     # --- transactions of anybody
 
     def list_transactions(
@@ -254,11 +264,14 @@ class AdminClient:
         call = topic_calls.describe_configs_call(topic)
         return topic_calls.described_configs(self._call(call, timeout), call.what)
 
-    def partition_count(self, topic: str, *, timeout: float) -> int:
-        """Count a topic's partitions."""
+    def partition_count(self, topic: str, *, timeout: float, may_appear: bool = True) -> int:
+        """Count a topic's partitions.
+
+        One that `may_appear`, having just been created, is waited for as long as the call may take.
+        """
 
         async def run(calls: ClusterCalls, deadline: float) -> int:
-            return await calls.partition_count(topic, deadline)
+            return await calls.partition_count(topic, deadline, may_appear=may_appear)
 
         return self._run(run, timeout)
 

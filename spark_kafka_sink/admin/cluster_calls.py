@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from spark_kafka_sink.admin.first_contact import Patience, wait_for_answer
 from spark_kafka_sink.admin.transaction_values import TRANSACTION_VERSION_FEATURE
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, NetworkError
 from spark_kafka_sink.model import Node, TopicPartition
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 #: From which version on FindCoordinator asks for many keys.
 _COORDINATOR_KEYS_VERSION = 4
+#: What sets the deadlines, for errors.
+_TIMEOUT = "the time-out of this call"
 #: Seconds between two looks at a connection that is being opened.
 _LOOK_AGAIN = 0.1
 #: Marker writing takes moments (KIP-588): a busy transaction is asked about again soon, as Java's
@@ -134,6 +137,10 @@ class ClusterCalls:
         """Close every connection."""
         await self._client.close()
 
+    async def reach(self, seconds: float, on_wait: Callable[[KafkaError], None]) -> None:
+        """Wait until any broker answers; see `first_contact`."""
+        await wait_for_answer(self._client, (), Patience(seconds, _TIMEOUT), on_wait=on_wait)
+
     async def nodes(self, deadline: float) -> list[Node]:
         """Name every broker of the cluster, as of now."""
         attempts = 0
@@ -148,12 +155,20 @@ class ClusterCalls:
                 break
         return list(self._client.metadata.snapshot.nodes.values())
 
-    async def partition_count(self, topic: str, deadline: float) -> int:
+    async def partition_count(self, topic: str, deadline: float, *, may_appear: bool) -> int:
         """Count a topic's partitions.
 
-        Raises KafkaTimeoutError when it is not known by the deadline, BrokerError when refused.
+        Raises KafkaTimeoutError when it is not known by the deadline, or sooner, unless it
+        `may_appear`, when no broker knows it; BrokerError when refused.
         """
-        await self._client.wait_for_topics([topic], deadline)
+
+        def is_missing() -> bool:
+            known = self._client.metadata.snapshot.topics.get(topic)
+            code = None if known is None else known.error_code
+            return not may_appear and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+        patience = Patience(deadline - self._loop.time(), _TIMEOUT)
+        await wait_for_answer(self._client, [topic], patience, is_final=is_missing)
         return self._client.metadata.snapshot.partition_count(topic)
 
     async def call_all(self, calls: Sequence[Call], deadline: float) -> list[Any]:
@@ -298,7 +313,7 @@ class ClusterCalls:
 
     async def _leader(self, topic_partition: TopicPartition, deadline: float) -> Node:
         topic, partition = topic_partition
-        await self._client.wait_for_topics([topic], deadline, partition=partition)
+        await self._client.wait_for_topics([topic], deadline, partition=partition, limit=_TIMEOUT)
         if self._client.metadata.next_update_at() <= self._loop.time():
             # Nobody does it in passing here, as the producer's thread does.
             await self._client.update_metadata(deadline)

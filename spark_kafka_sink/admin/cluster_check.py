@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from spark_kafka_sink.admin.first_contact import Patience, wait_for_answer
 from spark_kafka_sink.config.config_def import nearest_names
 from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError, NetworkError
 from spark_kafka_sink.network.network_client import NetworkClient
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 #: The longest that a check takes, however long max.block.ms is: somebody waits for the job to
 #: start, and a topic that a broker creates on being asked for appears within moments.
 CHECK_TIMEOUT: Final = 15.0
-#: How long a new topic may be unknown: each broker learns of it by itself.
-TOPIC_TIMEOUT: Final = 3.0
+#: How long the names of all topics, for an error, may take.
+LIST_TIMEOUT: Final = 3.0
 #: How many existing names an error about a missing topic suggests.
 _MOST_NAMES: Final = 3
 
@@ -53,7 +53,7 @@ def describe_topics(
 
     Raises NetworkError when no broker can be reached, BrokerError when a topic is missing or
     refused, KafkaTimeoutError when a topic is not created in time; within `CHECK_TIMEOUT` seconds
-    or max.block.ms, whichever is less.
+    or max.block.ms, whichever is less, and sooner where waiting will not help (`first_contact`).
     """
     with ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(
@@ -65,20 +65,29 @@ async def _describe_topics(
     config: ProducerConfig, topics: Sequence[str], *, is_dry_run: bool
 ) -> dict[str, TopicDescription]:
     creates = config.allow_auto_create_topics and not is_dry_run
-    timeout = min(config.max_block_ms / 1000, CHECK_TIMEOUT)
-    deadline = asyncio.get_running_loop().time() + timeout
     client = NetworkClient(
         replace(config, allow_auto_create_topics=creates), include_topic_authorized_operations=True
     )
+
+    def missing() -> list[str]:
+        known = client.metadata.snapshot.topics
+        return [
+            topic
+            for topic in topics
+            if not creates
+            and topic in known
+            and known[topic].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        ]
+
     try:
-        if not topics:
-            await client.update_metadata(deadline)
-        elif creates:
-            await client.wait_for_topics(topics, deadline)
-        else:
-            missing = await _missing_topics(client, topics, deadline)
-            if missing and not config.allow_auto_create_topics:
-                raise await _missing_topic_error(client, missing[0], config)
+        try:
+            patience = _patience(config)
+            await wait_for_answer(client, topics, patience, is_final=lambda: bool(missing()))
+        except KafkaTimeoutError:
+            if not missing():
+                raise
+            if not config.allow_auto_create_topics:
+                raise await _missing_topic_error(client, missing()[0], config) from None
         known = client.metadata.snapshot.topics
         return {
             topic: TopicDescription(topic, len(known[topic].partitions), known[topic].can_write)
@@ -89,23 +98,11 @@ async def _describe_topics(
         await client.close()
 
 
-async def _missing_topics(
-    client: NetworkClient, topics: Sequence[str], deadline: float
-) -> list[str]:
-    """Wait until all topics are known, or it is clear that some do not exist: return those."""
-    now = asyncio.get_running_loop().time()
-    # What is not known by then has the rest of the time, unless a broker has said that it is not.
-    with suppress(KafkaTimeoutError, NetworkError):
-        await client.wait_for_topics(topics, min(now + TOPIC_TIMEOUT, deadline))
-    known = client.metadata.snapshot.topics
-    missing = [
-        topic
-        for topic in topics
-        if topic in known and known[topic].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    ]
-    if not missing:
-        await client.wait_for_topics(topics, deadline)
-    return missing
+def _patience(config: ProducerConfig) -> Patience:
+    max_block = config.max_block_ms / 1000
+    if max_block <= CHECK_TIMEOUT:
+        return Patience(max_block, "max.block.ms")
+    return Patience(CHECK_TIMEOUT, "the limit of the driver's check")
 
 
 async def _missing_topic_error(
@@ -129,14 +126,14 @@ async def _missing_topic_error(
 
 
 async def _all_topics(client: NetworkClient) -> list[str]:
-    deadline = asyncio.get_running_loop().time() + TOPIC_TIMEOUT
+    deadline = asyncio.get_running_loop().time() + LIST_TIMEOUT
     connection = await client.least_loaded_connection(deadline)
     request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
     try:
         async with asyncio.timeout_at(deadline):
             response = await connection.send(request)
     except TimeoutError:
-        raise NetworkError(f"no answer within {TOPIC_TIMEOUT:g} s") from None
+        raise NetworkError(f"no answer within {LIST_TIMEOUT:g} s") from None
     if response.error_code:
         raise broker_error(response.error_code, f"{connection.node} lists no topics")
     return [topic.name for topic in response.topics if not topic.is_internal]

@@ -10,8 +10,6 @@ A connection that nobody uses for connections.max.idle.ms ends too.
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 from collections import deque
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -19,6 +17,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.errors import AuthenticationError, DecodeError, KafkaError, NetworkError
+from spark_kafka_sink.network.connection_errors import (
+    AbsentPeerError,
+    GreetedOnlyError,
+    SilentPeerError,
+    finds_nobody,
+    reason,
+)
 from spark_kafka_sink.network.in_flight_requests import InFlightRequest, InFlightRequests
 from spark_kafka_sink.network.node_api_versions import NodeApiVersions
 from spark_kafka_sink.network.response_limits import FIRST_RESPONSES, LATER_RESPONSES
@@ -81,13 +86,6 @@ def _api_versions_request() -> ApiVersionsRequest:
     )
 
 
-def _reason(error: OSError) -> str:
-    # asyncio says "Connect call failed" where the system's own words say why.
-    if error.errno is None or isinstance(error, socket.gaierror):
-        return str(error)
-    return os.strerror(error.errno)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
     """What all connections of a client have in common; times in seconds."""
@@ -96,10 +94,6 @@ class ConnectionSettings:
     request_timeout: float
     #: connections.max.idle.ms; None where an idle connection is kept.
     max_idle: float | None = None
-
-
-class SilentPeerError(NetworkError):
-    """The peer hung up on the first request without a word: it may not speak as we do."""
 
 
 class BrokerConnection:
@@ -133,6 +127,8 @@ class BrokerConnection:
         self._has_outgoing = asyncio.Event()
         self._closed_by: KafkaError | None = None
         self._closed_in_peace = False
+        #: Whether nothing but ApiVersions was answered.
+        self._is_only_greeted = True
         self._timeout_check: asyncio.TimerHandle | None = None
         self._idle_check: asyncio.TimerHandle | None = None
         self._last_used = self._loop.time()
@@ -187,7 +183,8 @@ class BrokerConnection:
                     "(socket.connection.setup.timeout.ms)"
                 ) from error
             if isinstance(error, OSError) and not isinstance(error, KafkaError):
-                raise NetworkError(f"{node}: {_reason(error)}") from error
+                kind = AbsentPeerError if finds_nobody(error) else NetworkError
+                raise kind(f"{node}: {reason(error)}") from error
             raise
 
     async def _authenticate(
@@ -366,7 +363,7 @@ class BrokerConnection:
             self._fail(error, error.__cause__)
         except OSError as error:
             self._fail(
-                NetworkError(f"{self.node}: connection lost while sending: {_reason(error)}"), error
+                NetworkError(f"{self.node}: connection lost while sending: {reason(error)}"), error
             )
 
     async def _read_loop(self) -> None:
@@ -385,17 +382,23 @@ class BrokerConnection:
             # The transport has found the words itself.
             self._fail(error, error.__cause__)
         except OSError as error:
-            kind = SilentPeerError if is_first else NetworkError
-            self._fail(kind(f"{self.node}: connection lost: {_reason(error)}"), error)
+            kind = self._kind_of_loss(is_first=is_first)
+            self._fail(kind(f"{self.node}: connection lost: {reason(error)}"), error)
         except DecodeError as error:
             # Retriable as a lost connection is: what the broker did with the requests is unknown.
             self._fail(NetworkError(f"{self.node}: answer cannot be read: {error}"), error)
         else:
-            kind = SilentPeerError if is_first else NetworkError
+            kind = self._kind_of_loss(is_first=is_first)
             self._fail(kind(f"{self.node}: the broker closed the connection"), None)
+
+    def _kind_of_loss(self, *, is_first: bool) -> type[NetworkError]:
+        if is_first:
+            return SilentPeerError
+        return GreetedOnlyError if self._in_flight and self._is_only_greeted else NetworkError
 
     def _receive(self, frame: memoryview) -> None:
         request = self._in_flight.complete(peek_correlation_id(frame))
+        self._is_only_greeted &= request.api_key == ApiKey.API_VERSIONS
         try:
             _, response = decode_response(
                 request.api_key, request.api_version, frame, max_elements=self._max_elements

@@ -13,6 +13,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.errors import NetworkError
+from spark_kafka_sink.network.connection_errors import finds_nobody
 from spark_kafka_sink.network.listener_probe import answers_in_plain, answers_in_tls
 from spark_kafka_sink.network.tls_errors import peer_speaks_no_tls, peer_speaks_tls
 from spark_kafka_sink.network.tls_transport import HandshakeEndedError, TlsTransport
@@ -67,7 +68,8 @@ class Dialer:
                     return await self._connect(node, address, timeout / len(addresses))
             except OSError as error:
                 errors.append(error)
-        raise errors[-1]
+        # Nobody is there only if that holds for each address.
+        raise next((error for error in errors if not finds_nobody(error)), errors[-1])
 
     async def why_silent(self, node: Node, timeout: float) -> AuthenticationError | None:  # noqa: ASYNC109  our own
         """Find out why a node hung up on our first request; None where it is not known.

@@ -4,6 +4,9 @@ A plain listener of Kafka's does so when it is greeted in TLS, many a TLS listen
 and so does a broker that is just being stopped. To tell them apart the listener is greeted the
 other way: in plain it is asked for the versions that it knows, which any broker answers to
 anybody; in TLS it has to answer a greeting with one. Nothing else is said.
+
+A listener that requires SASL answers ApiVersions, and hangs up on whatever else comes from a client
+that does not log in. A handshake of SASL tells: it is refused where there is no SASL.
 """
 
 from __future__ import annotations
@@ -13,19 +16,32 @@ import ssl
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.errors import DecodeError
+from spark_kafka_sink.errors import (
+    AuthenticationError,
+    DecodeError,
+    NetworkError,
+    UnsupportedVersionError,
+)
 from spark_kafka_sink.network.transport import PlaintextTransport
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.frame import FrameDecoder
 from spark_kafka_sink.protocol.headers import RequestHeader
 from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
+from spark_kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from spark_kafka_sink.protocol.registry import encode_request, peek_correlation_id
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spark_kafka_sink.model import Node
+    from spark_kafka_sink.network.broker_connection import BrokerConnection
     from spark_kafka_sink.network.host_resolver import Address
     from spark_kafka_sink.network.transport import SocketOptions
 
 _CORRELATION_ID: Final = 0x5EC0
 _MOST_BYTES: Final = 65_536
+_ANY_MECHANISM: Final = "PLAIN"
+_MOST_MECHANISMS: Final = 10
 #: A record of TLS: a handshake or an alert, version 3.x.
 _TLS_RECORDS: Final = (b"\x16\x03", b"\x15\x03")
 
@@ -56,6 +72,37 @@ async def answers_in_plain(address: Address, options: SocketOptions, timeout: fl
         if transport is not None:
             transport.close()
     return False
+
+
+async def refuse_if_sasl_is_required(connection: BrokerConnection, timeout: float) -> None:  # noqa: ASYNC109  our own
+    """Raise AuthenticationError where the listener requires SASL.
+
+    Raises NetworkError where it does not answer within so many seconds. The connection is closed
+    when anything is raised.
+    """
+    try:
+        async with asyncio.timeout(timeout):
+            answer = await connection.send(SaslHandshakeRequest(mechanism=_ANY_MECHANISM))
+    except UnsupportedVersionError:
+        # A broker that does not know the handshake cannot require it.
+        return
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, TimeoutError):
+            raise NetworkError(f"{connection.node}: no answer to a SASL handshake") from None
+        raise
+    if answer.error_code in {ErrorCode.NONE, ErrorCode.UNSUPPORTED_SASL_MECHANISM}:
+        connection.close()
+        raise _requires_sasl(connection.node, answer.mechanisms)
+
+
+def _requires_sasl(node: Node, mechanisms: Sequence[str]) -> AuthenticationError:
+    offered = ", ".join(map(repr, mechanisms[:_MOST_MECHANISMS]))
+    return AuthenticationError(
+        f"{node}: this listener requires SASL (it offers {offered}), and security.protocol has "
+        "none: check security.protocol; set it to SASL_PLAINTEXT or SASL_SSL, and sasl.mechanism, "
+        "or use the port of a listener without SASL"
+    )
 
 
 async def answers_in_tls(address: Address, options: SocketOptions, timeout: float) -> bool:  # noqa: ASYNC109  our own

@@ -145,25 +145,33 @@ class MetadataUpdater:
     # --- waiting
 
     async def wait_for_topics(
-        self, topics: Iterable[str], deadline: float, *, partition: int | None = None
+        self,
+        topics: Iterable[str],
+        deadline: float,
+        *,
+        partition: int | None = None,
+        limit: str = "max.block.ms",
+        since: float | None = None,
     ) -> None:
         """Wait until the partitions of all these topics are known, and a partition if one is given.
 
-        A partition beyond those known is asked for too: the topic may have grown.
+        A partition beyond those known is asked for too: the topic may have grown. For errors,
+        `limit` says what sets the deadline, and `since` when the wait began, if not now.
 
         Raises BrokerError at once where a broker refuses a topic for good (no right, bad name),
         KafkaTimeoutError with the last answer where it is not known by the deadline (as the Java
         producer's max.block.ms), NetworkError where nobody answers, and at once what `update` does.
         """
         wanted = list(topics)
-        began = self._loop.time()
+        began = self._loop.time() if since is None else since
         for topic in wanted:
-            self._want(topic, began)
+            self._want(topic, self._loop.time())
         failure: KafkaError | None = None
         while missing := [topic for topic in wanted if not self._is_known(topic, partition)]:
             now = self._loop.time()
             if now >= deadline:
-                raise self._timed_out(missing[0], partition, failure, now - began)
+                waited = f"{now - began:.1f} s ({limit})"
+                raise self._timed_out(missing[0], partition, failure, waited)
             if any(self._metadata.snapshot.partition_count(topic) for topic in missing):
                 # The topic is there, and the partition is not: only a new answer can tell more.
                 self._metadata.request_update()
@@ -202,12 +210,12 @@ class MetadataUpdater:
                 await self._asked.wait()
 
     def _timed_out(
-        self, topic: str, partition: int | None, failure: KafkaError | None, waited: float
+        self, topic: str, partition: int | None, failure: KafkaError | None, waited: str
     ) -> KafkaError:
         known = self._metadata.snapshot.topics.get(topic)
         if known is None:
             cause = failure or self._client.last_error or self._client.unreachable()
-            error = f"topic {topic!r} is not known after {waited:.1f} s (max.block.ms): {cause}"
+            error = f"topic {topic!r} is not known after {waited}: {cause}"
             timed_out: KafkaError = (
                 KafkaTimeoutError(error) if failure is None else NetworkError(error)
             )
@@ -216,12 +224,12 @@ class MetadataUpdater:
         if known.partitions and partition is not None:
             return KafkaTimeoutError(
                 f"{TopicPartition(topic, partition)} does not exist: {self._answered_by} said for "
-                f"{waited:.1f} s (max.block.ms) that topic {topic!r} has {len(known.partitions)} "
+                f"{waited} that topic {topic!r} has {len(known.partitions)} "
                 "partitions, numbered from 0. Add partitions, or write to those that there are"
             )
         answer = broker_error(known.error_code, f"{self._answered_by}: topic {topic!r}")
         timed_out = KafkaTimeoutError(
-            f"topic {topic!r} is not known to the cluster after {waited:.1f} s (max.block.ms); "
+            f"topic {topic!r} is not known to the cluster after {waited}; "
             f"last cause: {answer}. Create the topic, or check its name{self._on_creation()}"
         )
         timed_out.__cause__ = answer

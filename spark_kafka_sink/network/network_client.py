@@ -21,12 +21,13 @@ from spark_kafka_sink.errors import (
     UnsupportedVersionError,
 )
 from spark_kafka_sink.network.bootstrap_nodes import BootstrapNodes
-from spark_kafka_sink.network.broker_connection import (
-    BrokerConnection,
-    ConnectionSettings,
+from spark_kafka_sink.network.broker_connection import BrokerConnection, ConnectionSettings
+from spark_kafka_sink.network.cluster_connection_states import ClusterConnectionStates
+from spark_kafka_sink.network.connection_errors import (
+    AbsentPeerError,
+    GreetedOnlyError,
     SilentPeerError,
 )
-from spark_kafka_sink.network.cluster_connection_states import ClusterConnectionStates
 from spark_kafka_sink.network.connection_security import ConnectionSecurity
 from spark_kafka_sink.network.dialer import Dialer
 from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
@@ -36,6 +37,7 @@ from spark_kafka_sink.network.least_loaded_node import (
     LeastLoadedNode,
     least_loaded_node,
 )
+from spark_kafka_sink.network.listener_probe import refuse_if_sasl_is_required
 from spark_kafka_sink.network.metadata import Metadata
 from spark_kafka_sink.network.metadata_recovery import NEVER
 from spark_kafka_sink.network.metadata_updater import MetadataUpdater
@@ -100,6 +102,10 @@ class NetworkClient:
         self._connecting: dict[int, asyncio.Task[BrokerConnection]] = {}
         self._last_error: Exception | None = None
         self._refusals: dict[int, KafkaError] = {}
+        #: Nodes whose last attempt found nobody listening.
+        self._absent: set[int] = set()
+        #: Nodes that hung up on a client without SASL: to be asked whether they require it.
+        self._may_require_sasl: set[int] = set()
         self._states = ClusterConnectionStates(
             reconnect_backoff=self._backoff(
                 config.reconnect_backoff_ms, config.reconnect_backoff_max_ms
@@ -172,6 +178,12 @@ class NetworkClient:
         """
         return next(iter(self._refusals.values()), None)
 
+    @property
+    def finds_nobody(self) -> bool:
+        """Whether nobody listens at any known node: refused connections, names without address."""
+        nodes = self.metadata.snapshot.nodes.values() or self._bootstrap.nodes
+        return all(node.node_id in self._absent for node in nodes)
+
     def note_error(self, error: Exception) -> None:
         """Keep an error, to be named as the cause when time runs out."""
         self._last_error = error
@@ -197,7 +209,7 @@ class NetworkClient:
 
     async def _open(self, node: Node, setup_timeout: float) -> BrokerConnection:
         try:
-            return await BrokerConnection.open(
+            connection = await BrokerConnection.open(
                 node,
                 self._connection_settings,
                 connect=self._dialer.connect,
@@ -209,6 +221,10 @@ class NetworkClient:
         except SilentPeerError as error:
             reason = await self._dialer.why_silent(node, setup_timeout)
             raise reason or error from None
+        if node.node_id in self._may_require_sasl:
+            self._may_require_sasl.remove(node.node_id)
+            await refuse_if_sasl_is_required(connection, setup_timeout)
+        return connection
 
     def _on_attempt_done(self, node: Node, attempt: asyncio.Task[BrokerConnection]) -> None:
         del self._connecting[node.node_id]
@@ -234,12 +250,19 @@ class NetworkClient:
 
     def _note_failure(self, node: Node, error: KafkaError) -> None:
         self._last_error = error
+        if isinstance(error, AbsentPeerError):
+            self._absent.add(node.node_id)
+        else:
+            self._absent.discard(node.node_id)
+        if isinstance(error, GreetedOnlyError) and not self._config.security.uses_sasl:
+            self._may_require_sasl.add(node.node_id)
         if isinstance(error, REFUSALS):
             self._refusals[node.node_id] = error
 
     def _on_connected(self, connection: BrokerConnection) -> None:
         node_id = connection.node.node_id
         self._states.ready(node_id)
+        self._absent.discard(node_id)
         self._connections[node_id] = connection
         if self._listener is not None:
             if self._config.security.uses_tls or self._config.security.uses_sasl:
@@ -377,10 +400,18 @@ class NetworkClient:
         await self._metadata_updater.update(deadline)
 
     async def wait_for_topics(
-        self, topics: Iterable[str], deadline: float, *, partition: int | None = None
+        self,
+        topics: Iterable[str],
+        deadline: float,
+        *,
+        partition: int | None = None,
+        limit: str = "max.block.ms",
+        since: float | None = None,
     ) -> None:
         """See `MetadataUpdater.wait_for_topics`."""
-        await self._metadata_updater.wait_for_topics(topics, deadline, partition=partition)
+        await self._metadata_updater.wait_for_topics(
+            topics, deadline, partition=partition, limit=limit, since=since
+        )
 
     async def close(self) -> None:
         """Close every connection and wait until their tasks have ended."""

@@ -69,8 +69,8 @@ def looks_like_tls(data: bytes) -> bool:
 def peer_speaks_tls(node: Node) -> AuthenticationError:
     """Make the error for a plain connection to a TLS listener."""
     return AuthenticationError(
-        f"{node}: this listener speaks TLS, and security.protocol has none: set it to SSL or "
-        "SASL_SSL, or use a listener without TLS"
+        f"{node}: this listener speaks TLS, and security.protocol has none: check "
+        "security.protocol; set it to SSL or SASL_SSL, or use a listener without TLS"
     )
 
 

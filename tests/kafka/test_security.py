@@ -166,6 +166,15 @@ def test_a_plain_client_at_a_tls_listener(secured_kafka):
     assert refusal(secured_kafka, "TLS").startswith("ADDRESS (id -1): this listener speaks TLS")
 
 
+@pytest.mark.parametrize(("listener", "protocol"), [("SASLPLAIN", "PLAINTEXT"), ("SASLTLS", "SSL")])
+def test_a_client_without_sasl_at_a_sasl_listener(secured_kafka, certificates, listener, protocol):
+    """A client that does not log in is told that the listener requires it."""
+    trust = tls(certificates.authority) if protocol == "SSL" else {}
+    message = refusal(secured_kafka, listener, trust)
+    assert message.startswith("ADDRESS (id -1): this listener requires SASL (it offers ")
+    assert "check security.protocol" in message
+
+
 @pytest.mark.parametrize("listener", ["SASLPLAIN", "plain"])
 def test_a_tls_client_at_a_plain_listener(secured_kafka, certificates, listener):
     """A client with TLS is told that the listener does not speak it."""

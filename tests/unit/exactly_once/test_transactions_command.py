@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import socket
 import subprocess
 import sys
 
@@ -47,6 +48,14 @@ def run(here, capsys):
         return code, said.err if code in {1, 2} else said.out
 
     return call
+
+
+@pytest.fixture
+def unused_port():
+    """Give a port of loopback on which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        yield probe.getsockname()[1]
 
 
 def _json(answer):
@@ -280,11 +289,47 @@ def test_only_what_is_mixed_is_resolved(here, run):
 # --- usage
 
 
-def test_a_ledger_that_is_not_there_is_named(here, capsys):
-    """Without waiting for it."""
-    servers = here.site.bootstrap_servers
-    assert 1 == transactions.main(["list", "--bootstrap-server", servers, "--ledger-topic", "none"])
+def test_a_cluster_without_a_ledger_has_nothing_to_list(here, capsys):
+    """Looking where nothing was written is no error; standard error names the missing ledger."""
+    cluster = ["--bootstrap-server", here.site.bootstrap_servers, "--ledger-topic", "none"]
+    assert 0 == transactions.main(["list", "--json", *cluster])
+    said = capsys.readouterr()
+    assert {"prefixes": [], "held_back": []} == json.loads(said.out)
+    assert "there is no ledger topic 'none'" in said.err
+    assert 0 == transactions.main(["describe", "--prefix", "orders", *cluster])
+
+
+@pytest.mark.parametrize("command", ["abort", "roll-forward"])
+def test_nothing_is_changed_without_a_ledger(here, capsys, command):
+    """What is decided may stand in a ledger of another name: then nothing must be aborted."""
+    cluster = ["--bootstrap-server", here.site.bootstrap_servers, "--ledger-topic", "none"]
+    assert 1 == transactions.main([command, "--prefix", "orders", *cluster])
     assert "there is no ledger topic 'none'" in capsys.readouterr().err
+
+
+def test_a_topic_that_is_not_there_is_told_before_the_time_is_up(here, run):
+    """A mistyped --topic is answered within seconds, and is not created."""
+    code, text = run("list", "--topic", "none")
+    assert (1, True) == (code, "topic 'none' is not known to the cluster" in text)
+    assert "(waiting longer would not help)" in text
+
+
+def test_a_dead_port_is_told_before_the_time_is_up(unused_port, capsys):
+    """Where connections are refused the command ends within seconds, whatever --timeout says."""
+    address = f"127.0.0.1:{unused_port}"
+    arguments = ["list", "--bootstrap-server", address, "--timeout", "3600"]
+    assert 1 == transactions.main(arguments)
+    assert f"no broker answered through {address}" in capsys.readouterr().err
+
+
+def test_a_wait_for_the_cluster_is_not_silent(capsys):
+    """A cluster that does not answer is waited for, and standard error says so."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        arguments = ["list", "--bootstrap-server", address, "--timeout", "4"]
+        assert 1 == transactions.main(arguments)
+    said = capsys.readouterr().err
+    assert "waiting for up to 4 s (--timeout): no broker answered" in said
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,11 @@ from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.admin.cluster_check import describe_topics
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.devbroker.faults import CloseConnection
 from spark_kafka_sink.errors import AuthenticationError, ConfigError, NetworkError
 from spark_kafka_sink.network.network_client import NetworkClient
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from spark_kafka_sink.protocol.api_keys import ApiKey
 from tests.support.certificates import STORE_PASSWORD
 from tests.support.secure_front import SaslRules, SecureFront, server_context
 from tests.support.secured import jaas, key_store, sasl, tls
@@ -226,8 +228,8 @@ def test_a_plain_client_is_told_to_speak_tls(front, certificates):
     """A client without TLS that comes to a TLS listener is told so at once."""
     front.tls = server_context(certificates.server)
     assert (
-        "ADDRESS (id -1): this listener speaks TLS, and security.protocol has none: set it to SSL "
-        "or SASL_SSL, or use a listener without TLS"
+        "ADDRESS (id -1): this listener speaks TLS, and security.protocol has none: check "
+        "security.protocol; set it to SSL or SASL_SSL, or use a listener without TLS"
     ) == refusal(front)
 
 
@@ -369,6 +371,29 @@ def test_a_listener_without_sasl_says_so(front):
     assert "ADDRESS (id -1): this listener does not use SASL: set security.protocol" in refusal(
         front, sasl("PLAIN", "alice", "planted-secret")
     )
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+def test_a_client_without_sasl_is_told_that_the_listener_requires_it(front, certificates, protocol):
+    """A listener that hangs up on a client that does not log in is asked why, once."""
+    front.sasl = SaslRules(users=USERS)
+    trust = {}
+    if protocol == "SSL":
+        front.tls = server_context(certificates.server)
+        trust = tls(certificates.authority)
+    message = refusal(front, trust)
+    assert message.startswith("ADDRESS (id -1): this listener requires SASL (it offers 'PLAIN', ")
+    assert "check security.protocol" in message
+
+
+def test_a_broker_that_hangs_up_need_not_require_sasl():
+    """A listener without SASL that hung up is asked once, says no, and gets the record."""
+    with DevBroker(topics={"events": 1}) as broker:
+        asked = broker.on(ApiKey.SASL_HANDSHAKE, lambda *_: None)
+        broker.on(ApiKey.METADATA, CloseConnection(), times=1)
+        with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+            assert 0 == producer.send("events", b"v").result(60).offset
+        assert 1 == asked.seen
 
 
 def test_a_refusal_in_the_middle_of_its_life_ends_a_producer(front):

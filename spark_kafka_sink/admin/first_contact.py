@@ -1,0 +1,75 @@
+"""The wait for a cluster that was not reached before.
+
+Somebody waits for the answer, so what will not change by itself ends the wait within
+`FINAL_SECONDS`: connections that are refused everywhere, names without an address, and whatever the
+caller knows to be final. For anything else the wait goes on as long as it may take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from spark_kafka_sink.errors import KafkaTimeoutError, NetworkError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from spark_kafka_sink.errors import KafkaError
+    from spark_kafka_sink.network.network_client import NetworkClient
+
+#: A broker that is restarted, and a topic that is created, are there again, or known, by then.
+FINAL_SECONDS: Final = 3.0
+_FINAL: Final = "waiting longer would not help"
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait, in seconds, and by which limit."""
+
+    seconds: float
+    limit: str
+
+
+async def wait_for_answer(
+    client: NetworkClient,
+    topics: Sequence[str],
+    patience: Patience,
+    *,
+    is_final: Callable[[], bool] = lambda: False,
+    on_wait: Callable[[KafkaError], None] = lambda _: None,
+) -> None:
+    """Wait until topics are known; without topics, until any broker answers.
+
+    `is_final` says whether the last answer will stay what it is; `on_wait` is told why the wait
+    goes on beyond `FINAL_SECONDS`.
+
+    Raises what `NetworkClient.wait_for_topics` raises.
+    """
+    began = asyncio.get_running_loop().time()
+    if patience.seconds > FINAL_SECONDS:
+        try:
+            return await _ask(client, topics, began, Patience(FINAL_SECONDS, _FINAL))
+        except (KafkaTimeoutError, NetworkError) as error:
+            if client.finds_nobody or is_final():
+                raise
+            on_wait(error)
+    return await _ask(client, topics, began, patience)
+
+
+async def _ask(
+    client: NetworkClient, topics: Sequence[str], began: float, patience: Patience
+) -> None:
+    deadline = began + patience.seconds
+    if topics:
+        return await client.wait_for_topics(topics, deadline, limit=patience.limit, since=began)
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            return await client.update_metadata(deadline)
+        except NetworkError:
+            pause = client.metadata.next_update_at() - loop.time()
+            if loop.time() + max(pause, 0) >= deadline:
+                raise
+            await asyncio.sleep(max(pause, 0))

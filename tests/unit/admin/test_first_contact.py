@@ -1,0 +1,88 @@
+"""The first wait for a cluster: what ends it early, and what does not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from spark_kafka_sink.admin import first_contact
+from spark_kafka_sink.admin.first_contact import FINAL_SECONDS, Patience, wait_for_answer
+from spark_kafka_sink.errors import AuthenticationError, KafkaTimeoutError, NetworkError
+
+
+class _Client:
+    """Fails by a script, and notes how long it may take each time, and by which limit."""
+
+    def __init__(self, *outcomes, finds_nobody=False):
+        self._outcomes = list(outcomes)
+        self.finds_nobody = finds_nobody
+        self.asked = []
+
+    async def wait_for_topics(self, topics, deadline, *, limit, since):
+        self.asked.append((topics, round(deadline - since), limit))
+        outcome = self._outcomes.pop(0)
+        if outcome is not None:
+            raise outcome
+
+
+def wait(*outcomes, seconds=60.0, finds_nobody=False, is_final=lambda: False):
+    """Wait for a topic: give what was asked, and why the wait went on, or raise."""
+
+    async def run():
+        client = _Client(*outcomes, finds_nobody=finds_nobody)
+        reasons = []
+        try:
+            await wait_for_answer(
+                client, ["t"], Patience(seconds, "x"), is_final=is_final, on_wait=reasons.append
+            )
+        except Exception as error:
+            error.asked = client.asked
+            raise
+        return client.asked, reasons
+
+    return asyncio.run(run())
+
+
+FIRST = (["t"], FINAL_SECONDS, first_contact._FINAL)
+SECOND = (["t"], 60, "x")
+
+
+def test_an_answer_ends_the_wait():
+    """Nothing more is asked once there is an answer."""
+    assert ([FIRST], []) == wait(None)
+
+
+@pytest.mark.parametrize("kind", [NetworkError, KafkaTimeoutError])
+def test_the_wait_goes_on_for_what_may_change(kind):
+    """A broker that is slow, or not reached, has the whole time; the waiting caller learns why."""
+    error = kind("slow")
+    assert ([FIRST, SECOND], [error]) == wait(error, None)
+
+
+def test_nobody_listening_ends_the_wait_early():
+    """Where all connections are refused the wait ends after seconds."""
+    with pytest.raises(NetworkError, match="refused") as caught:
+        wait(NetworkError("refused"), finds_nobody=True)
+    assert [FIRST] == caught.value.asked
+
+
+def test_a_final_answer_ends_the_wait_early():
+    """What the caller knows to be final ends the wait after seconds."""
+    with pytest.raises(KafkaTimeoutError, match="unknown") as caught:
+        wait(KafkaTimeoutError("unknown"), is_final=lambda: True)
+    assert [FIRST] == caught.value.asked
+
+
+def test_a_refusal_ends_the_wait_at_once():
+    """What is refused for good is not asked for again."""
+    with pytest.raises(AuthenticationError) as caught:
+        wait(AuthenticationError("no"))
+    assert [FIRST] == caught.value.asked
+
+
+def test_a_smaller_limit_is_the_one_that_counts():
+    """A limit below those seconds is the only one, and is named."""
+    with pytest.raises(KafkaTimeoutError) as caught:
+        wait(KafkaTimeoutError("slow"), seconds=1.0)
+    assert [(["t"], 1, "x")] == caught.value.asked
