@@ -2,19 +2,20 @@
 
 `send` never waits: it numbers the request, queues its buffers and returns a future. Two tasks move
 the bytes. Whatever goes wrong (the peer hangs up, an answer is not what was asked for, an answer
-does not come within request.timeout.ms) ends the connection as a whole, and every request that is
-still unanswered fails with the reason: on a stream there is no other safe place to go on from.
-A connection that nobody uses for connections.max.idle.ms ends too.
+does not come within request.timeout.ms, or the socket takes no bytes for as long) ends the
+connection as a whole, and every request that is still unanswered fails with the reason: on a stream
+there is no other safe place to go on from. A connection that nobody uses for
+connections.max.idle.ms ends too.
+
+Nothing bounds the queue but its callers: they look at `has_unsent`, and send a large request only
+where no other one waits for the socket.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.errors import AuthenticationError, DecodeError, KafkaError, NetworkError
 from spark_kafka_sink.network.connection_errors import (
@@ -25,9 +26,11 @@ from spark_kafka_sink.network.connection_errors import (
     reason,
 )
 from spark_kafka_sink.network.in_flight_requests import InFlightRequest, InFlightRequests
-from spark_kafka_sink.network.node_api_versions import NodeApiVersions
+from spark_kafka_sink.network.node_api_versions import NodeApiVersions, api_versions_request
+from spark_kafka_sink.network.outgoing_requests import OutgoingRequest, OutgoingRequests
 from spark_kafka_sink.network.response_limits import FIRST_RESPONSES, LATER_RESPONSES
 from spark_kafka_sink.network.sasl_session import HeldRequest, SaslSession
+from spark_kafka_sink.network.throttle_versions import client_throttles
 from spark_kafka_sink.network.tls_errors import looks_like_tls, peer_speaks_tls
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
@@ -37,7 +40,7 @@ from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, 
 from spark_kafka_sink.protocol.registry import decode_response, encode_request, peek_correlation_id
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.network_listener import NetworkListener
@@ -45,45 +48,12 @@ if TYPE_CHECKING:
     from spark_kafka_sink.security.sasl import SaslClient
 
 MAX_CORRELATION_ID = 2**31 - 1
-CLIENT_SOFTWARE_NAME = "spark-kafka-sink"
 #: Seconds between two looks at a connection that is busy, however short its idle time may be.
 LEAST_IDLE_CHECK = 0.01
 #: Bytes of the size in front of each frame.
 FRAME_OVERHEAD = 4
-
-#: From which version on a broker answers at once and leaves the waiting to the client (KIP-219;
-#: `AbstractResponse.shouldClientThrottle`). Before, its answer came late, and all was done.
-CLIENT_THROTTLES_FROM: Final[Mapping[ApiKey, int]] = MappingProxyType(
-    {
-        ApiKey.PRODUCE: 6,
-        ApiKey.FETCH: 8,
-        ApiKey.LIST_OFFSETS: 3,
-        ApiKey.METADATA: 6,
-        ApiKey.FIND_COORDINATOR: 2,
-        ApiKey.API_VERSIONS: 2,
-        ApiKey.CREATE_TOPICS: 3,
-        ApiKey.INIT_PRODUCER_ID: 1,
-        ApiKey.ADD_PARTITIONS_TO_TXN: 1,
-        ApiKey.ADD_OFFSETS_TO_TXN: 1,
-        ApiKey.END_TXN: 1,
-        ApiKey.TXN_OFFSET_COMMIT: 1,
-    }
-)
-
-
-def _client_software_version() -> str:
-    try:
-        return version("spark-kafka-sink")
-    except PackageNotFoundError:
-        # The package was shipped as a zip, without its metadata.
-        return "unknown"
-
-
-def _api_versions_request() -> ApiVersionsRequest:
-    return ApiVersionsRequest(
-        client_software_name=CLIENT_SOFTWARE_NAME,
-        client_software_version=_client_software_version(),
-    )
+#: Why a connection is closed whose socket has not taken records that are given up.
+CLOSED_UNSENT = "closed by this client: records were given up that the broker had not yet read"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +77,7 @@ class BrokerConnection:
         *,
         listener: NetworkListener | None = None,
         on_throttle: Callable[[float], None] | None = None,
+        on_writable: Callable[[], None] = lambda: None,
     ) -> None:
         """Start the tasks that move bytes."""
         self.node = node
@@ -115,15 +86,14 @@ class BrokerConnection:
         self._settings = settings
         self._listener = listener
         self._on_throttle = on_throttle
+        self._on_writable = on_writable
         self._on_close: Callable[[KafkaError], None] | None = None
         self._loop = asyncio.get_running_loop()
         self._in_flight = InFlightRequests()
         self._frames = FrameDecoder(FIRST_RESPONSES.frame_bytes)
         self._max_elements = FIRST_RESPONSES.elements
         self._next_correlation_id = 0
-        self._outgoing: deque[tuple[Sequence[bytes | memoryview], asyncio.Future[Any] | None]] = (
-            deque()
-        )
+        self._outgoing = OutgoingRequests()
         self._has_outgoing = asyncio.Event()
         self._closed_by: KafkaError | None = None
         self._closed_in_peace = False
@@ -151,11 +121,13 @@ class BrokerConnection:
         sasl_client: Callable[[Node], Awaitable[SaslClient]] | None = None,
         listener: NetworkListener | None = None,
         on_throttle: Callable[[float], None] | None = None,
+        on_writable: Callable[[], None] = lambda: None,
     ) -> BrokerConnection:
         """Connect by `connect`, given node and time-out, and learn the broker's API versions.
 
         With `sasl_client`, which begins an exchange, it authenticates in between.
-        `on_throttle` is told for how many seconds an answer asks the client to pause (KIP-219).
+        `on_throttle` is told for how many seconds an answer asks the client to pause (KIP-219);
+        `on_writable` is called when the socket has taken everything that had to wait for it.
 
         Raises NetworkError (with the address and the cause) when that fails or takes longer than
         `setup_timeout` seconds, UnsupportedVersionError when the broker is too old,
@@ -168,7 +140,12 @@ class BrokerConnection:
             async with asyncio.timeout(setup_timeout):
                 transport = await connect(node, setup_timeout)
                 connection = cls(
-                    node, transport, settings, listener=listener, on_throttle=on_throttle
+                    node,
+                    transport,
+                    settings,
+                    listener=listener,
+                    on_throttle=on_throttle,
+                    on_writable=on_writable,
                 )
                 if client is not None and sasl_client is not None:
                     await connection._authenticate(client, sasl_client)
@@ -191,7 +168,7 @@ class BrokerConnection:
         self, client: SaslClient, sasl_client: Callable[[Node], Awaitable[SaslClient]]
     ) -> None:
         # Version 0, as Java's client: a listener may take what it cannot read for a token.
-        versions = await self._send_version(_api_versions_request(), 0)
+        versions = await self._send_version(api_versions_request(), 0)
         self._check_api_versions(versions)
         self.api_versions = NodeApiVersions.of(versions)
         session = SaslSession(self.node, sasl_client, self._ask, self._loop.time)
@@ -213,9 +190,9 @@ class BrokerConnection:
                 if held.has_response:
                     self._send_version(held.request, held.version, held.outcome)
                 else:
-                    self._enqueue(
-                        held.request, held.version, self._take_correlation_id(), held.outcome
-                    )
+                    self._enqueue(held.request, held.version, held.outcome, has_response=False)
+            if not self._outgoing:
+                self._on_writable()
         except KafkaError as error:
             if self._listener is not None and isinstance(error, AuthenticationError):
                 self._listener.reauthentication_failed(self.node.node_id)
@@ -232,7 +209,7 @@ class BrokerConnection:
         return session if session.is_renewing else None
 
     async def _negotiate(self) -> None:
-        request = _api_versions_request()
+        request = api_versions_request()
         highest = ApiVersionsRequest.versions.max
         response: ApiVersionsResponse = await self._send_version(request, highest)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
@@ -256,9 +233,19 @@ class BrokerConnection:
 
     @property
     def in_flight_count(self) -> int:
-        """Requests sent or queued that are not answered yet."""
+        """Requests not answered yet, and those without an answer that the socket has not taken."""
         held = len(self._session.held) if self._session is not None else 0
-        return len(self._in_flight) + held
+        return len(self._in_flight) + self._outgoing.without_response + held
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether any request waits for the socket, or for the session to be renewed."""
+        return bool(self._outgoing) or (self._session is not None and bool(self._session.held))
+
+    def is_unsent(self, outcome: asyncio.Future[Any]) -> bool:
+        """Return whether the socket has not taken all of the request that has this outcome."""
+        held = self._session.held if self._session is not None else ()
+        return self._outgoing.holds(outcome) or any(each.outcome is outcome for each in held)
 
     def send(self, request: Any, *, max_version: int | None = None) -> asyncio.Future[Any]:
         """Send a request in the highest common version; the future gives the decoded answer.
@@ -283,7 +270,7 @@ class BrokerConnection:
         if session := self._must_hold():
             return self._hold(session, request, version, has_response=False)
         sent: asyncio.Future[None] = self._loop.create_future()
-        self._enqueue(request, version, self._take_correlation_id(), sent)
+        self._enqueue(request, version, sent, has_response=False)
         return sent
 
     def _hold(
@@ -305,16 +292,14 @@ class BrokerConnection:
         self, request: Any, version: int, response: asyncio.Future[Any] | None = None
     ) -> asyncio.Future[Any]:
         response = response or self._loop.create_future()
-        correlation_id = self._take_correlation_id()
-        self._enqueue(request, version, correlation_id, None)
+        correlation_id = self._enqueue(request, version, response, has_response=True)
         deadline = self._last_used + self._settings.request_timeout
         self._in_flight.add(
             InFlightRequest(
                 correlation_id, request.api_key, version, self._last_used, deadline, response
             )
         )
-        if self._timeout_check is None:
-            self._timeout_check = self._loop.call_at(deadline, self._check_timeout)
+        self._check_timeout_at(deadline)
         return response
 
     def _take_correlation_id(self) -> int:
@@ -323,14 +308,14 @@ class BrokerConnection:
         return correlation_id
 
     def _enqueue(
-        self, request: Any, version: int, correlation_id: int, sent: asyncio.Future[Any] | None
-    ) -> None:
+        self, request: Any, version: int, outcome: asyncio.Future[Any], *, has_response: bool
+    ) -> int:
         if self._closed_by is not None:
             raise self._closed_by
         header = RequestHeader(
             request_api_key=request.api_key,
             request_api_version=version,
-            correlation_id=correlation_id,
+            correlation_id=self._take_correlation_id(),
             client_id=self._settings.client_id,
         )
         buffers = encode_request(header, request)
@@ -338,27 +323,29 @@ class BrokerConnection:
         if not self._outgoing:
             # Mostly the system takes all of it, and the write loop need not be woken.
             rest = self._transport.begin_write(buffers)
-        if rest:
-            self._outgoing.append((rest, sent))
-            self._has_outgoing.set()
-        elif sent is not None:
-            sent.set_result(None)
         self._last_used = self._loop.time()
+        if rest:
+            self._outgoing.add(OutgoingRequest(rest, outcome, has_response), self._last_used)
+            self._has_outgoing.set()
+            self._check_timeout_at(self._last_used + self._settings.request_timeout)
+        elif not has_response:
+            outcome.set_result(None)
         if self._listener is not None:
             size = sum(memoryview(buffer).nbytes for buffer in buffers)
             self._listener.request_sent(self.node.node_id, request.api_key, size)
+        return header.correlation_id
 
     async def _write_loop(self) -> None:
         try:
             while True:
                 await self._has_outgoing.wait()
                 while self._outgoing:
-                    buffers, sent = self._outgoing[0]
-                    await self._transport.write(buffers)
-                    self._outgoing.popleft()
-                    if sent is not None and not sent.done():
-                        sent.set_result(None)
+                    await self._transport.write(self._outgoing.first.buffers)
+                    request = self._outgoing.pop()
+                    if not request.has_response and not request.outcome.done():
+                        request.outcome.set_result(None)
                 self._has_outgoing.clear()
+                self._on_writable()
         except AuthenticationError as error:
             self._fail(error, error.__cause__)
         except OSError as error:
@@ -398,6 +385,10 @@ class BrokerConnection:
 
     def _receive(self, frame: memoryview) -> None:
         request = self._in_flight.complete(peek_correlation_id(frame))
+        if self._outgoing.holds(request.response):
+            raise DecodeError(
+                f"an answer to request {request.correlation_id}, which has not been sent in full"
+            )
         self._is_only_greeted &= request.api_key == ApiKey.API_VERSIONS
         try:
             _, response = decode_response(
@@ -425,25 +416,36 @@ class BrokerConnection:
     def _throttled(self, request: InFlightRequest, seconds: float) -> None:
         if self._listener is not None:
             self._listener.throttled(self.node.node_id, request.api_key, seconds)
-        first = CLIENT_THROTTLES_FROM.get(request.api_key, 0)
-        if self._on_throttle is not None and request.api_version >= first:
+        if self._on_throttle is not None and client_throttles(request.api_key, request.api_version):
             self._on_throttle(seconds)
+
+    def _check_timeout_at(self, deadline: float) -> None:
+        # A check that is set already comes before this one would, and sets the next.
+        if self._timeout_check is None:
+            self._timeout_check = self._loop.call_at(deadline, self._check_timeout)
 
     def _check_timeout(self) -> None:
         self._timeout_check = None
-        deadline = self._in_flight.next_deadline()
-        if deadline is None or self._closed_by is not None:
+        if self._closed_by is not None:
             return
-        if deadline <= self._loop.time():
+        now, timeout = self._loop.time(), self._settings.request_timeout
+        stalls_at = self._outgoing.stalls_at(self._transport.taken_at, timeout)
+        answer_due_at = self._in_flight.next_deadline()
+        if stalls_at is not None and stalls_at <= now:
             self._fail(
                 NetworkError(
-                    f"{self.node}: no answer within {self._settings.request_timeout:g} s "
-                    "(request.timeout.ms)"
+                    f"{self.node}: the broker has stopped reading: the socket took no bytes for "
+                    f"{timeout:g} s (request.timeout.ms)"
                 ),
                 None,
             )
-        else:
-            self._timeout_check = self._loop.call_at(deadline, self._check_timeout)
+        elif answer_due_at is not None and answer_due_at <= now:
+            self._fail(
+                NetworkError(f"{self.node}: no answer within {timeout:g} s (request.timeout.ms)"),
+                None,
+            )
+        elif deadlines := [at for at in (stalls_at, answer_due_at) if at is not None]:
+            self._check_timeout_at(min(deadlines))
 
     def _check_idle(self) -> None:
         max_idle = self._settings.max_idle or 0
@@ -474,8 +476,7 @@ class BrokerConnection:
             # The task that found the error ends by itself.
             if task is not asyncio.current_task():
                 task.cancel()
-        waiting = [sent for _, sent in self._outgoing if sent is not None]
-        self._outgoing.clear()
+        waiting = [request.outcome for request in self._outgoing.clear()]
         if self._session is not None:
             waiting += [held.outcome for held in self._session.held]
             self._session.held.clear()

@@ -21,7 +21,11 @@ from spark_kafka_sink.errors import (
     UnsupportedVersionError,
 )
 from spark_kafka_sink.network.bootstrap_nodes import BootstrapNodes
-from spark_kafka_sink.network.broker_connection import BrokerConnection, ConnectionSettings
+from spark_kafka_sink.network.broker_connection import (
+    CLOSED_UNSENT,
+    BrokerConnection,
+    ConnectionSettings,
+)
 from spark_kafka_sink.network.cluster_connection_states import ClusterConnectionStates
 from spark_kafka_sink.network.connection_errors import (
     AbsentPeerError,
@@ -133,7 +137,11 @@ class NetworkClient:
     # --- one node
 
     def ready_connection(self, node: Node) -> BrokerConnection | None:
-        """Give the node's connection if it can take a request now; else begin to open it."""
+        """Return the node's connection if it can take a request now; else begin to open it.
+
+        As in Java it takes none while an earlier one waits for the socket: what is handed to a
+        peer that has stopped reading is one request at most.
+        """
         now = self._loop.time()
         connection = self._connections.get(node.node_id)
         if connection is not None and connection.node != node:
@@ -141,7 +149,8 @@ class NetworkClient:
         if self._states.is_sendable(node.node_id, now):
             connection = self._connections[node.node_id]
             limit = self._config.max_in_flight_requests_per_connection
-            return connection if connection.in_flight_count < limit else None
+            has_room = connection.in_flight_count < limit and not connection.has_unsent
+            return connection if has_room else None
         if self._states.can_connect(node.node_id, now):
             self._start_connecting(node, now)
         return None
@@ -217,6 +226,7 @@ class NetworkClient:
                 sasl_client=self._security.sasl_client,
                 listener=self._listener,
                 on_throttle=lambda seconds: self.throttle(node, seconds),
+                on_writable=self._on_change,
             )
         except SilentPeerError as error:
             reason = await self._dialer.why_silent(node, setup_timeout)
@@ -280,6 +290,15 @@ class NetworkClient:
             self._note_failure(connection.node, error)
             self.metadata.request_update()
         self._on_change()
+
+    def close_unsent(self) -> None:
+        """Close the connections that hold requests which the socket has not taken in full.
+
+        What has been reported as failed must not be sent afterwards.
+        """
+        for connection in list(self._connections.values()):
+            if connection.has_unsent:
+                connection.close(CLOSED_UNSENT)
 
     # --- any node
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Self
 
 from spark_kafka_sink.errors import UnsupportedVersionError
+from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
 from spark_kafka_sink.protocol.registry import request_class
 from spark_kafka_sink.protocol.schema import VersionRange
 
@@ -14,6 +16,24 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.protocol.api_keys import ApiKey
     from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsResponse
+
+CLIENT_SOFTWARE_NAME = "spark-kafka-sink"
+
+
+def api_versions_request() -> ApiVersionsRequest:
+    """Make the first request of a connection, which names this client and its version."""
+    return ApiVersionsRequest(
+        client_software_name=CLIENT_SOFTWARE_NAME,
+        client_software_version=_client_software_version(),
+    )
+
+
+def _client_software_version() -> str:
+    try:
+        return version("spark-kafka-sink")
+    except PackageNotFoundError:
+        # The package was shipped as a zip, without its metadata.
+        return "unknown"
 
 
 @dataclass(frozen=True, slots=True)

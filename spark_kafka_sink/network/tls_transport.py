@@ -80,6 +80,11 @@ class TlsTransport:
                 await self._flush()
                 return
 
+    @property
+    def taken_at(self) -> float:
+        """See `Transport.taken_at`."""
+        return self._plain.taken_at
+
     async def write(self, buffers: Sequence[bytes | memoryview]) -> None:
         """See `Transport.write`."""
         try:

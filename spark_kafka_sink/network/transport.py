@@ -47,6 +47,10 @@ class SocketOptions:
 class Transport(Protocol):
     """A byte stream to a peer."""
 
+    @property
+    def taken_at(self) -> float:
+        """When the operating system last took bytes to be sent, by the loop's clock."""
+
     async def write(self, buffers: Sequence[bytes | memoryview]) -> None:
         """Send all buffers, in order; return when the operating system has taken the last byte."""
 
@@ -74,6 +78,8 @@ class PlaintextTransport:
         """Take over a connected, non-blocking socket."""
         self._socket = sock
         self._loop = asyncio.get_running_loop()
+        #: See `Transport.taken_at`.
+        self.taken_at = self._loop.time()
 
     @classmethod
     async def connect(cls, address: Address, options: SocketOptions) -> PlaintextTransport:
@@ -110,6 +116,7 @@ class PlaintextTransport:
         """Send what is pending until there is nothing left, or the socket takes no more."""
         while pending:
             sent = self._socket.sendmsg(islice(pending, MAX_BUFFERS_PER_WRITE))
+            self.taken_at = self._loop.time()
             while sent:
                 first = pending.popleft()
                 if sent < len(first):

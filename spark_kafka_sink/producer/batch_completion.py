@@ -97,8 +97,8 @@ class BatchCompletion:
     ) -> None:
         """Try batches again that got no answer, unless it was by a mistake of ours."""
         failure = error if isinstance(error, Exception) else KafkaError(repr(error))
+        self._accumulator.no_longer_in_flight(batches)
         for batch in batches:
-            batch.is_in_flight = False
             if not batch.is_done:
                 self._retry_or_fail(
                     batch, failure, can_retry=isinstance(error, NetworkError), now=now
@@ -106,8 +106,8 @@ class BatchCompletion:
 
     def on_sent_without_response(self, batches: Sequence[ProducerBatch]) -> None:
         """Complete batches of which nobody will tell where they are (acks=0)."""
+        self._accumulator.no_longer_in_flight(batches)
         for batch in batches:
-            batch.is_in_flight = False
             if not batch.is_done:
                 self._complete(batch, UNKNOWN_OFFSET, NO_LOG_APPEND_TIME)
 
@@ -120,8 +120,7 @@ class BatchCompletion:
         now: float,
     ) -> None:
         """Do with each batch of a request what its broker says."""
-        for batch in batches:
-            batch.is_in_flight = False
+        self._accumulator.no_longer_in_flight(batches)
         answers = partition_responses(request, response)
         hints = leader_hints(answers)
         moved = self._metadata.update_leaders(hints, hinted_nodes(response)) if hints else set()

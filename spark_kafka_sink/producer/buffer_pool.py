@@ -73,12 +73,12 @@ class BufferPool:
             else:
                 del self._kept[size]
 
-    def deallocate(self, block: NDArray[np.uint8], *, reusable: bool = True) -> None:
-        """Take a block back; one that a socket may still read from must not be reused."""
+    def deallocate(self, block: NDArray[np.uint8]) -> None:
+        """Take a block back, which nobody reads any more."""
         with self._changed:
             size = block.nbytes
             self._used_bytes -= size
-            if reusable:
+            if self._closed_by is None:
                 self._kept.setdefault(size, []).append(block)
                 self._kept_bytes += size
                 self._give_up_kept_blocks()

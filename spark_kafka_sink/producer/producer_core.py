@@ -199,6 +199,7 @@ class ProducerCore:
     def _fail(self, error: Exception) -> None:
         """Resolve what the accumulator has never seen; the producer has ended."""
         self._on_end()
+        self._client.close_unsent()
         self.gatherer.fail_all(error)
 
     def _lower_batch_size(self, topic: str, refused_bytes: int) -> None:

@@ -367,12 +367,24 @@ class RecordAccumulator:
         self._release(batch)
 
     def _release(self, batch: ProducerBatch) -> None:
+        if batch.is_in_flight:
+            # A connection may hold its bytes still, and read them: see `no_longer_in_flight`.
+            return
         if batch.block is not None:
-            # What a connection may still be reading must not be written over.
-            self._pool.deallocate(batch.block, reusable=not batch.is_in_flight)
+            self._pool.deallocate(batch.block)
             batch.block = None
         else:
             self._pool.release(batch.size_bytes)
+
+    def no_longer_in_flight(self, batches: Sequence[ProducerBatch]) -> None:
+        """Note that no connection holds the bytes of these batches any more.
+
+        The memory of a batch that has failed meanwhile is free only now (KAFKA-19012).
+        """
+        for batch in batches:
+            batch.is_in_flight = False
+            if batch.is_done:
+                self._release(batch)
 
     def fail(self, error: Exception) -> None:
         """End everything that is not done; every later call of the writing thread raises `error`.

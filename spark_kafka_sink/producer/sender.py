@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_kafka_sink.errors import (
     DecodeError,
@@ -20,6 +20,7 @@ from spark_kafka_sink.errors import (
     NetworkError,
     TransactionAbortedError,
 )
+from spark_kafka_sink.network.broker_connection import CLOSED_UNSENT
 from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.producer.batch_completion import BatchCompletion
 from spark_kafka_sink.producer.produce_requests import produce_request
@@ -48,6 +49,13 @@ logger = logging.getLogger(__name__)
 LAST_PRODUCE_WITHOUT_ADD = 11
 #: How soon to look again at a batch that expires only when its broker has had time to take it.
 POSTPONED_EXPIRY_INTERVAL = 1.0
+
+
+class _Shipment(NamedTuple):
+    """The request that a batch is in, from its sending until its outcome is known."""
+
+    connection: BrokerConnection
+    outcome: asyncio.Future[Any]
 
 
 class Sender:
@@ -103,6 +111,7 @@ class Sender:
             )
         )
         self._tasks: set[asyncio.Task[None]] = set()
+        self._shipments: dict[ProducerBatch, _Shipment] = {}
         self._completion = BatchCompletion(
             metadata=client.metadata,
             accumulator=accumulator,
@@ -321,24 +330,35 @@ class Sender:
         max_version = None
         if manager is not None and manager.is_transactional and not manager.is_transaction_v2:
             max_version = LAST_PRODUCE_WITHOUT_ADD
+        outcome: asyncio.Future[Any]
         try:
             if self._config.acks == 0:
-                sent = connection.send_without_response(request, max_version=max_version)
-                sent.add_done_callback(lambda done: self._on_sent_without_response(batches, done))
+                outcome = connection.send_without_response(request, max_version=max_version)
+                outcome.add_done_callback(
+                    lambda done: self._on_sent_without_response(batches, done)
+                )
             else:
-                answer = connection.send(request, max_version=max_version)
-                answer.add_done_callback(
+                outcome = connection.send(request, max_version=max_version)
+                outcome.add_done_callback(
                     lambda done: self._on_produce_response(connection.node, request, batches, done)
                 )
         except NetworkError as error:
             self._completion.on_unanswered(batches, error, self._clock())
         except KafkaError as error:
             # The broker lacks a version that can say it: so it will next time.
+            self._accumulator.no_longer_in_flight(batches)
             self.fail(error)
+        else:
+            self._shipments.update(dict.fromkeys(batches, _Shipment(connection, outcome)))
+
+    def _end_shipment(self, batches: list[ProducerBatch]) -> None:
+        for batch in batches:
+            del self._shipments[batch]
 
     def _on_sent_without_response(
         self, batches: list[ProducerBatch], sent: asyncio.Future[None]
     ) -> None:
+        self._end_shipment(batches)
         if sent.cancelled():
             return
         error = sent.exception()
@@ -355,6 +375,7 @@ class Sender:
         batches: list[ProducerBatch],
         done: asyncio.Future[ProduceResponse],
     ) -> None:
+        self._end_shipment(batches)
         if done.cancelled():
             return
         error, now = done.exception(), self._clock()
@@ -377,10 +398,26 @@ class Sender:
             if self._postponed_until(batch) > now:
                 postponed = True
                 continue
+            if self._is_about_to_end(batch):
+                continue
             self._completion.fail_batch(batch, self._expiry(batch), now=now, outcome_known=False)
         if postponed:
             return now + POSTPONED_EXPIRY_INTERVAL
         return self._accumulator.next_expiry_at()
+
+    def _is_about_to_end(self, batch: ProducerBatch) -> bool:
+        """Return whether the outcome of an expired batch's request comes right after this.
+
+        Because it is known already, or because the connection is closed now: as long as the socket
+        has not taken all of a request the broker cannot have the batch, and must not get it after
+        it has been reported as failed.
+        """
+        shipment = self._shipments.get(batch)
+        if shipment is None:
+            return False
+        if not shipment.outcome.done() and shipment.connection.is_unsent(shipment.outcome):
+            shipment.connection.close(CLOSED_UNSENT)
+        return shipment.outcome.done()
 
     def _postponed_until(self, batch: ProducerBatch) -> float:
         expires_at = batch.created_at + self._delivery_timeout

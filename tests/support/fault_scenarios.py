@@ -18,12 +18,17 @@ import pytest
 from spark_kafka_sink.errors import DeliveryError, KafkaError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from tests.support.fault_rules import Action, Fault, Side
-from tests.support.numbered_rows import RowCheck, check_rows, read_numbers
+from tests.support.numbered_rows import DIGITS, RowCheck, check_rows, read_numbers
 from tests.support.producing import append_all, producer_for
 from tests.support.real_kafka import wait_until
 from tests.support.text_rows import numbered_batches
 
 ROWS = 30_000
+NEVER_ANSWERED = {"acks": "0", "enable.idempotence": False, "linger.ms": 0}
+#: Several times what sockets and memory take together.
+STALLED_RECORDS = 2_000
+STALLED_PADDING = bytes(4_000)
+STALLED_MEMORY = 1_000_000
 PARTITIONS = 3
 #: Small batches make many requests; times are short, but for that of `settings_for`.
 SETTINGS = {
@@ -260,6 +265,43 @@ def test_answers_that_never_come_are_an_error_in_time(kafka_behind_proxy, topic,
     found = check_rows(read_numbers(kafka.cluster.bootstrap_servers, topic), ROWS)
     assert RowCheck(lost=found.lost) == found
     assert kafka.proxy.strikes
+
+
+def _unsent_bytes(producer):
+    """Count the bytes that connections have been given, and that no socket has taken."""
+    return sum(
+        memoryview(buffer).nbytes
+        for connection in list(producer._core._client._connections.values())
+        for request in list(connection._outgoing)
+        for buffer in list(request.buffers)
+    )
+
+
+def test_a_broker_that_stops_reading_costs_buffer_memory_at_most(kafka_behind_proxy, topic):
+    """Even with acks=0; and of the records reported as failed none arrives afterwards."""
+    kafka = kafka_behind_proxy
+    seconds = 3 * kafka.request_timeout_ms / 1000
+    kafka.proxy.arm(Fault(side=Side.REQUEST, action=Action.STALL, times=1_000, seconds=seconds))
+    settings = settings_for(
+        kafka,
+        **NEVER_ANSWERED,
+        **{"buffer.memory": STALLED_MEMORY, "delivery.timeout.ms": 2 * kafka.request_timeout_ms},
+    )
+    unsent = []
+    with producer_for(kafka, **settings) as producer:
+        futures = []
+        for number in range(STALLED_RECORDS):
+            futures.append(producer.send(topic, b"%0*d" % (DIGITS, number) + STALLED_PADDING))
+            unsent.append(_unsent_bytes(producer))
+        errors = [future.exception(60) for future in futures]
+        kafka.proxy.disarm()
+    wait_until(lambda: not kafka.proxy.connection_count, seconds=60, what="the last packet")
+    failed = {number for number, error in enumerate(errors) if error is not None}
+    read = read_numbers(kafka.cluster.bootstrap_servers, topic).values()
+    assert failed
+    assert set() == failed & {int(number) for numbers in read for number in numbers}
+    assert 0 < max(unsent) <= STALLED_MEMORY
+    assert any("stopped reading" in str(error) for error in errors)
 
 
 def test_without_idempotence_a_lost_answer_loses_no_row(kafka_behind_proxy, topic):

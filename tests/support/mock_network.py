@@ -72,6 +72,16 @@ class MockConnection:
 
     send_without_response = send
 
+    def is_unsent(self, outcome: asyncio.Future[Any]) -> bool:
+        """Return whether the node has stopped reading before this request was sent in full."""
+        return self.node.node_id in self._network.stalled and not outcome.done()
+
+    def close(self, reason: str) -> None:
+        """Fail all requests of the node that have no answer."""
+        for sent in self._network.sent:
+            if sent.node == self.node and not sent._future.done():
+                sent.fail(NetworkError(f"{self.node}: the connection was {reason}"))
+
 
 class MockNetwork:
     """Stands in for NetworkClient; topic `t` has a partition for each of `leaders`."""
@@ -92,6 +102,8 @@ class MockNetwork:
         self.is_updating_metadata = False
         self.metadata_updates = 0
         self.max_in_flight = 5
+        #: Nodes that have stopped reading.
+        self.stalled: set[int] = set()
 
     def use_transaction_version(self, level: int) -> None:
         """Have the cluster's finalized feature be at this level; 0: it has none."""
@@ -101,7 +113,8 @@ class MockNetwork:
     def ready_connection(self, node: Node) -> MockConnection | None:
         """Give a connection unless the node is down or has enough to do."""
         in_flight = [s for s in self.sent if s.node == node and not s._future.done()]
-        if node.node_id in self.down or len(in_flight) >= self.max_in_flight:
+        limit = 1 if node.node_id in self.stalled else self.max_in_flight
+        if node.node_id in self.down or len(in_flight) >= limit:
             return None
         return MockConnection(self, node)
 

@@ -17,7 +17,11 @@ from spark_kafka_sink.model import Node
 from spark_kafka_sink.network.host_resolver import HostResolver
 from spark_kafka_sink.network.network_client import NetworkClient
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from spark_kafka_sink.protocol.messages.metadata import MetadataResponse
+from spark_kafka_sink.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 from tests.support.metadata_script import MetadataScript, described
 from tests.support.recording_listener import RecordingListener
 from tests.support.scripted_broker import ScriptedBroker
@@ -33,6 +37,8 @@ FAST = {
     "request.timeout.ms": 2_000,
     "linger.ms": 0,
 }
+#: Only the socket limits how much is sent.
+MANY_IN_FLIGHT = {"max.in.flight.requests.per.connection": 1_000_000, "enable.idempotence": False}
 #: Long enough for a machine that is busy with something else.
 PATIENCE = 20.0
 
@@ -518,3 +524,48 @@ def test_a_fault_of_ours_in_connecting_is_not_hidden():
 
 async def _raise_lookup_error(*_: object) -> None:
     raise LookupError("a fault")
+
+
+def test_a_node_that_stops_reading_is_given_no_further_request():
+    """One request may wait for its socket; then the node takes none, until that one is gone."""
+    reads_on = threading.Event()
+    script = MetadataScript(lambda _: described(broker.node, {}))
+
+    def stop_reading(frame: bytes) -> bytes | None:
+        if len(frame) > 1_000:
+            reads_on.wait(PATIENCE)
+        return script(frame)
+
+    async def ask(client: NetworkClient) -> None:
+        node = broker.node
+        await _until(lambda: client.ready_connection(node) is not None)
+        connection = client.ready_connection(node)
+        # More than sockets hold, in requests of which each is read as a whole.
+        topics = tuple(str(number) * 100 for number in range(100))
+        request = MetadataRequest(topics=tuple(MetadataRequestTopic(name=t) for t in topics))
+        outcomes = []
+        while not connection.has_unsent:
+            outcomes.append(connection.send(request))
+        assert client.ready_connection(node) is None
+        client.close_unsent()
+        reads_on.set()
+        results = await asyncio.gather(*outcomes, return_exceptions=True)
+        assert {NetworkError} == set(map(type, results))
+
+    with ScriptedBroker(stop_reading) as broker:
+        try:
+            _run(_address(broker.node), ask, **MANY_IN_FLIGHT)
+        finally:
+            reads_on.set()
+
+
+def test_a_node_that_has_everything_keeps_its_connection():
+    """Only connections whose socket has not taken a request are closed for its sake."""
+
+    async def ask(client: NetworkClient) -> None:
+        await _until(lambda: client.ready_connection(broker.node) is not None)
+        client.close_unsent()
+        assert client.ready_connection(broker.node) is not None
+
+    with ScriptedBroker(MetadataScript(lambda _: described(broker.node, {}))) as broker:
+        _run(_address(broker.node), ask)

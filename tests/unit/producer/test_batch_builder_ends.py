@@ -204,7 +204,7 @@ def test_memory_in_open_batches_is_not_waited_for():
     _append(harness, [bytes(300), bytes(100)], partitions=[0, 1])
     harness.enqueue = lambda batch: (
         harness.batches.append(batch),
-        harness.pool.deallocate(batch.block, reusable=False),
+        harness.pool.deallocate(batch.block),
     )
     _append(harness, [bytes(900)], partitions=[2])
     assert [300] == [batch.uncompressed_bytes // 100 * 100 for batch in harness.batches]

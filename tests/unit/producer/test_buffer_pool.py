@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.errors import ProducerClosedError
+from spark_kafka_sink.errors import KafkaError, ProducerClosedError
 from spark_kafka_sink.producer.buffer_pool import MIN_BLOCK_BYTES, BufferPool, block_bytes
 
 
@@ -41,13 +41,13 @@ def test_a_block_that_comes_back_is_used_again():
     assert address == pool.try_allocate(4_096).ctypes.data
 
 
-def test_a_block_that_a_socket_may_still_read_is_not_used_again():
-    """A block given back as not reusable frees its share of the total and nothing else."""
+def test_a_pool_that_was_closed_keeps_no_block():
+    """A connection may return a block after the producer has ended; nobody will use it again."""
     pool = BufferPool(10_000)
     block = pool.try_allocate(4_096)
-    pool.deallocate(block, reusable=False)
-    assert 10_000 == pool.available_bytes
-    assert block.ctypes.data != pool.try_allocate(4_096).ctypes.data
+    pool.close(KafkaError("closed"))
+    pool.deallocate(block)
+    assert (10_000, {}) == (pool.available_bytes, pool._kept)
 
 
 def test_kept_blocks_are_given_up_for_another_size():

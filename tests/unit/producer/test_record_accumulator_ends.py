@@ -57,11 +57,13 @@ def test_a_batch_that_fails_leaves_the_others(accumulator, caplog):
     wrong, next_one, other = _enqueue(accumulator, batch(0), batch(0), batch(1))
     assert [wrong, other] == _drain(accumulator)
     with caplog.at_level(logging.DEBUG):
+        accumulator.no_longer_in_flight([wrong, other])
         accumulator.fail_batch(wrong, REFUSED)
     assert FinalState.FAILED is wrong.final_state
     assert REFUSED is wrong.result.error
     assert [("DEBUG", "refused")] == [(e.levelname, e.message) for e in caplog.records]
     assert [next_one] == _drain(accumulator)
+    accumulator.no_longer_in_flight([next_one])
     accumulator.complete(next_one)
     accumulator.complete(other)
     assert TOTAL == accumulator._pool.available_bytes
@@ -236,18 +238,33 @@ def test_a_batch_expires_wherever_it_is(accumulator):
     assert expected == accumulator.expired_batches(TIMEOUT)
 
 
-@pytest.mark.parametrize("is_in_flight", [True, False])
-def test_what_a_connection_may_be_reading_is_not_written_over(accumulator, is_in_flight):
-    """The block of a batch that expires on its way goes to no other batch (KAFKA-19012)."""
+@pytest.mark.parametrize("is_compressed", [True, False])
+@pytest.mark.parametrize("end", ["fail_batch", "fail"])
+def test_the_memory_of_a_batch_on_its_way_stays_taken(accumulator, end, is_compressed):
+    """A batch that fails in flight counts until no connection holds its bytes (KAFKA-19012)."""
+    expired = batch(0)
+    pool = accumulator._pool
+    if is_compressed:
+        pool.reserve(expired.size_bytes)
+    else:
+        expired.block = pool.try_allocate(4_096)
+    taken = pool.available_bytes
+    accumulator.enqueue(expired)
+    _drain(accumulator)
+    getattr(accumulator, end)(*([expired] if end == "fail_batch" else []), REFUSED)
+    assert taken == pool.available_bytes
+    accumulator.no_longer_in_flight([expired])
+    assert TOTAL == pool.available_bytes
+
+
+def test_the_block_of_a_batch_that_was_never_sent_is_used_again(accumulator):
+    """Nobody reads it: the next batch of that size gets it at once."""
     expired = batch(0)
     pool = accumulator._pool
     expired.block = block = pool.try_allocate(4_096)
     accumulator.enqueue(expired)
-    if is_in_flight:
-        _drain(accumulator)
     accumulator.fail_batch(expired, REFUSED)
-    assert TOTAL == pool.available_bytes
-    assert (pool.try_allocate(4_096) is block) == (not is_in_flight)
+    assert pool.try_allocate(4_096) is block
 
 
 def test_a_time_out_that_never_comes_is_none(ended):

@@ -1,0 +1,89 @@
+"""A transport that takes and delivers bytes when a test says so, and a loop whose time is given."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+T = TypeVar("T")
+
+
+class _PassingTime(selectors.SelectSelector):
+    """Waits for nothing: the time that a loop would wait is over at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1_000.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        assert timeout is not None, "everybody waits, and nothing will ever happen"
+        self.now += timeout
+        return super().select(0)
+
+
+class _GivenTimeLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self._passing_time = _PassingTime()
+        super().__init__(self._passing_time)
+
+    def time(self) -> float:
+        return self._passing_time.now
+
+
+def run_without_waiting(main: Callable[[], Coroutine[None, None, T]]) -> T:
+    """Run a coroutine on a loop on which every wait is over at once, though its clock moves."""
+    with asyncio.Runner(loop_factory=_GivenTimeLoop) as runner:
+        return runner.run(main())
+
+
+class ScriptedTransport:
+    """A `Transport` whose peer takes no byte that it has not been told to take."""
+
+    def __init__(self) -> None:
+        """Take nothing yet."""
+        self._loop = asyncio.get_running_loop()
+        self.taken_at = self._loop.time()
+        #: Every byte taken.
+        self.taken = bytearray()
+        self.is_closed = False
+        self._room = 0
+        self._has_room = asyncio.Event()
+        self._incoming: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def take(self, count: int) -> None:
+        """Take so many bytes more, as they come."""
+        self._room += count
+        self._has_room.set()
+
+    def deliver(self, data: bytes) -> None:
+        """Let the client read these bytes."""
+        self._incoming.put_nowait(data)
+
+    def begin_write(self, buffers: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
+        """See `Transport.begin_write`."""
+        data = b"".join(buffers)
+        now_taken = data[: self._room]
+        if now_taken:
+            self.taken += now_taken
+            self._room -= len(now_taken)
+            self.taken_at = self._loop.time()
+        rest = data[len(now_taken) :]
+        return [rest] if rest else []
+
+    async def write(self, buffers: Sequence[bytes | memoryview]) -> None:
+        """See `Transport.write`."""
+        while buffers := self.begin_write(buffers):
+            self._has_room.clear()
+            await self._has_room.wait()
+
+    async def read(self) -> bytes:
+        """See `Transport.read`."""
+        return await self._incoming.get()
+
+    def close(self) -> None:
+        """See `Transport.close`."""
+        self.is_closed = True
