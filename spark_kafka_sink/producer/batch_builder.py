@@ -3,8 +3,9 @@
 The kernel fills open batches in bulk and comes back when it cannot go on; what then has to be done
 (another block, a larger one, the next sticky partition) is decided here, once per batch, never per
 row. A batch is closed when full, when memory runs short, when it has waited for linger.ms and could
-be sent at once, or when its writer says that no more will come. Closing compresses it, so a slow
-network makes the writing thread wait for memory, not grow.
+be sent at once, or when its writer says that no more will come. A writing thread compresses what it
+closes, so a slow network makes it wait for memory, not grow. The network thread, which closes by
+linger.ms, hands batches over as they are, to be compressed elsewhere.
 
 How large a batch gets. Its block starts at what the partition's last batch grew to and grows
 fourfold, up to `batch.size` divided by the compression ratio seen so far, as long as that is no
@@ -17,15 +18,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from spark_kafka_sink.errors import BufferExhaustedError, RecordError, RecordTooLargeError
-from spark_kafka_sink.producer.batch_split import split_batch
+from spark_kafka_sink.producer.batch_split import batches_of
 from spark_kafka_sink.producer.buffer_pool import MIN_BLOCK_BYTES, BufferPool, block_bytes
 from spark_kafka_sink.producer.delivery_errors import broken_off
 from spark_kafka_sink.producer.open_batches import NO_SLOT, OpenBatches
 from spark_kafka_sink.producer.producer_batch import ProducerBatch
 from spark_kafka_sink.producer.record_accumulator import NEVER
 from spark_kafka_sink.producer.row_history import BatchRows, RowHistory, RowOrigin
-from spark_kafka_sink.record.compression import CompressionType, Compressor
-from spark_kafka_sink.record.compression_ratio import CompressionRatioEstimator
+from spark_kafka_sink.record.compression import CompressionType
 from spark_kafka_sink.record.kernel import NO_INDEXES, AppendStatus, append_rows
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.producer.batch_compression import BatchCompression
     from spark_kafka_sink.producer.open_batches import FilledBlock
     from spark_kafka_sink.producer.row_placement import PlacedRows, RowPlacement
     from spark_kafka_sink.record.columns import RecordColumns
@@ -44,9 +45,6 @@ if TYPE_CHECKING:
 
 GROWTH = 4
 FIRST_BLOCK_BYTES = 16_384
-#: A closed batch may exceed batch.size by this much (a broker's default message.max.bytes exceeds
-#: our default batch.size by as much); a larger one is split before it gets a sequence number.
-OVERSHOOT = 1.048
 
 
 class RowWatcher(Protocol):
@@ -82,20 +80,22 @@ class BatchBuilder:
         open_batches: OpenBatches,
         placement: RowPlacement,
         pool: BufferPool,
-        compressor: Compressor,
+        compression: BatchCompression,
         batch_size_of: Callable[[str], int],
         enqueue: Callable[[ProducerBatch], None],
         clock: Callable[[], float],
         lingers: bool = False,
         listener: BufferListener | None = None,
         on_lost: Callable[[Exception], None] = lambda _: None,
+        must_not_compress: Callable[[], bool] = lambda: False,
     ) -> None:
         """Hand closed batches to `enqueue`.
 
         `batch_size_of` tells how many bytes a topic's batches may have on the wire; `clock` gives
         monotonic seconds; with `lingers` a batch's time counts from its opening, as in Java, else
         from its closing: slow input must never expire an open batch; `on_lost` hears why a batch
-        got lost between its filling and its queue.
+        got lost between its filling and its queue. On a thread of which `must_not_compress` is true
+        batches are handed over uncompressed, in their blocks.
         """
         self._open = open_batches
         self._placement = placement
@@ -111,9 +111,8 @@ class BatchBuilder:
         self.max_record_bytes = (
             min(config.max_request_size, config.buffer_memory) - RECORD_BATCH_OVERHEAD
         )
-        self._compression = CompressionType.from_name(config.compression_type)
-        self._compressor = compressor
-        self._ratios = CompressionRatioEstimator()
+        self._compression = compression
+        self._must_not_compress = must_not_compress
         self._history = RowHistory()
         #: The numbers of the first row of this call, and of the last numbered row that is in.
         self._first_row: int | None = None
@@ -294,9 +293,7 @@ class BatchBuilder:
     def _target_bytes(self, slot: int) -> int:
         """Tell how far a slot's batch may grow, in uncompressed bytes with the header."""
         topic = self._open.topic_partition(slot).topic
-        full = self._batch_size_of(topic)
-        if self._compression is not CompressionType.NONE:
-            full = int(full / self._ratios.estimation(topic, self._compression))
+        full = int(self._batch_size_of(topic) / self._compression.estimated_ratio(topic))
         fair_share = self._pool.total_bytes // (2 * (len(self._open) + 1))
         most = max(fair_share, self._pool.available_bytes // 2, MIN_BLOCK_BYTES)
         return min(full, most)
@@ -401,32 +398,23 @@ class BatchBuilder:
             max_timestamp=filled.max_timestamp,
             uncompressed_bytes=len(records),
             max_record_bytes=filled.max_record_bytes,
-            compression=self._compression,
+            compression=self._compression.codec,
             first_row=origin.row,
             last_row=self._last_row if origin.numbering == self._numbering else None,
             created_at=filled.opened_at if self._lingers else self._clock(),
             rows=BatchRows(self._history, filled.slot, origin.position),
         )
-        if self._compression is CompressionType.NONE:
+        if batch.compression is CompressionType.NONE:
             batch.block = filled.block
             batch.header = filled.block.data[:RECORD_BATCH_OVERHEAD]
             self._enqueue(batch)
-            return
-        batches = self._compressed(batch)
-        self._pool.reserve(sum(part.size_bytes for part in batches))
-        self._pool.deallocate(filled.block)
-        for part in batches:
-            self._enqueue(part)
-
-    def _compressed(self, batch: ProducerBatch) -> list[ProducerBatch]:
-        """Compress a batch; in as many parts as it takes for each to be of batch.size or so."""
-        batch_size = self._batch_size_of(batch.topic_partition.topic)
-        records = batch.payload
-        batch.payload = memoryview(self._compressor.compress(records))
-        topic = batch.topic_partition.topic
-        self._ratios.update_estimation(topic, self._compression, len(batch.payload) / len(records))
-        if batch.size_bytes <= batch_size * OVERSHOOT or batch.record_count == 1:
-            return [batch]
-        self._ratios.set_estimation(topic, self._compression, len(batch.payload) / len(records))
-        parts = split_batch(batch, records, -(-batch.size_bytes // batch_size))
-        return [piece for part in parts for piece in self._compressed(part)]
+        elif self._must_not_compress():
+            batch.block = filled.block
+            batch.is_compressed = False
+            self._enqueue(batch)
+        else:
+            batches = batches_of(batch, self._compression.compressed(batch))
+            self._pool.reserve(sum(part.size_bytes for part in batches))
+            self._pool.deallocate(filled.block)
+            for part in batches:
+                self._enqueue(part)

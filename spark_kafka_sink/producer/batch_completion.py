@@ -7,7 +7,8 @@ or looks at a clock.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 from spark_kafka_sink.errors import (
     BrokerError,
@@ -17,8 +18,8 @@ from spark_kafka_sink.errors import (
     NetworkError,
 )
 from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, TopicPartition
-from spark_kafka_sink.producer.batch_split import split_refused_batch
-from spark_kafka_sink.producer.delivery_errors import delivery_error, refused_records
+from spark_kafka_sink.producer.batch_split import batches_of
+from spark_kafka_sink.producer.delivery_errors import broken_off, delivery_error, refused_records
 from spark_kafka_sink.producer.error_rules import MAY_BE_APPENDED, ProduceAction, produce_action
 from spark_kafka_sink.producer.produce_requests import (
     hinted_nodes,
@@ -37,16 +38,17 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
     from spark_kafka_sink.network.metadata import Metadata
+    from spark_kafka_sink.producer.batch_compression import BatchCompression
     from spark_kafka_sink.producer.produce_result import RefusedRecords
     from spark_kafka_sink.producer.producer_batch import ProducerBatch
     from spark_kafka_sink.producer.record_accumulator import RecordAccumulator
     from spark_kafka_sink.producer.transaction_manager import TransactionManager
+    from spark_kafka_sink.producer.worker_thread import WorkOutcome
     from spark_kafka_sink.protocol.messages.produce import (
         PartitionProduceResponse,
         ProduceRequest,
         ProduceResponse,
     )
-    from spark_kafka_sink.record.compression import Compressor
 
 
 class BatchListener(Protocol):
@@ -74,17 +76,19 @@ class BatchCompletion:
         metadata: Metadata,
         accumulator: RecordAccumulator,
         transaction_manager: TransactionManager | None,
-        compressor: Compressor,
+        compression: BatchCompression,
+        run_aside: Callable[[Callable[[], Any], Callable[[WorkOutcome, float], None]], None],
         retries: int,
         retry_backoff: ExponentialBackoff,
         on_message_too_large: Callable[[str, int], None],
         listener: BatchListener | None,
     ) -> None:
-        """See `Sender`."""
+        """See `Sender`; `run_aside` also tells when an outcome comes."""
         self._metadata = metadata
         self._accumulator = accumulator
         self._transaction_manager = transaction_manager
-        self._compressor = compressor
+        self._compression = compression
+        self._run_aside = run_aside
         self._retries = retries
         self._retry_backoff = retry_backoff
         self._on_message_too_large = on_message_too_large
@@ -97,7 +101,7 @@ class BatchCompletion:
     ) -> None:
         """Try batches again that got no answer, unless it was by a mistake of ours."""
         failure = error if isinstance(error, Exception) else KafkaError(repr(error))
-        self._accumulator.no_longer_in_flight(batches)
+        self._accumulator.no_longer_held(batches)
         for batch in batches:
             if not batch.is_done:
                 self._retry_or_fail(
@@ -106,7 +110,7 @@ class BatchCompletion:
 
     def on_sent_without_response(self, batches: Sequence[ProducerBatch]) -> None:
         """Complete batches of which nobody will tell where they are (acks=0)."""
-        self._accumulator.no_longer_in_flight(batches)
+        self._accumulator.no_longer_held(batches)
         for batch in batches:
             if not batch.is_done:
                 self._complete(batch, UNKNOWN_OFFSET, NO_LOG_APPEND_TIME)
@@ -120,7 +124,7 @@ class BatchCompletion:
         now: float,
     ) -> None:
         """Do with each batch of a request what its broker says."""
-        self._accumulator.no_longer_in_flight(batches)
+        self._accumulator.no_longer_held(batches)
         answers = partition_responses(request, response)
         hints = leader_hints(answers)
         moved = self._metadata.update_leaders(hints, hinted_nodes(response)) if hints else set()
@@ -178,11 +182,36 @@ class BatchCompletion:
             )
         return action in {ProduceAction.RETRY, ProduceAction.REFRESH_METADATA}
 
+    def compress(self, batch: ProducerBatch) -> None:
+        """Begin to compress a queued batch; it keeps its place in the queue meanwhile."""
+        batch.is_with_worker = True
+        self._run_aside(
+            partial(self._compression.compressed, batch), partial(self._on_compressed, batch)
+        )
+
+    def _on_compressed(self, batch: ProducerBatch, outcome: WorkOutcome, now: float) -> None:
+        if self._goes_on(batch, outcome, now):
+            self._accumulator.put_compressed(batch, batches_of(batch, outcome.result))
+
     def _split(self, batch: ProducerBatch, now: float) -> None:
         self._on_message_too_large(batch.topic_partition.topic, batch.size_bytes)
-        self._accumulator.replace(batch, split_refused_batch(batch, self._compressor))
+        # What follows it would only be refused as out of order.
+        self._accumulator.hold_back(batch.topic_partition)
+        batch.is_with_worker = True
+        self._run_aside(partial(self._compression.halves, batch), partial(self._on_split, batch))
         if self._listener is not None:
             self._listener.on_batch_split(now)
+
+    def _on_split(self, batch: ProducerBatch, outcome: WorkOutcome, now: float) -> None:
+        if self._goes_on(batch, outcome, now):
+            self._accumulator.replace(batch, batches_of(batch, outcome.result))
+
+    def _goes_on(self, batch: ProducerBatch, outcome: WorkOutcome, now: float) -> bool:
+        """Take a batch back from the worker; False where it has failed, there or meanwhile."""
+        self._accumulator.no_longer_held([batch])
+        if not batch.is_done and outcome.error is not None:
+            self.fail_batch(batch, broken_off(outcome.error), now=now, outcome_known=True)
+        return not batch.is_done
 
     def _complete(self, batch: ProducerBatch, offset: int, log_append_time_ms: int) -> None:
         known = offset != UNKNOWN_OFFSET

@@ -1,32 +1,63 @@
-"""Dividing a batch that turned out too large: before it is sent, or because a broker refused it."""
+"""Dividing a batch that turned out too large: before it is sent, or because a broker refused it.
+
+Cutting and compressing take time and change no batch, so any thread may do them; the parts become
+batches where the batch's end is decided.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.producer.producer_batch import empty_header
-from spark_kafka_sink.record.compression import CompressionType, Compressor, decompress
 from spark_kafka_sink.record.split import split_payload
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from spark_kafka_sink.producer.producer_batch import ProducerBatch
 
-#: Our own batches never unpack to more; it only bounds a mistake.
-MAX_UNCOMPRESSED_BYTES = 2**31 - 1
+
+class BatchPart(NamedTuple):
+    """Some of a batch's records, or all of them, as they will be sent once they are compressed."""
+
+    payload: memoryview
+    uncompressed_bytes: int
+    record_count: int
+    base_timestamp: int
+    max_timestamp: int
 
 
-def split_batch(batch: ProducerBatch, records: memoryview, part_count: int) -> list[ProducerBatch]:
-    """Divide a batch into about `part_count` smaller ones, whose payload is uncompressed yet.
+def split_records(
+    records: memoryview, *, record_count: int, base_timestamp: int, part_count: int
+) -> list[BatchPart]:
+    """Divide uncompressed records into about `part_count` parts, uncompressed likewise."""
+    return [
+        BatchPart(
+            payload=memoryview(part.payload),
+            uncompressed_bytes=len(part.payload),
+            record_count=part.record_count,
+            base_timestamp=part.base_timestamp,
+            max_timestamp=part.max_timestamp,
+        )
+        for part in split_payload(
+            records,
+            record_count=record_count,
+            base_timestamp=base_timestamp,
+            max_bytes=-(-len(records) // part_count),
+        )
+    ]
 
-    `records` are the batch's records, uncompressed.
+
+def batches_of(batch: ProducerBatch, parts: Sequence[BatchPart]) -> list[ProducerBatch]:
+    """Make batches of the final parts of `batch`; of a single one, the batch itself.
+
+    The block that its records were in remains the batch's own.
     """
-    parts = split_payload(
-        records,
-        record_count=batch.record_count,
-        base_timestamp=batch.base_timestamp,
-        max_bytes=-(-len(records) // part_count),
-    )
+    if len(parts) == 1:
+        batch.payload = parts[0].payload
+        batch.is_compressed = True
+        return [batch]
     results = batch.result.divide([part.record_count for part in parts])
     batches = []
     rows = batch.rows
@@ -34,8 +65,8 @@ def split_batch(batch: ProducerBatch, records: memoryview, part_count: int) -> l
         batches.append(
             replace(
                 batch,
-                payload=memoryview(part.payload),
-                uncompressed_bytes=len(part.payload),
+                payload=part.payload,
+                uncompressed_bytes=part.uncompressed_bytes,
                 record_count=part.record_count,
                 base_timestamp=part.base_timestamp,
                 max_timestamp=part.max_timestamp,
@@ -43,18 +74,8 @@ def split_batch(batch: ProducerBatch, records: memoryview, part_count: int) -> l
                 rows=rows,
                 header=empty_header(),
                 block=None,
+                is_compressed=True,
             )
         )
         rows = rows and rows.behind(part.record_count)
     return batches
-
-
-def split_refused_batch(batch: ProducerBatch, compressor: Compressor) -> list[ProducerBatch]:
-    """Halve a closed batch that a broker refused as too large; the halves are ready to be sent."""
-    if batch.compression is CompressionType.NONE:
-        return split_batch(batch, batch.payload, 2)
-    records = memoryview(decompress(batch.compression, batch.payload, MAX_UNCOMPRESSED_BYTES))
-    halves = split_batch(batch, records, 2)
-    for half in halves:
-        half.payload = memoryview(compressor.compress(half.payload))
-    return halves

@@ -1,7 +1,8 @@
 """One record batch on its way to one partition (Kafka's ProducerBatch).
 
-Life: *open* while records are written into its block; *closed* once its records are final and
-compressed; *stamped* with producer id and sequence when it is first drained; *done* exactly once.
+Life: *open* while records are written into its block; *closed* once its records are final, and soon
+compressed too; *stamped* with producer id and sequence when it is first drained; *done* exactly
+once.
 The bytes of a stamped batch never change: every retry sends the same ones (but for a split).
 """
 
@@ -42,10 +43,10 @@ def empty_header() -> memoryview:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class ProducerBatch:
-    """A closed batch: final records, waiting for a broker's answer."""
+    """A closed batch: its records are final, and it waits for a broker's answer."""
 
     topic_partition: TopicPartition
-    #: The records, compressed as `compression` says, without the batch header.
+    #: The records without the batch header, as they will be sent once `is_compressed`.
     payload: memoryview
     record_count: int
     base_timestamp: int
@@ -65,7 +66,7 @@ class ProducerBatch:
     result: ProduceResult
     #: Which input rows its records were, where that is remembered.
     rows: BatchRows | None = None
-    #: The block that `payload` lies in, if it is not compressed.
+    #: The block that `payload` lies in, while it is not compressed.
     block: NDArray[np.uint8] | None = None
     header: memoryview = field(default_factory=empty_header)
     producer_id_and_epoch: ProducerIdAndEpoch = NO_PRODUCER_ID_AND_EPOCH
@@ -78,8 +79,12 @@ class ProducerBatch:
     attempts: int = 0
     #: Not to be drained again before this time.
     retry_at: float = 0.0
+    #: Whether its payload is compressed as `compression` says; until then it is not sent.
+    is_compressed: bool = True
     #: Whether its bytes have been handed to a connection that has not answered.
     is_in_flight: bool = False
+    #: Whether the worker thread is reading its bytes.
+    is_with_worker: bool = False
     last_error: Exception | None = None
     final_state: FinalState | None = None
     _is_stamped: bool = field(default=False, init=False)
@@ -93,6 +98,11 @@ class ProducerBatch:
     def has_sequence(self) -> bool:
         """Whether it has been given a sequence number."""
         return self.base_sequence != NO_SEQUENCE
+
+    @property
+    def is_held(self) -> bool:
+        """Whether somebody may be reading its bytes, so that their memory is not free."""
+        return self.is_in_flight or self.is_with_worker
 
     @property
     def is_done(self) -> bool:

@@ -17,6 +17,7 @@ from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, ProducerClose
 from spark_kafka_sink.network.connection_security import read_security
 from spark_kafka_sink.network.network_client import NetworkClient
 from spark_kafka_sink.producer.batch_builder import BatchBuilder
+from spark_kafka_sink.producer.batch_compression import BatchCompression
 from spark_kafka_sink.producer.buffer_pool import BufferPool
 from spark_kafka_sink.producer.network_thread import JOIN_TIMEOUT, NetworkThread
 from spark_kafka_sink.producer.open_batches import OpenBatches
@@ -28,6 +29,7 @@ from spark_kafka_sink.producer.row_placement import RowPlacement
 from spark_kafka_sink.producer.sender import Sender
 from spark_kafka_sink.producer.sender_metrics import SenderMetrics, TimedCall
 from spark_kafka_sink.producer.transaction_manager import TransactionManager
+from spark_kafka_sink.producer.worker_thread import WorkerThread
 from spark_kafka_sink.record.compression import CompressionType, Compressor
 
 if TYPE_CHECKING:
@@ -59,8 +61,11 @@ class ProducerCore:
         #: When the first node may be tried again that has an open batch to wait for it.
         self._blocked_until = NEVER
         read_security(config.security)
-        self._compressor = Compressor(
-            CompressionType.from_name(config.compression_type), config.compression_level
+        self._compression = BatchCompression(
+            Compressor(
+                CompressionType.from_name(config.compression_type), config.compression_level
+            ),
+            self._batch_size_of,
         )
         self.metrics = create_metrics(config, time.monotonic)
         self.sender_metrics = SenderMetrics(
@@ -97,13 +102,14 @@ class ProducerCore:
                 rng=random.Random(),
             ),
             pool=pool,
-            compressor=self._compressor,
+            compression=self._compression,
             batch_size_of=self._batch_size_of,
             enqueue=self._enqueue,
             clock=time.monotonic,
             lingers=lingers,
             on_lost=self.accumulator.note_loss,
             listener=self.sender_metrics,
+            must_not_compress=lambda: self.is_network_thread,
         )
         self.max_record_bytes = builder.max_record_bytes
         self.gatherer = RecordGatherer(
@@ -120,6 +126,7 @@ class ProducerCore:
             fail_if_not_ready=self._fail_if_transaction_not_ready,
         )
         self._thread = NetworkThread(self._serve, client_id=config.client_id)
+        self._worker = WorkerThread(self._thread.call_soon, client_id=config.client_id)
 
     def start(self, *, on_end: Callable[[], None]) -> None:
         """Start the network thread; `on_end` is called on it when the producer has ended."""
@@ -147,7 +154,8 @@ class ProducerCore:
             client=self._client,
             accumulator=self.accumulator,
             transaction_manager=self.transaction_manager,
-            compressor=self._compressor,
+            compression=self._compression,
+            run_aside=self._worker.run_aside,
             on_message_too_large=self._lower_batch_size,
             gather=self._gather,
             latencies=self._latencies,
@@ -160,6 +168,9 @@ class ProducerCore:
             self._end(error)
         finally:
             self._end(ProducerClosedError("the producer is closed"))
+            self._worker.close()
+            # What it was at is given back now.
+            await asyncio.sleep(0)
             await self._client.close()
 
     def _end(self, error: BaseException) -> None:
@@ -221,6 +232,8 @@ class ProducerCore:
         if not self.is_network_thread:
             # That one is about to look at the queues.
             self.wake_network_thread()
+        elif not batch.is_compressed and not batch.is_done:
+            self._sender.compress(batch)
 
     def _count_partitions(self, topic: str) -> int:
         """Count the partitions of a topic that was waited for; the last count if it is gone."""

@@ -70,12 +70,13 @@ class RecordAccumulator:
         self._lock = threading.Lock()
         #: Partitions with something queued, and only those.
         self._queues: dict[TopicPartition, deque[ProducerBatch]] = {}
-        #: Every batch that is not done, in the order of closing (Kafka's IncompleteBatches).
-        self._incomplete: dict[ProducerBatch, None] = {}
+        #: Every batch that is not done (Kafka's IncompleteBatches), and its place in the order of
+        #: closing: a number, and for a part of a batch that of the batch and its own.
+        self._incomplete: dict[ProducerBatch, tuple[int, ...]] = {}
         #: What is told of batches that are done, until all callbacks have been called.
         self._settling: deque[ProduceResult] = deque()
-        #: When each batch expires, and a number to tell equals apart; done ones are left in.
-        self._expiries: list[tuple[float, int, ProducerBatch]] = []
+        #: When each batch expires, with its place among equals; done ones are left in.
+        self._expiries: list[tuple[float, tuple[int, ...], ProducerBatch]] = []
         self._numbers = count()
         self._remembers_losses = False
         self._muted: set[TopicPartition] = set()
@@ -96,7 +97,7 @@ class RecordAccumulator:
             refusal = self._refusal(batch)
             if refusal is None:
                 self._queues.setdefault(batch.topic_partition, deque()).append(batch)
-                self._add_incomplete(batch)
+                self._add_incomplete(batch, (next(self._numbers),))
         if refusal is not None:
             self.refuse_batch(batch, refusal)
 
@@ -109,10 +110,15 @@ class RecordAccumulator:
                 return error
         return None
 
-    def _add_incomplete(self, batch: ProducerBatch) -> None:
-        self._incomplete[batch] = None
-        expires_at = batch.created_at + self._delivery_timeout
-        heappush(self._expiries, (expires_at, next(self._numbers), batch))
+    def _add_incomplete(self, batch: ProducerBatch, place: tuple[int, ...]) -> None:
+        self._incomplete[batch] = place
+        heappush(self._expiries, (batch.created_at + self._delivery_timeout, place, batch))
+
+    def _replace_incomplete(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
+        place = self._incomplete[batch]
+        for number, part in enumerate(parts):
+            self._add_incomplete(part, (*place, number))
+        self._forget(batch)
 
     def refuse_batch(self, batch: ProducerBatch, error: Exception) -> None:
         """End a batch instead of queueing it."""
@@ -212,7 +218,7 @@ class RecordAccumulator:
                     unknown.add(topic_partition.topic)
                 elif queue[0].retry_at > now:
                     next_check_at = min(next_check_at, queue[0].retry_at)
-                else:
+                elif queue[0].is_compressed:
                     nodes[leader] = None
         return ReadyCheckResult(tuple(nodes), next_check_at, frozenset(unknown))
 
@@ -247,6 +253,8 @@ class RecordAccumulator:
         return drained
 
     def _may_drain(self, first: ProducerBatch) -> bool:
+        if not first.is_compressed:
+            return False
         return self._transaction_manager is None or self._transaction_manager.may_drain(first)
 
     def _take_first(self, topic_partition: TopicPartition) -> None:
@@ -271,15 +279,33 @@ class RecordAccumulator:
                     waiting.append(queue.popleft())
                 queue.extendleft(reversed(self._transaction_manager.in_retry_order(waiting)))
 
+    def put_compressed(self, batch: ProducerBatch, batches: Sequence[ProducerBatch]) -> None:
+        """Let what a queued batch was compressed to take its place: itself, or its parts."""
+        self._pool.reserve(sum(each.size_bytes for each in batches))
+        with self._lock:
+            if batch not in batches:
+                queue = self._queues[batch.topic_partition]
+                index = queue.index(batch)
+                del queue[index]
+                for part in reversed(batches):
+                    queue.insert(index, part)
+                self._replace_incomplete(batch, batches)
+            elif batch.block is not None:
+                self._pool.deallocate(batch.block)
+                batch.block = None
+
+    def hold_back(self, topic_partition: TopicPartition) -> None:
+        """Send nothing of a partition until a batch of it has been put back, or has ended."""
+        with self._lock:
+            self._muted.add(topic_partition)
+
     def replace(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
         """Let parts take the place of a batch that was too large for the broker."""
         if self._transaction_manager is not None:
             self._transaction_manager.split(batch, parts)
         self._pool.reserve(sum(part.size_bytes for part in parts))
         with self._lock:
-            for part in parts:
-                self._add_incomplete(part)
-            self._forget(batch)
+            self._replace_incomplete(batch, parts)
         self.reenqueue(list(reversed(parts)))
 
     def expired_batches(self, now: float) -> list[ProducerBatch]:
@@ -347,13 +373,17 @@ class RecordAccumulator:
 
     def abort_undrained_batches(self, error: Exception) -> None:
         """End every batch that has never been sent (RecordAccumulator.abortUndrainedBatches)."""
-        batches = [batch for batch in list(self._incomplete) if not batch.has_sequence]
         with self._lock:
+            batches = [batch for batch in self._in_order() if not batch.has_sequence]
             for batch in batches:
                 batch.last_error = error
                 self._end_failed(batch)
         for batch in batches:
             batch.result.fail(error)
+
+    def _in_order(self) -> list[ProducerBatch]:
+        """List all incomplete batches in the order of closing, in which callers hear of them."""
+        return sorted(self._incomplete, key=self._incomplete.__getitem__)
 
     def _settle(self, batch: ProducerBatch) -> None:
         """Forget a batch whose result is going to be told next."""
@@ -367,8 +397,8 @@ class RecordAccumulator:
         self._release(batch)
 
     def _release(self, batch: ProducerBatch) -> None:
-        if batch.is_in_flight:
-            # A connection may hold its bytes still, and read them: see `no_longer_in_flight`.
+        if batch.is_held:
+            # See `no_longer_held`.
             return
         if batch.block is not None:
             self._pool.deallocate(batch.block)
@@ -376,13 +406,13 @@ class RecordAccumulator:
         else:
             self._pool.release(batch.size_bytes)
 
-    def no_longer_in_flight(self, batches: Sequence[ProducerBatch]) -> None:
-        """Note that no connection holds the bytes of these batches any more.
+    def no_longer_held(self, batches: Sequence[ProducerBatch]) -> None:
+        """Note that neither a connection nor the worker reads the bytes of these batches any more.
 
         The memory of a batch that has failed meanwhile is free only now (KAFKA-19012).
         """
         for batch in batches:
-            batch.is_in_flight = False
+            batch.is_in_flight = batch.is_with_worker = False
             if batch.is_done:
                 self._release(batch)
 
@@ -394,7 +424,7 @@ class RecordAccumulator:
         with self._lock:
             if self._failed_by is None:
                 self._failed_by = error
-            failed = list(self._incomplete)
+            failed = self._in_order()
             if failed:
                 self._note_loss(self._failed_by)
             for batch in failed:

@@ -36,12 +36,13 @@ if TYPE_CHECKING:
     from spark_kafka_sink.network.metadata import MetadataSnapshot
     from spark_kafka_sink.network.network_client import NetworkClient
     from spark_kafka_sink.producer.batch_completion import BatchListener
+    from spark_kafka_sink.producer.batch_compression import BatchCompression
     from spark_kafka_sink.producer.partitioner import NodeLatencies
     from spark_kafka_sink.producer.producer_batch import ProducerBatch
     from spark_kafka_sink.producer.record_accumulator import RecordAccumulator
     from spark_kafka_sink.producer.transaction_manager import TransactionManager
+    from spark_kafka_sink.producer.worker_thread import RunAside, WorkOutcome
     from spark_kafka_sink.protocol.messages.produce import ProduceRequest, ProduceResponse
-    from spark_kafka_sink.record.compression import Compressor
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +69,8 @@ class Sender:
         client: NetworkClient,
         accumulator: RecordAccumulator,
         transaction_manager: TransactionManager | None,
-        compressor: Compressor,
+        compression: BatchCompression,
+        run_aside: RunAside,
         on_message_too_large: Callable[[str, int], None],
         gather: Callable[[float], float] = lambda _: NEVER,
         latencies: NodeLatencies | None = None,
@@ -77,6 +79,7 @@ class Sender:
     ) -> None:
         """`on_message_too_large` is told a topic and the size its broker refused.
 
+        `run_aside(work, then)` does what would take too long here (see `WorkerThread`);
         `gather(now)` queues the open batches that are due, and gives when the next one will be;
         `latencies` learns which nodes cannot keep up;
         `clock` is that of the event loop unless another one is given.
@@ -84,6 +87,7 @@ class Sender:
         self._config = config
         self._client = client
         self._accumulator = accumulator
+        self._run_aside = run_aside
         self._transaction_manager = transaction_manager
         self._gather = gather
         self._latencies = latencies
@@ -116,7 +120,8 @@ class Sender:
             metadata=client.metadata,
             accumulator=accumulator,
             transaction_manager=transaction_manager,
-            compressor=compressor,
+            compression=compression,
+            run_aside=self._work,
             retries=config.retries,
             retry_backoff=self._retry_backoff,
             on_message_too_large=on_message_too_large,
@@ -124,6 +129,17 @@ class Sender:
         )
 
     # --- the loop
+
+    def _work(self, work: Callable[[], Any], then: Callable[[WorkOutcome, float], None]) -> None:
+        def done(outcome: WorkOutcome) -> None:
+            then(outcome, self._clock())
+            self.wakeup()
+
+        self._run_aside(work, done)
+
+    def compress(self, batch: ProducerBatch) -> None:
+        """Have a queued batch compressed, which this thread has closed."""
+        self._completion.compress(batch)
 
     def wakeup(self) -> None:
         """Look again soon: something was enqueued, answered, connected, asked for or lost."""
@@ -346,7 +362,7 @@ class Sender:
             self._completion.on_unanswered(batches, error, self._clock())
         except KafkaError as error:
             # The broker lacks a version that can say it: so it will next time.
-            self._accumulator.no_longer_in_flight(batches)
+            self._accumulator.no_longer_held(batches)
             self.fail(error)
         else:
             self._shipments.update(dict.fromkeys(batches, _Shipment(connection, outcome)))

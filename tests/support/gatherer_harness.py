@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.producer.batch_builder import BatchBuilder
+from spark_kafka_sink.producer.batch_compression import BatchCompression
 from spark_kafka_sink.producer.buffer_pool import BufferPool
 from spark_kafka_sink.producer.open_batches import OpenBatches
 from spark_kafka_sink.producer.partitioner import NodeLatencies, resolve_partitioner
@@ -58,7 +59,7 @@ class GathererHarness:
                 rng=random.Random(1),
             ),
             pool=self.pool,
-            compressor=self.compressor,
+            compression=BatchCompression(self.compressor, lambda topic: config.batch_size),
             batch_size_of=lambda topic: config.batch_size,
             enqueue=self._enqueue,
             clock=lambda: self.now,

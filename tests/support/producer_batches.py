@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from spark_kafka_sink.model import Node, TopicPartition
 from spark_kafka_sink.network.metadata import MetadataSnapshot, PartitionMetadata, TopicMetadata
+from spark_kafka_sink.producer.batch_split import BatchPart
 from spark_kafka_sink.producer.produce_result import ProduceResult
 from spark_kafka_sink.producer.producer_batch import ProducerBatch
 from spark_kafka_sink.record.compression import CompressionType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NODES = {node_id: Node(node_id, "127.0.0.1", 9092 + node_id) for node_id in range(3)}
 
@@ -33,6 +38,11 @@ def batch(
         last_row=records - 1,
         created_at=created_at,
     )
+
+
+def halves_of(*record_counts: int) -> Callable[..., list[BatchPart]]:
+    """Stand in for `BatchCompression.halves`: give parts of so many records, of no meaning."""
+    return lambda *_: [BatchPart(memoryview(bytes(50)), 50, count, 0, 0) for count in record_counts]
 
 
 def snapshot(leaders: dict[int, int | None]) -> MetadataSnapshot:

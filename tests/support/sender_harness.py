@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.producer.batch_compression import BatchCompression
 from spark_kafka_sink.producer.buffer_pool import BufferPool
 from spark_kafka_sink.producer.record_accumulator import RecordAccumulator
 from spark_kafka_sink.producer.sender import Sender
 from spark_kafka_sink.producer.transaction_manager import TransactionManager
+from spark_kafka_sink.producer.worker_thread import WorkOutcome
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from spark_kafka_sink.protocol.messages.add_partitions_to_txn import (
@@ -90,6 +92,9 @@ class SenderHarness:
             guarantee_order=self.config.max_in_flight_requests_per_connection == 1,
         )
         self.too_large: list[tuple[str, int]] = []
+        #: What the worker has not done yet.
+        self.jobs: list[tuple[Callable[[], Any], Callable[[WorkOutcome], None]]] = []
+        self.is_busy = False
         self._loop = asyncio.new_event_loop()
         self.events = SimpleNamespace(drained=[], retried=[], failed=[], split=0)
         self.sender: Sender = self._loop.run_until_complete(self._make_sender())
@@ -100,7 +105,10 @@ class SenderHarness:
             client=self.network,
             accumulator=self.accumulator,
             transaction_manager=self.manager,
-            compressor=Compressor(CompressionType.NONE, None),
+            compression=BatchCompression(
+                Compressor(CompressionType.NONE), lambda _: self.config.batch_size
+            ),
+            run_aside=self._run_aside,
             on_message_too_large=lambda topic, size: self.too_large.append((topic, size)),
             listener=self,
             clock=lambda: self.now,
@@ -114,6 +122,22 @@ class SenderHarness:
         """Close the loop."""
         self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
+
+    def _run_aside(self, work: Callable[[], Any], then: Callable[[WorkOutcome], None]) -> None:
+        """Keep a job where the worker `is_busy`; do it at once otherwise."""
+        self.jobs.append((work, then))
+        if not self.is_busy:
+            self.do_jobs()
+
+    def do_jobs(self) -> None:
+        """Let the worker do all it was given."""
+        while self.jobs:
+            work, then = self.jobs.pop(0)
+            try:
+                outcome = WorkOutcome(work())
+            except ArithmeticError as error:
+                outcome = WorkOutcome(None, error)
+            then(outcome)
 
     # --- the listener
 

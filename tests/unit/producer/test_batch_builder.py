@@ -10,6 +10,7 @@ import pytest
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.producer.batch_builder import BatchBuilder
+from spark_kafka_sink.producer.batch_compression import BatchCompression
 from spark_kafka_sink.producer.buffer_pool import BufferPool
 from spark_kafka_sink.producer.open_batches import OpenBatches
 from spark_kafka_sink.producer.partitioner import NodeLatencies
@@ -46,7 +47,10 @@ class _Built:
                 rng=random.Random(1),
             ),
             pool=self.pool,
-            compressor=Compressor(CompressionType.from_name(config.compression_type)),
+            compression=BatchCompression(
+                Compressor(CompressionType.from_name(config.compression_type)),
+                lambda topic: config.batch_size,
+            ),
             batch_size_of=lambda topic: config.batch_size,
             enqueue=self.batches.append,
             clock=lambda: 0.0,

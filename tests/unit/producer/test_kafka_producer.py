@@ -556,7 +556,7 @@ def test_a_batch_that_was_broken_off_is_never_passed_over(broker, monkeypatch, i
     producer = _producer(broker)
     producer.append(columns(_rows(10)))
     with monkeypatch.context() as broken:
-        broken.setattr(producer._core._compressor, "compress", compress)
+        broken.setattr(producer._core._compression._compressor, "compress", compress)
         with pytest.raises(interrupt):
             producer.flush()
     for use in (producer.flush, lambda: producer.append(columns([b"v"])), producer.close):

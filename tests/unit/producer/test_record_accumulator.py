@@ -163,7 +163,7 @@ def test_a_completed_batch_gives_its_memory_back(accumulator):
     [first] = _enqueue(accumulator, batch(size=1_000))
     accumulator.drain(ONE_NODE, NODES[0], MAX, now=0.0)
     assert before - 1_061 == accumulator._pool.available_bytes
-    accumulator.no_longer_in_flight([first])
+    accumulator.no_longer_held([first])
     accumulator.complete(first)
     assert before == accumulator._pool.available_bytes
     assert not accumulator.has_incomplete
@@ -217,7 +217,7 @@ def test_the_parts_of_a_refused_batch_take_its_place(accumulator):
     for _ in range(3):
         [head] = accumulator.drain(ONE_NODE, NODES[0], MAX, now=0.0)
         drained.append(head)
-        accumulator.no_longer_in_flight([head])
+        accumulator.no_longer_held([head])
         accumulator.complete(head)
     assert [*halves, follower] == drained
     assert [1, 3, 5] == [b.base_sequence for b in drained]

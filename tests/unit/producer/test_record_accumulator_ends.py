@@ -57,13 +57,13 @@ def test_a_batch_that_fails_leaves_the_others(accumulator, caplog):
     wrong, next_one, other = _enqueue(accumulator, batch(0), batch(0), batch(1))
     assert [wrong, other] == _drain(accumulator)
     with caplog.at_level(logging.DEBUG):
-        accumulator.no_longer_in_flight([wrong, other])
+        accumulator.no_longer_held([wrong, other])
         accumulator.fail_batch(wrong, REFUSED)
     assert FinalState.FAILED is wrong.final_state
     assert REFUSED is wrong.result.error
     assert [("DEBUG", "refused")] == [(e.levelname, e.message) for e in caplog.records]
     assert [next_one] == _drain(accumulator)
-    accumulator.no_longer_in_flight([next_one])
+    accumulator.no_longer_held([next_one])
     accumulator.complete(next_one)
     accumulator.complete(other)
     assert TOTAL == accumulator._pool.available_bytes
@@ -253,7 +253,7 @@ def test_the_memory_of_a_batch_on_its_way_stays_taken(accumulator, end, is_compr
     _drain(accumulator)
     getattr(accumulator, end)(*([expired] if end == "fail_batch" else []), REFUSED)
     assert taken == pool.available_bytes
-    accumulator.no_longer_in_flight([expired])
+    accumulator.no_longer_held([expired])
     assert TOTAL == pool.available_bytes
 
 

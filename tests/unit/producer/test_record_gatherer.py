@@ -444,7 +444,8 @@ def test_several_threads_send_and_write_at_once(harness):
 def test_a_batch_that_compresses_badly_keeps_its_futures():
     """Divided before it is sent, its records are found in the parts."""
     harness = GathererHarness(**LINGER, **{"batch.size": 2_000, "compression.type": "lz4"})
-    harness.builder._ratios.set_estimation("t", harness.builder._compression, 0.1)
+    compression = harness.builder._compression
+    compression._ratios.set_estimation("t", compression.codec, 0.1)
     values = [os.urandom(500) for _ in range(20)]
     futures = [harness.stage(value) for value in values]
     harness.gatherer.close_batches()

@@ -391,7 +391,7 @@ def test_rows_of_append_are_not_lost_with_a_batch_that_breaks_off(broker, monkey
     producer.append(columns([b"row"], topic="one"))
     future = producer.send("one", b"record")
     with monkeypatch.context() as broken:
-        broken.setattr(producer._core._compressor, "compress", fail)
+        broken.setattr(producer._core._compression._compressor, "compress", fail)
         for _ in range(CHUNK_RECORDS):
             producer.send("one", os.urandom(MAX_STAGED_BYTES))
     for use in (lambda: future.result(0), producer.flush, producer.close):

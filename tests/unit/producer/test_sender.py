@@ -13,7 +13,7 @@ from spark_kafka_sink.errors import (
     NetworkError,
 )
 from spark_kafka_sink.network.metadata import PartitionMetadata
-from spark_kafka_sink.producer import batch_completion
+from spark_kafka_sink.producer.batch_compression import BatchCompression
 from spark_kafka_sink.producer.record_accumulator import NEVER
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -24,7 +24,7 @@ from spark_kafka_sink.protocol.messages.produce import (
 )
 from tests.support.metadata_script import described
 from tests.support.mock_network import MAX_IDLE
-from tests.support.producer_batches import NODES, batch
+from tests.support.producer_batches import NODES, halves_of
 from tests.support.sender_harness import (
     LATER,
     PLAIN,
@@ -209,10 +209,10 @@ def test_a_batch_that_was_appended_to_too_few_replicas_keeps_itsnumbers(idempote
 def test_a_batch_too_large_for_its_broker_goes_again_in_halves(idempotent, monkeypatch):
     """MESSAGE_TOO_LARGE: the halves take the batch's place and its numbers, at once."""
     whole = idempotent.add(records=5)
-    halves = [batch(records=count, created_at=idempotent.now) for count in (3, 2)]
-    monkeypatch.setattr(batch_completion, "split_refused_batch", lambda *_: halves)
+    monkeypatch.setattr(BatchCompression, "halves", halves_of(3, 2))
     idempotent.step()
     idempotent.produce(ErrorCode.MESSAGE_TOO_LARGE)
+    halves = idempotent.accumulator._in_order()
     assert [("t", whole.size_bytes)] == idempotent.too_large
     assert 1 == idempotent.events.split
     assert [(0, 1), (0, 4)] == [numbers(half) for half in halves]

@@ -15,10 +15,10 @@ from spark_kafka_sink.errors import (
     TransactionAbortableError,
 )
 from spark_kafka_sink.model import ProducerIdAndEpoch
-from spark_kafka_sink.producer import batch_completion
+from spark_kafka_sink.producer.batch_compression import BatchCompression
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from tests.support.producer_batches import batch
+from tests.support.producer_batches import halves_of
 from tests.support.sender_harness import (
     LATER,
     PRODUCER_ID,
@@ -277,10 +277,10 @@ def test_an_abort_that_comes_after_the_coordinators_own_is_no_fencing(either, co
 def test_the_halves_of_a_split_batch_belong_to_the_transaction(either, monkeypatch):
     """MESSAGE_TOO_LARGE splits a transaction's batch like any other."""
     [whole] = either.begin(0)
-    halves = [batch(created_at=either.now), batch(created_at=either.now)]
-    monkeypatch.setattr(batch_completion, "split_refused_batch", lambda *_: halves)
+    monkeypatch.setattr(BatchCompression, "halves", halves_of(1, 1))
     whole.record_count = 2
     either.produce(ErrorCode.MESSAGE_TOO_LARGE)
+    halves = either.accumulator._in_order()
     assert [(True, 0), (True, 1)] == [(h.is_transactional, h.base_sequence) for h in halves]
     either.produce()
     either.produce()

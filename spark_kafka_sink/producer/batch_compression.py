@@ -1,0 +1,87 @@
+"""Compresses the records of closed batches, on whichever thread has the time for it.
+
+A thread that writes records compresses the batches it closes: so a slow codec holds back the
+writer. The network thread never does; it leaves that to a worker. Nothing here changes a batch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.producer.batch_split import BatchPart, split_records
+from spark_kafka_sink.record.compression import CompressionType, decompress
+from spark_kafka_sink.record.compression_ratio import CompressionRatioEstimator
+from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spark_kafka_sink.producer.producer_batch import ProducerBatch
+    from spark_kafka_sink.record.compression import Compressor
+
+#: A closed batch may exceed batch.size by this much (a broker's default message.max.bytes exceeds
+#: our default batch.size by as much); a larger one is split before it gets a sequence number.
+OVERSHOOT = 1.048
+#: Our own batches never unpack to more; it only bounds a mistake.
+MAX_UNCOMPRESSED_BYTES = 2**31 - 1
+
+
+class BatchCompression:
+    """One codec, and what is known of how well it works for each topic. Any thread may use it."""
+
+    def __init__(self, compressor: Compressor, batch_size_of: Callable[[str], int]) -> None:
+        """`batch_size_of` returns how many bytes a topic's batches may have on the wire."""
+        self.codec = compressor.compression
+        self._compressor = compressor
+        self._batch_size_of = batch_size_of
+        self._ratios = CompressionRatioEstimator()
+
+    def estimated_ratio(self, topic: str) -> float:
+        """Return by how much the next batch of a topic will shrink; 1 without compression."""
+        if self.codec is CompressionType.NONE:
+            return 1.0
+        return self._ratios.estimation(topic, self.codec)
+
+    def compressed(self, batch: ProducerBatch) -> list[BatchPart]:
+        """Compress a batch, in as many parts as it takes for each to be of batch.size or so."""
+        return self._compressed(
+            batch.topic_partition.topic,
+            BatchPart(
+                payload=batch.payload,
+                uncompressed_bytes=batch.uncompressed_bytes,
+                record_count=batch.record_count,
+                base_timestamp=batch.base_timestamp,
+                max_timestamp=batch.max_timestamp,
+            ),
+        )
+
+    def _compressed(self, topic: str, part: BatchPart) -> list[BatchPart]:
+        # batch.size=0 switches batching off; any record exceeds 1 as well.
+        batch_size = max(self._batch_size_of(topic), 1)
+        whole = part._replace(payload=memoryview(self._compressor.compress(part.payload)))
+        size = RECORD_BATCH_OVERHEAD + len(whole.payload)
+        ratio = len(whole.payload) / part.uncompressed_bytes
+        self._ratios.update_estimation(topic, self.codec, ratio)
+        if size <= batch_size * OVERSHOOT or part.record_count == 1:
+            return [whole]
+        self._ratios.set_estimation(topic, self.codec, ratio)
+        smaller = split_records(
+            part.payload,
+            record_count=part.record_count,
+            base_timestamp=part.base_timestamp,
+            part_count=-(-size // batch_size),
+        )
+        return [piece for each in smaller for piece in self._compressed(topic, each)]
+
+    def halves(self, batch: ProducerBatch) -> list[BatchPart]:
+        """Halve a closed batch that a broker refused as too large; both can be sent as they are."""
+        records = memoryview(decompress(batch.compression, batch.payload, MAX_UNCOMPRESSED_BYTES))
+        return [
+            half._replace(payload=memoryview(self._compressor.compress(half.payload)))
+            for half in split_records(
+                records,
+                record_count=batch.record_count,
+                base_timestamp=batch.base_timestamp,
+                part_count=2,
+            )
+        ]

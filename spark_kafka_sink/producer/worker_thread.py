@@ -1,0 +1,72 @@
+"""A thread for work that would hold up the network thread: compressing and splitting batches.
+
+One job after another. Each outcome goes back to the network thread, which alone decides what
+becomes of it; the order of a partition's batches is that of its queue, not that of the jobs.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from spark_kafka_sink.errors import ProducerClosedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class WorkOutcome(NamedTuple):
+    """What a job returned, or what it raised."""
+
+    result: Any
+    error: BaseException | None = None
+
+
+#: Takes a job, and who is told its outcome on the network thread.
+RunAside: TypeAlias = "Callable[[Callable[[], Any], Callable[[WorkOutcome], None]], None]"
+
+
+class WorkerThread:
+    """Runs jobs for one producer; its thread begins with the first of them."""
+
+    def __init__(self, call_soon: Callable[[Callable[[], None]], None], *, client_id: str) -> None:
+        """Take `call_soon`, which runs a function on the network thread."""
+        self._call_soon = call_soon
+        self._jobs: queue.SimpleQueue[
+            tuple[Callable[[], Any], Callable[[WorkOutcome], None]] | None
+        ] = queue.SimpleQueue()
+        self._is_closing = False
+        self._thread: threading.Thread | None = None
+        self._name = f"kafka-producer-worker-thread | {client_id}"
+
+    def run_aside(self, work: Callable[[], Any], then: Callable[[WorkOutcome], None]) -> None:
+        """Run `work` on the worker thread, and then `then` with its outcome on the network thread.
+
+        Only the network thread calls this.
+        """
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+        self._jobs.put((work, then))
+
+    def close(self) -> None:
+        """Wait for the job that is running, and end the others with ProducerClosedError."""
+        self._is_closing = True
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            work, then = job
+            self._call_soon(partial(then, self._outcome_of(work)))
+
+    def _outcome_of(self, work: Callable[[], Any]) -> WorkOutcome:
+        if self._is_closing:
+            return WorkOutcome(None, ProducerClosedError("the producer is closed"))
+        try:
+            return WorkOutcome(work())
+        except BaseException as error:  # noqa: BLE001  handed over to the network thread
+            return WorkOutcome(None, error)

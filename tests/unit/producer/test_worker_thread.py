@@ -1,0 +1,81 @@
+"""Work that is kept off the network thread."""
+
+from __future__ import annotations
+
+import threading
+
+from spark_kafka_sink.errors import ProducerClosedError
+from spark_kafka_sink.producer.worker_thread import WorkerThread, WorkOutcome
+
+TIMEOUT = 30
+
+
+class _NetworkThread:
+    """Keeps what it is to run until it is asked."""
+
+    def __init__(self) -> None:
+        self.calls = []
+        self._has_call = threading.Semaphore(0)
+
+    def call_soon(self, call) -> None:
+        self.calls.append(call)
+        self._has_call.release()
+
+    def run(self, count: int) -> None:
+        for _ in range(count):
+            assert self._has_call.acquire(timeout=TIMEOUT)
+            self.calls.pop(0)()
+
+
+def test_jobs_are_done_in_order_on_another_thread():
+    """Each outcome comes to whoever gave the job, on the network thread, which no job runs on."""
+    network, outcomes, names = _NetworkThread(), [], set()
+    worker = WorkerThread(network.call_soon, client_id="c")
+    for number in range(3):
+        worker.run_aside(
+            lambda number=number: (names.add(threading.current_thread().name), number)[1],
+            outcomes.append,
+        )
+    network.run(3)
+    worker.close()
+    assert [WorkOutcome(number) for number in range(3)] == outcomes
+    assert {"kafka-producer-worker-thread | c"} == names
+
+
+def test_an_error_is_an_outcome():
+    """What a job raises ends no thread: the next job is done."""
+    network, outcomes = _NetworkThread(), []
+    worker = WorkerThread(network.call_soon, client_id="c")
+    worker.run_aside(lambda: 1 / 0, outcomes.append)
+    worker.run_aside(lambda: 1, outcomes.append)
+    network.run(2)
+    worker.close()
+    assert [ZeroDivisionError, type(None)] == [type(outcome.error) for outcome in outcomes]
+
+
+def test_closing_waits_for_the_running_job_only():
+    """The others are not begun any more, but whoever gave them is told."""
+    network, outcomes, began, goes_on = _NetworkThread(), [], threading.Event(), threading.Event()
+    worker = WorkerThread(network.call_soon, client_id="c")
+    worker.run_aside(lambda: (began.set(), goes_on.wait(TIMEOUT))[1], outcomes.append)
+    worker.run_aside(lambda: "not any more", outcomes.append)
+    assert began.wait(TIMEOUT)
+    closing = threading.Thread(target=worker.close)
+    closing.start()
+    while not worker._is_closing:
+        closing.join(0.001)
+    goes_on.set()
+    closing.join(TIMEOUT)
+    network.run(2)
+    assert [WorkOutcome(result=True), (None, ProducerClosedError)] == [
+        outcomes[0],
+        (outcomes[1].result, type(outcomes[1].error)),
+    ]
+    assert not worker._thread.is_alive()
+
+
+def test_no_thread_is_made_without_a_job():
+    """A producer that need not compress anything has none, and can be closed all the same."""
+    worker = WorkerThread(_NetworkThread().call_soon, client_id="c")
+    worker.close()
+    assert worker._thread is None
