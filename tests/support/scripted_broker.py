@@ -51,12 +51,12 @@ class ScriptedBroker:
             except TimeoutError:
                 continue
             with connection:
-                connection.settimeout(0.05)
                 self._converse(connection)
 
     def _converse(self, connection: socket.socket) -> None:
         received = b""
         while not self._stopping.is_set():
+            connection.settimeout(0.05)
             try:
                 data = connection.recv(65_536)
             except TimeoutError:
@@ -75,4 +75,9 @@ class ScriptedBroker:
                 answer = self._script(request)
                 if answer is None:
                     return
-                connection.sendall(answer)
+                # The time is for the whole answer, however large, on a machine however busy.
+                connection.settimeout(60)
+                try:
+                    connection.sendall(answer)
+                except ConnectionError:
+                    return  # The client has closed the connection, as it may.
