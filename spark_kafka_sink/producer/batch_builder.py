@@ -346,14 +346,12 @@ class BatchBuilder:
         Gives the time when the next batch will have waited long enough; `NEVER` without one.
         """
         self.first_opened_at = NEVER
-        for slot in self._open.open_slots():
-            opened_at = self._open.opened_at(slot)
-            if opened_at + self._linger > now:
-                return opened_at + self._linger
-            topic_partition = self._open.topic_partition(slot)
-            if is_drainable(topic_partition) or opened_at + self._delivery_timeout <= now:
+        slots, next_opened_at = self._open.due(now, self._linger)
+        for slot in slots:
+            is_overdue = self._open.opened_at(slot) + self._delivery_timeout <= now
+            if is_drainable(self._open.topic_partition(slot)) or is_overdue:
                 self.close(slot)
-        return NEVER
+        return NEVER if next_opened_at is None else next_opened_at + self._linger
 
     def abort_open(self, error: Exception) -> bool:
         """Give up what is in open batches (as `RecordAccumulator.abort_undrained_batches`).

@@ -3,11 +3,16 @@
 Belongs to the writing thread. A slot's numbers live in one structured array that the kernel reads
 and advances; beside it stands what only Python needs. Slots of a topic are neighbours, so that
 `first_slot + partition` finds one. When a topic grows, its slots move to the end of the array.
+
+Batches are found by age, too. They are not opened in the order of their age: a batch is as old as
+its first record, which may have been staged before a younger batch was opened.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +28,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.producer.row_history import RowOrigin
 
 NO_SLOT = -1
+#: So many batches that are not open any more may be among those by age, before they are dropped.
+MAX_STALE = 64
 
 
 @dataclass(slots=True)
@@ -61,6 +68,8 @@ class _OpenBatch:
     origin: RowOrigin
     opened_at: float
     result: ProduceResult
+    #: Where it is now; `NO_SLOT` once it has been closed.
+    slot: int
 
 
 class OpenBatches:
@@ -76,8 +85,11 @@ class OpenBatches:
         self.moves = 0
         self._topics: dict[str, TopicSlots] = {}
         self._partitions: list[TopicPartition] = []
-        #: By slot, in the order of opening.
+        #: By slot.
         self._batches: dict[int, _OpenBatch] = {}
+        #: A heap of all open batches by `opened_at`, and some that were closed.
+        self._by_age: list[tuple[float, int, _OpenBatch]] = []
+        self._numbers = count()
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -118,7 +130,9 @@ class OpenBatches:
             self.sticky["slot"][topic.index] += offset
         for slot in range(old.start, old.stop):
             if slot in self._batches:
-                self._batches[slot + offset] = self._batches.pop(slot)
+                batch = self._batches.pop(slot)
+                batch.slot = slot + offset
+                self._batches[batch.slot] = batch
 
     def topic_partition(self, slot: int) -> TopicPartition:
         """Name the partition that a slot is for."""
@@ -128,7 +142,12 @@ class OpenBatches:
         self, slot: int, block: NDArray[np.uint8], limit: int, *, origin: RowOrigin, now: float
     ) -> None:
         """Begin a batch in an empty block, of which `limit` bytes may be used."""
-        self._batches[slot] = _OpenBatch(block, origin, now, ProduceResult(self._partitions[slot]))
+        result = ProduceResult(self._partitions[slot])
+        batch = self._batches[slot] = _OpenBatch(block, origin, now, result, slot)
+        if len(self._by_age) > 2 * len(self._batches) + MAX_STALE:
+            self._by_age = [each for each in self._by_age if each[2].slot != NO_SLOT]
+            heapify(self._by_age)
+        heappush(self._by_age, (now, next(self._numbers), batch))
         entry = self.slots[slot]
         entry["address"] = block.ctypes.data
         entry["position"] = RECORD_BATCH_OVERHEAD
@@ -149,8 +168,27 @@ class OpenBatches:
         return self._batches[slot].result
 
     def opened_at(self, slot: int) -> float:
-        """Tell when an open batch was opened, in seconds."""
+        """Return when an open batch was opened, in seconds."""
         return self._batches[slot].opened_at
+
+    def due(self, now: float, linger: float) -> tuple[list[int], float | None]:
+        """List the slots whose batch has been open for `linger` seconds, the oldest first.
+
+        And return when the oldest of the others was opened; None where there is no other.
+        """
+        found = []
+        while self._by_age:
+            opened_at, _, batch = self._by_age[0]
+            if batch.slot != NO_SLOT:
+                if opened_at + linger > now:
+                    break
+                found.append(self._by_age[0])
+            heappop(self._by_age)
+        next_opened_at = self._by_age[0][0] if self._by_age else None
+        # They are open until somebody takes them.
+        for entry in found:
+            heappush(self._by_age, entry)
+        return [batch.slot for _, _, batch in found], next_opened_at
 
     def grow(self, slot: int, block: NDArray[np.uint8], limit: int) -> NDArray[np.uint8]:
         """Move an open batch to a larger block; give the old one back."""
@@ -167,6 +205,7 @@ class OpenBatches:
         """End an open batch and hand over its block."""
         entry = self.slots[slot]
         batch = self._batches.pop(slot)
+        batch.slot = NO_SLOT
         filled = FilledBlock(
             topic_partition=self._partitions[slot],
             slot=slot,
@@ -188,7 +227,7 @@ class OpenBatches:
         return filled
 
     def open_slots(self) -> list[int]:
-        """List the slots with an open batch, in the order of opening."""
+        """List the slots with an open batch."""
         return list(self._batches)
 
     def fullest(self) -> int:

@@ -1,0 +1,143 @@
+"""Open batches by slot and by age, whatever becomes of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.producer.open_batches import MAX_STALE, NO_SLOT, OpenBatches
+from spark_kafka_sink.producer.record_accumulator import NEVER
+from spark_kafka_sink.producer.row_history import RowOrigin
+from tests.support.gatherer_harness import GathererHarness
+from tests.support.record_columns import columns
+
+LINGER = 5.0
+ORIGIN = RowOrigin(0, None)
+AGES = st.sampled_from([0.0, 0.1, 0.30000000000000004, 1.0, 2.5])
+
+
+def _open(batches: OpenBatches, slot: int, opened_at: float) -> None:
+    batches.open(slot, np.empty(512, np.uint8), 512, origin=ORIGIN, now=opened_at)
+
+
+class _OpenBatchesByAge(RuleBasedStateMachine):
+    """Compares what is due with what a list of all open batches says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches = OpenBatches()
+        self.partition_count = 2
+        self.opened_at: dict[TopicPartition, float] = {}
+
+    def _slot(self, partition: int) -> int:
+        return self.batches.topic("t", self.partition_count).first_slot + partition
+
+    @rule(partition=st.integers(0, 1), opened_at=AGES)
+    def open(self, partition: int, opened_at: float) -> None:
+        slot = self._slot(partition)
+        if slot not in self.batches:
+            _open(self.batches, slot, opened_at)
+            self.opened_at[TopicPartition("t", partition)] = opened_at
+
+    @precondition(lambda self: self.opened_at)
+    @rule(data=st.data())
+    def close(self, data: st.DataObject) -> None:
+        place = data.draw(st.sampled_from(sorted(self.opened_at)))
+        assert place == self.batches.take(self._slot(place.partition)).topic_partition
+        del self.opened_at[place]
+
+    @rule()
+    def grow_topic(self) -> None:
+        self.partition_count += 1
+        self._slot(0)
+
+    @invariant()
+    def what_is_due_is_found(self) -> None:
+        for now in (LINGER, LINGER + 0.1, LINGER + 0.3, LINGER + 2.5):
+            due = {place for place, at in self.opened_at.items() if at + LINGER <= now}
+            later = [at for place, at in self.opened_at.items() if place not in due]
+            slots, next_opened_at = self.batches.due(now, LINGER)
+            ages = [self.batches.opened_at(slot) for slot in slots]
+            assert due == {self.batches.topic_partition(slot) for slot in slots}
+            assert sorted(ages) == ages
+            assert min(later, default=None) == next_opened_at
+
+
+TestOpenBatchesByAge = _OpenBatchesByAge.TestCase
+
+
+@given(st.permutations(range(6)))
+def test_the_oldest_batch_is_due_first(order):
+    """The order of opening does not matter."""
+    batches = OpenBatches()
+    first_slot = batches.topic("t", 6).first_slot
+    for age in order:
+        _open(batches, first_slot + age, float(age))
+    assert ([first_slot, first_slot + 1, first_slot + 2], 3.0) == batches.due(2.0 + LINGER, LINGER)
+
+
+def test_batches_that_were_closed_are_forgotten():
+    """A producer whose batches are all closed when full keeps no trace of them."""
+    batches = OpenBatches()
+    slot = batches.topic("t", 2).first_slot
+    _open(batches, slot, 0.0)
+    for number in range(10 * MAX_STALE):
+        _open(batches, slot + 1, 1.0 + number)
+        batches.take(slot + 1)
+    assert len(batches._by_age) <= MAX_STALE + 4
+    assert ([slot], None) == batches.due(LINGER, LINGER)
+    assert NO_SLOT not in batches.open_slots()
+
+
+# --- as the builder sees it
+
+
+def _append(harness: GathererHarness, topic: str, partition: int, **given: float) -> None:
+    harness.builder.append(
+        columns([b"v"], topics=[topic], partitions=[partition]),
+        partition_counts=[harness.partitions],
+        first_row=0,
+        now_ms=0,
+        **given,
+    )
+
+
+@pytest.fixture
+def harness():
+    return GathererHarness(partitions=2, **{"linger.ms": int(LINGER * 1000)})
+
+
+def test_a_batch_of_a_record_that_was_staged_long_ago_is_due_in_its_time(harness):
+    """It was opened after a younger one, which does not hold it up."""
+    harness.now = 4.0
+    _append(harness, "t", 0)
+    _append(harness, "t", 1, began_at=1.0)
+    assert 1.0 + LINGER == harness.builder.close_due(5.5, lambda _: True)
+    assert 4.0 + LINGER == harness.builder.close_due(6.0, lambda _: True)
+    assert [TopicPartition("t", 1)] == [batch.topic_partition for batch in harness.batches]
+
+
+def test_a_batch_whose_topic_has_grown_is_due_in_its_time(harness):
+    """Its slot has moved behind those of younger batches, which do not hold it up."""
+    _append(harness, "grows", 0)
+    harness.now = 4.0
+    _append(harness, "t", 0)
+    harness.partitions = 3
+    _append(harness, "grows", 2)
+    assert 4.0 + LINGER == harness.builder.close_due(LINGER, lambda _: True)
+    assert [TopicPartition("grows", 0)] == [batch.topic_partition for batch in harness.batches]
+
+
+def test_a_batch_that_cannot_be_sent_does_not_hold_up_the_next(harness):
+    """What is due and must wait is left open; when to look again is the others' business."""
+    _append(harness, "t", 0)
+    harness.now = 1.0
+    _append(harness, "t", 1)
+    blocked = TopicPartition("t", 0)
+    assert 1.0 + LINGER == harness.builder.close_due(LINGER, lambda place: place != blocked)
+    assert NEVER == harness.builder.close_due(1.0 + LINGER, lambda place: place != blocked)
+    assert [TopicPartition("t", 1)] == [batch.topic_partition for batch in harness.batches]
