@@ -100,6 +100,7 @@ class BrokerConnection:
         #: Whether nothing but ApiVersions was answered.
         self._is_only_greeted = True
         self._timeout_check: asyncio.TimerHandle | None = None
+        self._is_overdue = False
         self._idle_check: asyncio.TimerHandle | None = None
         self._last_used = self._loop.time()
         self._session: SaslSession | None = None
@@ -186,17 +187,22 @@ class BrokerConnection:
                 latency = self._loop.time() - began_at
                 self._listener.reauthenticated(self.node.node_id, latency)
             while session.held and self._closed_by is None:
-                held = session.held.popleft()
+                held = session.held[0]
                 if held.has_response:
                     self._send_version(held.request, held.version, held.outcome)
                 else:
                     self._enqueue(held.request, held.version, held.outcome, has_response=False)
+                session.held.popleft()
             if not self._outgoing:
                 self._on_writable()
         except KafkaError as error:
             if self._listener is not None and isinstance(error, AuthenticationError):
                 self._listener.reauthentication_failed(self.node.node_id)
             self._fail(error, None)
+        except Exception as error:  # noqa: BLE001  what was held must not wait for ever
+            # What a function for tokens raised may hold anything: it is not quoted.
+            failure = f"{self.node}: the session was not renewed: {type(error).__name__}"
+            self._fail(NetworkError(failure), error)
 
     def _must_hold(self) -> SaslSession | None:
         """Give the session whose renewal what is sent now has to wait for."""
@@ -279,7 +285,9 @@ class BrokerConnection:
         if self._closed_by is not None:
             raise self._closed_by
         outcome: asyncio.Future[Any] = self._loop.create_future()
-        session.held.append(HeldRequest(request, version, outcome, has_response))
+        now = self._loop.time()
+        session.held.append(HeldRequest(request, version, outcome, has_response, now))
+        self._check_timeout_at(now + self._settings.request_timeout)
         return outcome
 
     def _version_for(self, request: Any, max_version: int | None) -> int:
@@ -428,24 +436,25 @@ class BrokerConnection:
         self._timeout_check = None
         if self._closed_by is not None:
             return
-        now, timeout = self._loop.time(), self._settings.request_timeout
-        stalls_at = self._outgoing.stalls_at(self._transport.taken_at, timeout)
-        answer_due_at = self._in_flight.next_deadline()
-        if stalls_at is not None and stalls_at <= now:
-            self._fail(
-                NetworkError(
-                    f"{self.node}: the broker has stopped reading: the socket took no bytes for "
-                    f"{timeout:g} s (request.timeout.ms)"
-                ),
-                None,
-            )
-        elif answer_due_at is not None and answer_due_at <= now:
-            self._fail(
-                NetworkError(f"{self.node}: no answer within {timeout:g} s (request.timeout.ms)"),
-                None,
-            )
-        elif deadlines := [at for at in (stalls_at, answer_due_at) if at is not None]:
-            self._check_timeout_at(min(deadlines))
+        timeout, session = self._settings.request_timeout, self._session
+        limits = {
+            "the broker has stopped reading: the socket took no bytes": self._outgoing.stalls_at(
+                self._transport.taken_at, timeout
+            ),
+            "no session was renewed": None if session is None else session.held_until(timeout),
+            "no answer": self._in_flight.next_deadline(),
+        }
+        deadlines = {what: at for what, at in limits.items() if at is not None}
+        now = self._loop.time()
+        overdue = next((what for what, at in deadlines.items() if at <= now), None)
+        if overdue is not None and self._is_overdue:
+            error = f"{self.node}: {overdue} within {timeout:g} s (request.timeout.ms)"
+            self._fail(NetworkError(error), None)
+        elif deadlines:
+            # After a pause of the whole process the answer may be here already, not yet read: what
+            # is overdue is looked at again when the loop has been round once, as Java reads first.
+            self._is_overdue = overdue is not None
+            self._check_timeout_at(min(deadlines.values()))
 
     def _check_idle(self) -> None:
         max_idle = self._settings.max_idle or 0

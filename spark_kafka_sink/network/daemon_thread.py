@@ -47,6 +47,9 @@ def in_daemon_thread(
             result = function(*arguments)
         except Exception as failure:  # noqa: BLE001 - handed over to who waits for it
             error = failure
+        except BaseException as failure:  # noqa: BLE001 - a function that exits ends its thread only
+            error = RuntimeError(f"the call ended its thread: {type(failure).__name__}")
+            error.__cause__ = failure
         # A loop that was closed meanwhile has nobody left who waits.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(done, Outcome(result, error))

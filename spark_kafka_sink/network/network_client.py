@@ -324,7 +324,13 @@ class NetworkClient:
 
     def _in_flight_count(self, node_id: int) -> int:
         connection = self._connections.get(node_id)
-        return 0 if connection is None else connection.in_flight_count
+        if connection is None:
+            return 0
+        if connection.has_unsent:
+            # It may not be reading any more: whoever else is there is asked first.
+            limit = self._config.max_in_flight_requests_per_connection
+            return max(connection.in_flight_count, limit)
+        return connection.in_flight_count
 
     async def least_loaded_connection(self, deadline: float) -> BrokerConnection:
         """Give a connection to any node, opening one if need be.

@@ -38,6 +38,8 @@ class HeldRequest:
     #: What the caller waits for.
     outcome: asyncio.Future[Any]
     has_response: bool
+    #: When it was held back, by the loop's clock.
+    since: float
 
 
 class SaslSession:
@@ -64,6 +66,10 @@ class SaslSession:
     def is_due(self) -> bool:
         """Whether it is time to authenticate again."""
         return self._clock() >= self._renew_at
+
+    def held_until(self, timeout: float) -> float | None:
+        """Return when the oldest request has been held for `timeout` seconds; None without one."""
+        return self.held[0].since + timeout if self.held else None
 
     async def authenticate(self, client: SaslClient) -> None:
         """Authenticate; raises AuthenticationError, or NetworkError where it may succeed later."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import struct
 from typing import TYPE_CHECKING
 
@@ -278,6 +279,26 @@ def test_an_answer_that_does_not_come_in_time_ends_the_connection():
     """After request.timeout.ms all requests of the connection fail."""
     errors = _ask(_versions_first(lambda *_: b""), count=2, request_timeout=0.1)
     assert [True, True] == ["no answer within 0.1 s" in str(error) for error in errors]
+
+
+def test_an_answer_that_came_while_the_process_stood_still_counts():
+    """After a pause longer than request.timeout.ms answers are read before any is missed."""
+
+    async def run() -> None:
+        loop, pause = asyncio.get_running_loop(), 0.0
+        real_time = loop.time
+        loop.time = lambda: real_time() + pause
+        connection = await _open(broker.node)
+        answer = connection.send(MetadataRequest(topics=()))
+        # Nothing else happens on the loop until the answer is there.
+        select.select([connection._transport._socket], [], [], 30)
+        pause = 60.0
+        assert "answer 1" == (await answer).cluster_id
+        connection.close()
+        await connection.wait_closed()
+
+    with ScriptedBroker(_versions_first(_metadata)) as broker:
+        asyncio.run(run())
 
 
 def test_a_connection_that_is_not_set_up_in_time_is_an_error():

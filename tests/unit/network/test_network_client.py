@@ -15,6 +15,7 @@ from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import BrokerError, KafkaTimeoutError, NetworkError
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.network.host_resolver import HostResolver
+from spark_kafka_sink.network.least_loaded_node import Availability
 from spark_kafka_sink.network.network_client import NetworkClient
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.metadata import (
@@ -532,14 +533,16 @@ def test_a_node_that_stops_reading_is_given_no_further_request():
     script = MetadataScript(lambda _: described(broker.node, {}))
 
     def stop_reading(frame: bytes) -> bytes | None:
-        if len(frame) > 1_000:
-            reads_on.wait(PATIENCE)
-        return script(frame)
+        if len(frame) <= 1_000:
+            return script(frame)
+        reads_on.wait(PATIENCE)
+        return None
 
     async def ask(client: NetworkClient) -> None:
-        node = broker.node
-        await _until(lambda: client.ready_connection(node) is not None)
-        connection = client.ready_connection(node)
+        loop = asyncio.get_running_loop()
+        connection = await client.least_loaded_connection(loop.time() + PATIENCE)
+        node = connection.node
+        assert Availability.READY is client.least_loaded_node(loop.time()).availability
         # More than sockets hold, in requests of which each is read as a whole.
         topics = tuple(str(number) * 100 for number in range(100))
         request = MetadataRequest(topics=tuple(MetadataRequestTopic(name=t) for t in topics))
@@ -547,6 +550,7 @@ def test_a_node_that_stops_reading_is_given_no_further_request():
         while not connection.has_unsent:
             outcomes.append(connection.send(request))
         assert client.ready_connection(node) is None
+        assert Availability.SATURATED is client.least_loaded_node(loop.time()).availability
         client.close_unsent()
         reads_on.set()
         results = await asyncio.gather(*outcomes, return_exceptions=True)

@@ -14,9 +14,13 @@ from spark_kafka_sink.network import sasl_session
 from spark_kafka_sink.network.broker_connection import BrokerConnection, ConnectionSettings
 from spark_kafka_sink.network.dialer import Dialer
 from spark_kafka_sink.network.host_resolver import HostResolver
+from spark_kafka_sink.network.node_api_versions import NodeApiVersions
+from spark_kafka_sink.network.sasl_session import SaslSession
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest
 from spark_kafka_sink.security.plain import PlainClient
+from tests.support.mock_network import ALL_VERSIONS
+from tests.support.scripted_transport import ScriptedTransport, run_without_waiting
 from tests.support.secure_front import SaslRules, SecureFront
 from tests.support.secured import sasl
 
@@ -195,3 +199,55 @@ def test_a_renewal_without_a_token_is_a_lost_connection(front):
     errors = _connected(front, use, new_client)
     assert ["the token endpoint is away"] * 2 == [str(error) for error in errors]
     assert [True] * 2 == [error.retriable for error in errors]
+
+
+@pytest.mark.usefixtures("always_due")
+def test_a_renewal_that_fails_unexpectedly_is_a_lost_connection(front):
+    """What waits for it fails and can be sent again; what was raised is the cause, not quoted."""
+    clients = [PlainClient("alice", PASSWORD)]
+
+    async def new_client(_: Node) -> PlainClient:
+        if clients:
+            return clients.pop()
+        raise ValueError(PASSWORD)
+
+    async def use(connection: BrokerConnection) -> list:
+        futures = [
+            connection.send(MetadataRequest(topics=())),
+            connection.send_without_response(MetadataRequest(topics=())),
+        ]
+        return await asyncio.gather(*futures, return_exceptions=True)
+
+    errors = _connected(front, use, new_client)
+    assert [NetworkError] * 2 == [type(error) for error in errors]
+    assert ["the session was not renewed: ValueError"] * 2 == [
+        str(error).partition(": ")[2] for error in errors
+    ]
+    assert isinstance(errors[0].__cause__, ValueError)
+
+
+def test_what_is_held_for_a_renewal_is_held_for_the_request_timeout():
+    """A token that never comes must not leave requests without an end."""
+
+    async def never(_: Node) -> PlainClient:
+        return await asyncio.get_running_loop().create_future()
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        settings = ConnectionSettings(client_id="test", request_timeout=30.0)
+        connection = BrokerConnection(Node(1, "localhost", 9092), ScriptedTransport(), settings)
+        connection.api_versions = NodeApiVersions(ALL_VERSIONS, {})
+        session = connection._session = SaslSession(connection.node, never, None, loop.time)
+        session._renew_at = began_at = loop.time()
+        futures = [
+            connection.send(MetadataRequest(topics=())),
+            connection.send_without_response(MetadataRequest(topics=())),
+        ]
+        errors = await asyncio.gather(*futures, return_exceptions=True)
+        assert ["no session was renewed within 30 s (request.timeout.ms)"] * 2 == [
+            str(error).partition(": ")[2] for error in errors
+        ]
+        assert began_at + 30.0 == loop.time()
+        await connection.wait_closed()
+
+    run_without_waiting(run)
