@@ -88,6 +88,7 @@ class BatchBuilder:
         listener: BufferListener | None = None,
         on_lost: Callable[[Exception], None] = lambda _: None,
         must_not_compress: Callable[[], bool] = lambda: False,
+        is_queue_empty: Callable[[TopicPartition], bool] = lambda _: False,
     ) -> None:
         """Hand closed batches to `enqueue`.
 
@@ -95,7 +96,8 @@ class BatchBuilder:
         monotonic seconds; with `lingers` a batch's time counts from its opening, as in Java, else
         from its closing: slow input must never expire an open batch; `on_lost` hears why a batch
         got lost between its filling and its queue. On a thread of which `must_not_compress` is true
-        batches are handed over uncompressed, in their blocks.
+        batches are handed over uncompressed, in their blocks. `is_queue_empty` tells whether a
+        batch of a partition, were it closed, would be the next to be sent.
         """
         self._open = open_batches
         self._placement = placement
@@ -113,6 +115,7 @@ class BatchBuilder:
         )
         self._compression = compression
         self._must_not_compress = must_not_compress
+        self._is_queue_empty = is_queue_empty
         self._history = RowHistory()
         #: The numbers of the first row of this call, and of the last numbered row that is in.
         self._first_row: int | None = None
@@ -322,8 +325,13 @@ class BatchBuilder:
             self._deadline = started + (self._max_block if self._may_wait else 0)
             if self._give_up_at is not None:
                 self._deadline = min(self._deadline, self._give_up_at)
+        deadline = max(self._deadline, started)
+        until, enough, is_over = started, False, False
         try:
-            enough = self._pool.wait_for(size, max(self._deadline - started, 0))
+            while not enough and not is_over:
+                since, until = until, self._close_lingering(until, deadline)
+                enough = self._pool.wait_for(size, until - since)
+                is_over = until >= deadline
         finally:
             now = self._clock()
             if self._listener is not None and self._may_wait:
@@ -331,6 +339,16 @@ class BatchBuilder:
         if not enough and self._listener is not None and self._may_wait:
             self._listener.on_buffer_exhausted(now)
         return enough
+
+    def _close_lingering(self, now: float, deadline: float) -> float:
+        """Close what lingers no longer; return when to look again, at the latest at `deadline`.
+
+        A thread that waits for memory has the open batches to itself: nobody else can close those
+        of the partitions that it has nothing to do with.
+        """
+        if not self._lingers or not self._may_wait:
+            return deadline
+        return min(deadline, self.close_due(now, self._is_queue_empty))
 
     # --- closing
 

@@ -110,6 +110,7 @@ class ProducerCore:
             on_lost=self.accumulator.note_loss,
             listener=self.sender_metrics,
             must_not_compress=lambda: self.is_network_thread,
+            is_queue_empty=self.accumulator.is_queue_empty,
         )
         self.max_record_bytes = builder.max_record_bytes
         self.gatherer = RecordGatherer(
@@ -293,8 +294,13 @@ class ProducerCore:
     def wake_network_thread(self) -> None:
         """Have it look at everything soon; once for all that comes before it gets to it."""
         if not self._wakeup_pending:
-            self._wakeup_pending = True
-            self._thread.call_soon(self._wakeup)
+            try:
+                self._wakeup_pending = True
+                self._thread.call_soon(self._wakeup)
+            except BaseException:
+                # An interrupt of the caller's: without this nobody would wake it any more.
+                self._wakeup_pending = False
+                raise
 
     def await_partition(self, topic: str, partition: int | None = None) -> int:
         """Count a topic's partitions, waiting for its metadata up to max.block.ms if need be.

@@ -414,7 +414,8 @@ class Sender:
             if self._postponed_until(batch) > now:
                 postponed = True
                 continue
-            if self._is_about_to_end(batch):
+            if batch.is_done or self._is_about_to_end(batch):
+                # The one before may have ended the producer, and all other batches with it.
                 continue
             self._completion.fail_batch(batch, self._expiry(batch), now=now, outcome_known=False)
         if postponed:

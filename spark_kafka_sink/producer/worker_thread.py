@@ -47,8 +47,9 @@ class WorkerThread:
         Only the network thread calls this.
         """
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            thread.start()
+            self._thread = thread
         self._jobs.put((work, then))
 
     def close(self) -> None:

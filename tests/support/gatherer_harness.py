@@ -43,6 +43,8 @@ class GathererHarness:
         #: How often the network thread was asked to look.
         self.wakeups = 0
         self.pool = BufferPool(config.buffer_memory)
+        #: Whether a partition has no closed batch that waits.
+        self.is_queue_empty: Callable[[TopicPartition], bool] = lambda _: True
         self.compressor = Compressor(CompressionType.from_name(config.compression_type))
         #: What becomes of a closed batch.
         self.enqueue: Callable[[ProducerBatch], None] = self.batches.append
@@ -64,6 +66,7 @@ class GathererHarness:
             enqueue=self._enqueue,
             clock=lambda: self.now,
             lingers=lingers,
+            is_queue_empty=self._is_queue_empty,
         )
         self.gatherer = RecordGatherer(
             builder=self.builder,
@@ -82,6 +85,9 @@ class GathererHarness:
 
     def _enqueue(self, batch: ProducerBatch) -> None:
         self.enqueue(batch)
+
+    def _is_queue_empty(self, topic_partition: TopicPartition) -> bool:
+        return self.is_queue_empty(topic_partition)
 
     # --- what the producer is to its futures
 

@@ -198,6 +198,52 @@ def test_without_waiting_memory_has_to_be_there():
     assert [b"a"] == harness.values()
 
 
+def _wait_in_vain(harness: GathererHarness) -> list[float]:
+    """Take all memory, and have time pass where it is waited for; gives when that began."""
+    waits = []
+
+    def wait_for(size: int, timeout: float) -> bool:
+        assert size > harness.pool.available_bytes
+        waits.append(harness.now)
+        harness.now += timeout
+        return False
+
+    harness.pool.wait_for = wait_for
+    harness.hold_memory()
+    return waits
+
+
+def _lingering(**settings: object) -> GathererHarness:
+    """Have two batches that are due after 5 and 7 seconds, and 60 seconds to wait for memory."""
+    harness = GathererHarness(partitions=3, **LINGER, **{"max.block.ms": 60_000, **settings})
+    _append(harness, [b"a"], partitions=[0])
+    harness.now = 2.0
+    _append(harness, [b"b"], partitions=[1])
+    return harness
+
+
+def test_a_thread_that_waits_for_memory_closes_what_lingers_no_longer():
+    """Nobody else can: records of other partitions must not wait for as long as it does."""
+    harness = _lingering()
+    closed_at = []
+    harness.enqueue = lambda batch: closed_at.append((batch.topic_partition.partition, harness.now))
+    waits = _wait_in_vain(harness)
+    with pytest.raises(BufferExhaustedError):
+        _append(harness, [b"c"], partitions=[2])
+    assert [(0, 5.0), (1, 7.0)] == closed_at
+    assert ([2.0, 5.0, 7.0], 62.0) == (waits, harness.now)
+
+
+def test_a_batch_that_would_wait_behind_others_is_left_open_to_be_filled():
+    """Short memory is no reason for small batches where the broker cannot keep up."""
+    harness = _lingering()
+    harness.is_queue_empty = lambda place: place.partition == 1
+    _wait_in_vain(harness)
+    with pytest.raises(BufferExhaustedError):
+        _append(harness, [b"c"], partitions=[2])
+    assert [b"b"] == harness.values()
+
+
 def test_memory_in_open_batches_is_not_waited_for():
     """Where waiting could not help, the fullest open batch is closed instead."""
     harness = GathererHarness(partitions=3, **TINY_MEMORY, **{"max.block.ms": 0})

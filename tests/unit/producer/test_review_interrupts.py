@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import spark_kafka_sink.producer
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from tests.support.gatherer_harness import GathererHarness, acknowledge
 
 if TYPE_CHECKING:
@@ -83,3 +84,23 @@ def test_an_interrupt_anywhere_leaves_no_record_pending(call):
     """Either nothing has happened yet, or the producer is broken off and every future resolved."""
     lines = itertools.takewhile(bool, (_interrupt(call, line) for line in itertools.count(1)))
     assert len(list(lines)) > 100
+
+
+def test_an_interrupted_wake_up_leaves_the_next_one_to_be_heard(monkeypatch):
+    """A caller that is interrupted while it wakes the network thread does not put it to sleep."""
+    producer = KafkaProducer({"bootstrap.servers": "127.0.0.1:9"})
+    core = producer._core
+    with monkeypatch.context() as interrupted:
+
+        def interrupt(_: object) -> None:
+            raise KeyboardInterrupt
+
+        interrupted.setattr(core._thread, "call_soon", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            core.wake_network_thread()
+    calls: list[object] = []
+    monkeypatch.setattr(core._thread, "call_soon", calls.append)
+    core.wake_network_thread()
+    monkeypatch.undo()
+    assert [core._wakeup] == calls
+    producer.close(0)

@@ -10,6 +10,7 @@ import pytest
 from spark_kafka_sink.errors import (
     DeliveryError,
     DeliveryTimeoutError,
+    KafkaError,
     NetworkError,
 )
 from spark_kafka_sink.network.metadata import PartitionMetadata
@@ -376,3 +377,19 @@ def test_a_connection_that_has_just_ended_takes_nothing(plain):
     plain.network.ready_connection = lambda _: connection
     plain.step()
     assert [added] == [each for each, _ in plain.events.retried]
+
+
+def test_an_expiry_asks_about_no_batch_that_has_ended(plain, monkeypatch):
+    """Only the first is failed by its expiry where that ends the producer."""
+    asked = []
+    for partition in (0, 1):
+        plain.add(partition)
+    plain.network.down = {0, 1}
+
+    def end_producer(batch, *_, **__) -> None:
+        asked.append(batch)
+        plain.sender.fail(KafkaError("ended"))
+
+    monkeypatch.setattr(plain.sender._completion, "fail_batch", end_producer)
+    plain.step(120)
+    assert 1 == len(asked)
