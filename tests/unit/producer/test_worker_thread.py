@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from spark_kafka_sink.errors import ProducerClosedError
 from spark_kafka_sink.producer.worker_thread import WorkerThread, WorkOutcome
 
@@ -79,3 +81,17 @@ def test_no_thread_is_made_without_a_job():
     worker = WorkerThread(_NetworkThread().call_soon, client_id="c")
     worker.close()
     assert worker._thread is None
+
+
+def test_a_thread_that_cannot_be_started_is_no_thread(monkeypatch):
+    """Where the system has no thread to give, the job's giver is told, and closing still works."""
+    worker = WorkerThread(_NetworkThread().call_soon, client_id="c")
+    with monkeypatch.context() as short:
+
+        def refuse(_: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        short.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="new thread"):
+            worker.run_aside(lambda: None, lambda _: None)
+    worker.close()
