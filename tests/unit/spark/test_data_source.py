@@ -139,7 +139,9 @@ def test_an_unreachable_cluster_fails_on_the_driver(cluster):
 def test_a_right_that_is_given_or_not_known_is_no_obstacle(cluster, can_write):
     """A broker that does not tell the rights of a client does not stop the write."""
     cluster.can_write = can_write
-    sink().writer(VALUE, overwrite=False)
+    assert isinstance(sink().writer(VALUE, overwrite=False), KafkaBatchWriter)
+    assert 7 == KafkaSink.check(SimpleNamespace(schema=VALUE), OPTIONS).partitions
+    assert [["events"], ["events"]] == [topics for _, topics in cluster.asked]
 
 
 def test_no_right_to_write_fails_on_the_driver(cluster):

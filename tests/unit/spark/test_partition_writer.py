@@ -186,10 +186,12 @@ def test_a_bad_first_row_starts_no_producer():
     assert [] == producer.calls
 
 
-def test_a_lost_record_is_an_error():
-    """A write whose acknowledgements are fewer than its rows fails."""
-    producer = _FakeProducer(lost=1)
-    with pytest.raises(KafkaError, match="3 rows were written, but 2 records acknowledged"):
+@pytest.mark.parametrize(("lost", "acknowledged"), [(1, 2), (-1, 4), (3, 0)])
+def test_acknowledgements_that_are_not_one_for_each_row_are_an_error(lost, acknowledged):
+    """A write fails whether fewer records are acknowledged than it has rows, or more."""
+    producer = _FakeProducer(lost=lost)
+    sentence = f"3 rows were written, but {acknowledged} records acknowledged"
+    with pytest.raises(KafkaError, match=sentence):
         write([batch("a", "b", "c")], producer)
     assert ("close", 0) == producer.calls[-1]
 

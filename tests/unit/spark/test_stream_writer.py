@@ -12,7 +12,7 @@ from spark_kafka_sink.admin.cluster_check import TopicDescription
 from spark_kafka_sink.errors import ConfigError, KafkaError, NetworkError, SchemaError
 from spark_kafka_sink.model import PartitionAcks, TopicPartition
 from spark_kafka_sink.spark import driver_checks
-from spark_kafka_sink.spark.commit_message import KafkaCommitMessage
+from spark_kafka_sink.spark.commit_message import KafkaCommitMessage, TransactionalPart
 from spark_kafka_sink.spark.data_source import KafkaSink
 from spark_kafka_sink.spark.driver_checks import Believed
 
@@ -54,7 +54,7 @@ def travel(writer):
     return pickle.loads(pickle.dumps(writer))  # noqa: S301 -- our own bytes
 
 
-def message(rows=2, query_id="q"):
+def message(rows=2, query_id="q", transactional=None):
     acks = PartitionAcks(first_offset=5, last_offset=4 + rows, records=rows, bytes=80)
     return KafkaCommitMessage(
         partition_id=0,
@@ -62,6 +62,7 @@ def message(rows=2, query_id="q"):
         rows=rows,
         acks=((TopicPartition("events", 0), acks),) if rows else (),
         query_id=query_id,
+        transactional=transactional,
     )
 
 
@@ -187,6 +188,40 @@ def test_a_commit_says_what_the_batch_has_written(cluster, capsys, tmp_path):
     assert printed == capsys.readouterr().out
     [line] = map(json.loads, path.read_text().splitlines())
     assert ("q", 7, 5) == (line["query_id"], line["batch_id"], line["rows"])
+
+
+REPLAYED = TransactionalPart(generation=1, planned_at_ms=0, is_replay=True)
+WRITTEN = TransactionalPart(generation=1, planned_at_ms=0)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [[REPLAYED, REPLAYED], [REPLAYED, WRITTEN], [WRITTEN, REPLAYED]],
+    ids=["all", "the first", "the last"],
+)
+def test_a_batch_with_a_replayed_task_replaces_no_line(cluster, tmp_path, parts):
+    """A replayed task does not know what it wrote before, so a line that is there knows more."""
+    path = tmp_path / "r.jsonl"
+    stream = stream_writer(reportPath=str(path))
+    stream.commit([message(9)], 7)
+    again = [message(0 if part.is_replay else 2, transactional=part) for part in parts]
+    stream.commit(again, 7)
+    stream.commit(again, 8)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = sum(each.rows for each in again)
+    assert [(7, 9, None), (8, rows, True)] == [
+        (line["batch_id"], line["rows"], line.get("replayed")) for line in lines
+    ]
+
+
+def test_a_batch_without_a_replayed_task_replaces_its_line(cluster, tmp_path):
+    """What was written anew is what the line says then."""
+    path = tmp_path / "r.jsonl"
+    stream = stream_writer(reportPath=str(path))
+    stream.commit([message(9)], 7)
+    stream.commit([message(2, transactional=WRITTEN)], 7)
+    [line] = map(json.loads, path.read_text().splitlines())
+    assert (2, False) == (line["rows"], "replayed" in line)
 
 
 def test_a_commit_of_nothing_is_silent(cluster, capsys):
