@@ -4,8 +4,9 @@ They are asked in the order in which `interceptor.classes` names them. One that 
 and passed over: an onlooker never keeps a record from its topic. What it is logged with is the
 topic and partition, never a key or a value.
 
-`on_send` runs on the thread that sends, `on_acknowledgement` mostly on the network thread, which
-all deliveries wait for: it has to be quick.
+They are configured and closed as all plug-ins are (`plugins`). `on_send` runs on the thread that
+sends, `on_acknowledgement` mostly on the network thread, which all deliveries wait for: it has to
+be quick.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.errors import ConfigError
-from spark_kafka_sink.producer.plugins import load_plugin
+from spark_kafka_sink.producer.plugins import PlugIns, takes
 from spark_kafka_sink.producer.produce_result import is_interrupt
 from spark_kafka_sink.producer.producer_record import ProducerRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from spark_kafka_sink.config.plugin_reference import PluginReference
     from spark_kafka_sink.model import RecordMetadata
@@ -35,6 +36,9 @@ class ProducerInterceptor:
     will do.
     """
 
+    def configure(self, settings: Mapping[str, object]) -> None:
+        """Get ready, with the producer's settings by Kafka's names, but for those of security."""
+
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         """Give the record to be sent, this one or another; it is serialized afterwards."""
         return record
@@ -44,7 +48,8 @@ class ProducerInterceptor:
     ) -> None:
         """See what became of a record: `error` is None for one that a broker has.
 
-        `metadata` is None where the record failed before it had a topic.
+        `metadata` is None where the record failed before it had a topic. One that has a third
+        parameter, `headers`, is given the record's headers by it (KIP-512).
         """
 
     def close(self) -> None:
@@ -59,7 +64,10 @@ class ProducerInterceptors:
         self._interceptors = tuple(interceptors)
         # Looked up once, and not for every record.
         self._on_send = _methods(interceptors, "on_send")
-        self._on_acknowledgement = _methods(interceptors, "on_acknowledgement")
+        self._on_acknowledgement = tuple(
+            (method, takes(method, "headers"))
+            for method in _methods(interceptors, "on_acknowledgement")
+        )
 
     def __bool__(self) -> bool:
         """Tell whether there is any, so that who sends need not make a ProducerRecord for none."""
@@ -92,24 +100,22 @@ class ProducerInterceptors:
         return record
 
     def on_acknowledgement(
-        self, metadata: RecordMetadata | None, error: BaseException | None
+        self,
+        metadata: RecordMetadata | None,
+        error: BaseException | None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
     ) -> None:
-        """Tell all of them what became of a record."""
-        for on_acknowledgement in self._on_acknowledgement:
+        """Tell all of them what became of a record with these headers."""
+        for on_acknowledgement, takes_headers in self._on_acknowledgement:
             try:
-                on_acknowledgement(metadata, error)
+                if takes_headers:
+                    on_acknowledgement(metadata, error, headers=headers)
+                else:
+                    on_acknowledgement(metadata, error)
             except BaseException as raised:
                 _LOG.warning("on_acknowledgement of an interceptor failed", exc_info=True)
                 if is_interrupt(raised):
                     raise
-
-    def close(self) -> None:
-        """Close all of them."""
-        for close in _methods(self._interceptors, "close"):
-            try:
-                close()
-            except Exception:  # noqa: BLE001  likewise
-                _LOG.warning("close of an interceptor failed", exc_info=True)
 
 
 def _methods(interceptors: Sequence[object], name: str) -> tuple[Callable[..., object], ...]:
@@ -118,8 +124,8 @@ def _methods(interceptors: Sequence[object], name: str) -> tuple[Callable[..., o
     )
 
 
-def _make(reference: PluginReference) -> object:
-    interceptor = load_plugin(reference, "interceptor.classes")
+def _make(reference: PluginReference, plug_ins: PlugIns) -> object:
+    interceptor = plug_ins.load(reference, "interceptor.classes")
     if not any(hasattr(interceptor, method) for method in _METHODS):
         raise ConfigError(
             f"interceptor.classes: {reference} is no interceptor: it has neither "
@@ -128,17 +134,12 @@ def _make(reference: PluginReference) -> object:
     return interceptor
 
 
-def resolve_interceptors(references: Sequence[PluginReference]) -> ProducerInterceptors:
-    """Make what `interceptor.classes` names.
+def resolve_interceptors(
+    references: Sequence[PluginReference], plug_ins: PlugIns
+) -> ProducerInterceptors:
+    """Make what `interceptor.classes` names; `plug_ins` closes them.
 
     Raises ConfigError for one that cannot be made, or that has neither `on_send` nor
-    `on_acknowledgement`; those made before it are closed then.
+    `on_acknowledgement`.
     """
-    made: list[object] = []
-    try:
-        for reference in references:
-            made.append(_make(reference))  # noqa: PERF401  those made must be known on failure
-    except ConfigError:
-        ProducerInterceptors(made).close()
-        raise
-    return ProducerInterceptors(made)
+    return ProducerInterceptors([_make(reference, plug_ins) for reference in references])

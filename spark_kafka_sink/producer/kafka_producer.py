@@ -30,6 +30,7 @@ from spark_kafka_sink.producer.partitioner import (
     led_partitions,
     resolve_partitioner,
 )
+from spark_kafka_sink.producer.plugins import PlugIns, plug_in_settings
 from spark_kafka_sink.producer.produce_result import call_back
 from spark_kafka_sink.producer.producer_core import ProducerCore
 from spark_kafka_sink.producer.producer_record import ProducerRecord
@@ -46,6 +47,7 @@ from spark_kafka_sink.producer.record_preparation import (
     check_timeout,
 )
 from spark_kafka_sink.producer.sender_metrics import TimedCall
+from spark_kafka_sink.producer.serializers import resolve_serializers
 from spark_kafka_sink.producer.transactional_calls import TransactionalCalls
 from spark_kafka_sink.record.arrow import record_batches, record_columns
 from spark_kafka_sink.record.columns import RECORD_FIELDS
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.metrics.metric_name import MetricName
     from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
     from spark_kafka_sink.model import PartitionAcks
+    from spark_kafka_sink.producer.staged_records import Headers
     from spark_kafka_sink.record.columns import RecordColumns
 
 #: What is staged lies outside of buffer.memory, and must be little. Up to this size keys and values
@@ -88,14 +91,26 @@ class KafkaProducer(TransactionalCalls):
             config = ProducerConfig.from_mapping(config)
         self._process_id = os.getpid()
         self._closed = False
-        partitioner = resolve_partitioner(config.partitioner_class)
-        self._interceptors = resolve_interceptors(config.interceptor_classes)
+        self._plug_ins = PlugIns(plug_in_settings(config))
+        try:
+            self._start(config, lingers=lingers)
+        except BaseException:
+            self._plug_ins.close()
+            raise
+        _producers.add(self)
+
+    def _start(self, config: ProducerConfig, *, lingers: bool) -> None:
+        partitioner = resolve_partitioner(config.partitioner_class, self._plug_ins)
+        self._interceptors = resolve_interceptors(config.interceptor_classes, self._plug_ins)
+        serializers = resolve_serializers(config, self._plug_ins)
         self._core = core = ProducerCore(config, partitioner=partitioner, lingers=lingers)
         self._preparation = RecordPreparation(
             config,
             partitioner=partitioner,
             partitions_of=self._topic_partitions,
             max_record_bytes=core.max_record_bytes,
+            serializers=serializers,
+            cluster=lambda: core.snapshot,
         )
         #: Whether nothing has to be done for a record of bytes but staging it.
         self._is_plain = not (
@@ -111,7 +126,6 @@ class KafkaProducer(TransactionalCalls):
         self._staged_items = core.gatherer.staged.items
         self._spare = core.gatherer.staged.spare
         core.start(on_end=self._plain_topics.clear)
-        _producers.add(self)
 
     # --- sending
 
@@ -211,9 +225,10 @@ class KafkaProducer(TransactionalCalls):
                 error, ProducerClosedError | SerializationError
             ):
                 # They have seen it go, so they hear of its end (Java's onSendError).
-                self._interceptors.on_acknowledgement(None, error)
+                self._interceptors.on_acknowledgement(None, error, record.headers)
                 raise
             self._core.note_failed_send(error)
+            future.headers = record.headers
             future.fail(error)
             if future.callback is not None:
                 call_back(future.callback, future)
@@ -376,7 +391,7 @@ class KafkaProducer(TransactionalCalls):
         try:
             self._core.close(timeout)
         finally:
-            self._interceptors.close()
+            self._plug_ins.close()
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled, as for a task of Spark whose function uses the producer."""
@@ -457,12 +472,12 @@ def _deliver(
 
 
 def _deliver_to_all(
-    on_acknowledgement: Callable[[RecordMetadata | None, Exception | None], object],
+    on_acknowledgement: Callable[[RecordMetadata | None, Exception | None, Headers], object],
     on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None,
     future: FutureRecordMetadata,
 ) -> None:
     error = future.exception(0)
     metadata = None if error is not None else future.result(0)
-    on_acknowledgement(metadata, error)
+    on_acknowledgement(metadata, error, future.headers or ())
     if on_delivery is not None:
         on_delivery(metadata, error)

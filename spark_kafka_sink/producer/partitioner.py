@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from spark_kafka_sink.errors import ConfigError, InvalidPartitionError
-from spark_kafka_sink.producer.plugins import load_plugin
+from spark_kafka_sink.network.metadata import MetadataSnapshot
+from spark_kafka_sink.producer.plugins import PlugIns
 from spark_kafka_sink.record.columns import NULL_PARTITION
 from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE, KEY_RULES
 
@@ -189,6 +190,8 @@ class TopicPartitions(NamedTuple):
     partition_count: int
     #: The partitions that have a leader now, in ascending order; there may be none.
     available: Sequence[int]
+    #: All that the producer knows of the cluster: nodes, topics, leaders.
+    cluster: MetadataSnapshot = MetadataSnapshot()
 
 
 @runtime_checkable
@@ -206,6 +209,22 @@ class Partitioner(Protocol):
         views one without a copy. A row is null where `validity`, unless that is empty, has a 0 at
         bit `validity_offset + row`. What is raised fails these records, and no others.
         """
+
+
+@runtime_checkable
+class JavaLikePartitioner(Protocol):
+    """Places every record that names no partition: the plug-in as Java's client has it."""
+
+    def partition(  # noqa: PLR0917  as Java's
+        self,
+        topic: str,
+        key: object,
+        key_bytes: bytes | None,
+        value: object,
+        value_bytes: bytes | None,
+        cluster: MetadataSnapshot,
+    ) -> int:
+        """Give the partition of a record, whose key and value are as sent, and as serialized."""
 
 
 class RoundRobinPartitioner:
@@ -262,12 +281,7 @@ class FunctionPartitioner:
             # An OverflowError for more than 32 bits, which numpy 1 would cut off.
             number.to_bytes(4, "big", signed=True)
         except Exception as error:
-            raise InvalidPartitionError(
-                f"the partitioner {self} failed with {type(error).__name__}: {error}",
-                row=None,
-                topic=topic.topic,
-                advice="Have it return a partition's number for every record",
-            ) from error
+            raise _failed(str(self), topic.topic, error) from error
         return number
 
     def partition_rows(
@@ -277,14 +291,77 @@ class FunctionPartitioner:
 
         Raises InvalidPartitionError for a function that raises, or returns no number of 32 bits.
         """
-        chosen = np.empty(rows.size, np.int32)
-        for place, row in enumerate(rows.tolist()):
-            key, value = _bytes_at(columns.key, row), _bytes_at(columns.value, row)
-            try:
-                chosen[place] = self.partition(topic, key, value)
-            except InvalidPartitionError as error:
-                raise error.about_row(row) from error.__cause__
-        return chosen
+        return _partition_each(self.partition, topic, columns, rows)
+
+
+class MethodPartitioner:
+    """Asks an object for each record as Java's client does: `partition` of six arguments."""
+
+    def __init__(self, plug_in: JavaLikePartitioner) -> None:
+        """Call `plug_in.partition(topic, key, key_bytes, value, value_bytes, cluster)`."""
+        self._method = plug_in.partition
+        self._name = type(plug_in).__qualname__
+
+    def __str__(self) -> str:
+        """Name the object's class."""
+        return self._name
+
+    def partition(  # noqa: PLR0917  as Java's
+        self,
+        topic: str,
+        key: object,
+        key_bytes: bytes | None,
+        value: object,
+        value_bytes: bytes | None,
+        cluster: MetadataSnapshot,
+    ) -> int:
+        """Place one record; whether there is such a partition is not checked.
+
+        Raises InvalidPartitionError for an object that raises, or returns no number.
+        """
+        try:
+            number = index(self._method(topic, key, key_bytes, value, value_bytes, cluster))
+            number.to_bytes(4, "big", signed=True)
+        except Exception as error:
+            raise _failed(self._name, topic, error) from error
+        return number
+
+    def partition_rows(
+        self, topic: TopicPartitions, columns: RecordColumns, rows: Int64Array
+    ) -> Int32Array:
+        """Place record after record: keys and values of columns are bytes to begin with.
+
+        Raises InvalidPartitionError for an object that raises, or returns no number of 32 bits.
+        """
+        return _partition_each(self._partition, topic, columns, rows)
+
+    def _partition(self, topic: TopicPartitions, key: bytes | None, value: bytes | None) -> int:
+        return self.partition(topic.topic, key, key, value, value, topic.cluster)
+
+
+def _failed(name: str, topic: str, error: Exception) -> InvalidPartitionError:
+    return InvalidPartitionError(
+        f"the partitioner {name} failed with {type(error).__name__}: {error}",
+        row=None,
+        topic=topic,
+        advice="Have it return a partition's number for every record",
+    )
+
+
+def _partition_each(
+    partition: Callable[[TopicPartitions, bytes | None, bytes | None], int],
+    topic: TopicPartitions,
+    columns: RecordColumns,
+    rows: Int64Array,
+) -> Int32Array:
+    chosen = np.empty(rows.size, np.int32)
+    for place, row in enumerate(rows.tolist()):
+        key, value = _bytes_at(columns.key, row), _bytes_at(columns.value, row)
+        try:
+            chosen[place] = partition(topic, key, value)
+        except InvalidPartitionError as error:
+            raise error.about_row(row) from error.__cause__
+    return chosen
 
 
 def _bytes_at(column: BytesColumn, row: int) -> bytes | None:
@@ -374,16 +451,19 @@ def _refused(
 
 
 def _name(partitioner: Partitioner) -> str:
-    if isinstance(partitioner, FunctionPartitioner):
+    if isinstance(partitioner, FunctionPartitioner | MethodPartitioner):
         return str(partitioner)
     return type(partitioner).__qualname__
 
 
-def resolve_partitioner(reference: PluginReference | None) -> KeyRule | Partitioner:
+def resolve_partitioner(
+    reference: PluginReference | None, plug_ins: PlugIns | None = None
+) -> KeyRule | Partitioner:
     """Make what `partitioner.class` names; None is the default.
 
     A plug-in is a class (made without arguments) or an object with `partition_rows`, or else a
-    function as `FunctionPartitioner` calls it. Raises ConfigError for anything else.
+    function as `FunctionPartitioner` calls it, or else an object with Java's `partition`. Raises
+    ConfigError for anything else.
     """
     if reference is None or reference.built_in == "default":
         return DEFAULT_KEY_RULE
@@ -391,13 +471,15 @@ def resolve_partitioner(reference: PluginReference | None) -> KeyRule | Partitio
         return RoundRobinPartitioner()
     if reference.built_in is not None:
         return KEY_RULES[reference.built_in]
-    target = load_plugin(reference, "partitioner.class")
+    target = (plug_ins or PlugIns()).load(reference, "partitioner.class")
     if isinstance(target, Partitioner):
         return target
     if callable(target):
         return FunctionPartitioner(target)
+    if isinstance(target, JavaLikePartitioner):
+        return MethodPartitioner(target)
     raise ConfigError(
         f"partitioner.class {reference} is no partitioner: give a function "
         "(topic, key, value, partition_count, available) -> partition, or an object with "
-        "partition_rows"
+        "partition_rows, or with partition(topic, key, key_bytes, value, value_bytes, cluster)"
     )

@@ -1,16 +1,90 @@
-"""Makes the objects that settings name: serializers, interceptors and partitioners of the user's.
+"""The objects that settings name: serializers, interceptors, partitioners and reporters.
 
-This runs in the process that makes the producer, never where the configuration is read.
+This runs in the process that makes the producer, never where the configuration is read. A plug-in
+has the life cycle of Java's (Configurable, Closeable), as far as it has the methods:
+
+- `configure(settings)`, once it is made, with the producer's settings by Kafka's names; those of
+  security are left out. One with a parameter `is_key` is told by it which of the two serializers it
+  is. Its error is a ConfigError.
+- What it is for, again and again.
+- `close()`, once, when the producer is closed or could not be made. Its error is logged: it keeps
+  no other plug-in from being closed.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import inspect
+import logging
+from contextlib import ExitStack
+from dataclasses import fields
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from spark_kafka_sink.config.plugin_reference import PluginReference
+    from spark_kafka_sink.config.producer_config import ProducerConfig
+
+_LOG: Final = logging.getLogger(__name__)
+_NO_SETTINGS: Final[Mapping[str, object]] = MappingProxyType({})
+
+
+class PlugIns:
+    """The plug-ins of one producer, from their making to their end."""
+
+    def __init__(self, settings: Mapping[str, object] = _NO_SETTINGS) -> None:
+        """Make none yet; `settings` are for their `configure`."""
+        self._settings = settings
+        self._made: list[object] = []
+
+    def load(self, reference: PluginReference, setting: str, **about: object) -> object:
+        """Make and configure what `setting` refers to; a class is called without arguments.
+
+        `about` are further arguments of `configure`, for one that has parameters of these names.
+        Raises ConfigError when it cannot be imported, made or configured.
+        """
+        plug_in = load_plugin(reference, setting)
+        if not any(plug_in is made for made in self._made):
+            self._made.append(plug_in)
+        configure = getattr(plug_in, "configure", None)
+        if callable(configure):
+            known = {name: value for name, value in about.items() if takes(configure, name)}
+            try:
+                configure(self._settings, **known)
+            except Exception as error:
+                raise ConfigError(
+                    f"{setting}: {reference} cannot be configured: {type(error).__name__}: {error}"
+                ) from error
+        return plug_in
+
+    def close(self) -> None:
+        """Close all in the order in which they were made, each once, whatever another one does."""
+        with ExitStack() as closing:
+            while self._made:
+                closing.callback(_close, self._made.pop())
+
+
+def _close(plug_in: object) -> None:
+    close = getattr(plug_in, "close", None)
+    if callable(close):
+        try:
+            close()
+        except Exception:  # noqa: BLE001  the user's code may raise anything; it is logged
+            _LOG.warning("close of plug-in %s failed", type(plug_in).__qualname__, exc_info=True)
+
+
+def plug_in_settings(config: ProducerConfig) -> Mapping[str, object]:
+    """Return all settings but those of security by Kafka's names, as the producer reads them."""
+    return MappingProxyType(
+        {
+            each.name.replace("_", "."): getattr(config, each.name)
+            for each in fields(config)
+            if each.compare and each.name != "security"
+        }
+    )
 
 
 def load_plugin(reference: PluginReference, setting: str) -> object:
@@ -26,5 +100,14 @@ def load_plugin(reference: PluginReference, setting: str) -> object:
     except Exception as error:
         raise ConfigError(
             f"{setting}: {reference} cannot be made without arguments: "
-            f"{type(error).__name__}: {error}"
+            f"{type(error).__name__}: {error}; give an object, or a class that can"
         ) from error
+
+
+def takes(function: Callable[..., object], name: str) -> bool:
+    """Return whether a function has a parameter of this name."""
+    try:
+        return name in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        # Some functions written in C do not tell; such were not written for Kafka.
+        return False

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.model import PartitionAcks, TopicPartition
-    from spark_kafka_sink.network.metadata import Metadata
+    from spark_kafka_sink.network.metadata import Metadata, MetadataSnapshot
     from spark_kafka_sink.producer.partitioner import Partitioner
     from spark_kafka_sink.producer.producer_batch import ProducerBatch
     from spark_kafka_sink.producer.transactional_request_result import TransactionalRequestResult
@@ -253,6 +253,11 @@ class ProducerCore:
     def queue_sizes(self, topic: str) -> Mapping[int, int]:
         """See `row_placement.ClusterView`."""
         return self.accumulator.queue_sizes(topic)
+
+    @property
+    def snapshot(self) -> MetadataSnapshot:
+        """See `row_placement.ClusterView`."""
+        return self._client.metadata.snapshot
 
     # --- the callers' threads
 

@@ -8,6 +8,7 @@ from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.metrics.logging_reporter import LoggingMetricsReporter
 from spark_kafka_sink.metrics.metric_config import MIN_WINDOW, MetricConfig, RecordingLevel
 from spark_kafka_sink.metrics.metrics import Metrics
+from spark_kafka_sink.producer.plugins import PlugIns, plug_in_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,10 +25,17 @@ _REPORTER_METHODS: Final = ("init", "metric_change", "metric_removal", "close")
 
 
 def create_metrics(config: ProducerConfig, clock: Callable[[], float]) -> Metrics:
-    """Make the registry, and start the reporters.
+    """Make the registry, and start the reporters, which it closes.
 
-    Raises ConfigError when one of `metric.reporters` cannot be imported, made, or is no reporter.
+    Raises ConfigError when one of `metric.reporters` cannot be imported, made or configured, or is
+    no reporter; those made before it are closed then.
     """
+    plug_ins = PlugIns(plug_in_settings(config))
+    try:
+        reporters = [_reporter(reference, plug_ins) for reference in config.metric_reporters]
+    except ConfigError:
+        plug_ins.close()
+        raise
     return Metrics(
         MetricConfig(
             samples=config.metrics_num_samples,
@@ -36,22 +44,14 @@ def create_metrics(config: ProducerConfig, clock: Callable[[], float]) -> Metric
             tags={"client-id": config.client_id},
         ),
         clock=clock,
-        reporters=[_reporter(reference) for reference in config.metric_reporters],
+        reporters=reporters,
     )
 
 
-def _reporter(reference: PluginReference) -> MetricsReporter:
+def _reporter(reference: PluginReference, plug_ins: PlugIns) -> MetricsReporter:
     if reference.built_in is not None:
         return BUILT_IN_REPORTERS[reference.built_in]()
-    loaded = reference.load()
-    if isinstance(loaded, type):
-        try:
-            loaded = loaded()
-        except Exception as error:
-            raise ConfigError(
-                f"metric.reporters: {reference} cannot be made without arguments: {error!r}; "
-                "give an object, or a class that can"
-            ) from error
+    loaded = plug_ins.load(reference, "metric.reporters")
     missing = [name for name in _REPORTER_METHODS if not callable(getattr(loaded, name, None))]
     if missing:
         raise ConfigError(

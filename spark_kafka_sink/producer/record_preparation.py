@@ -11,8 +11,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_kafka_sink.errors import InvalidPartitionError, RecordTooLargeError
-from spark_kafka_sink.producer.partitioner import FunctionPartitioner, TopicPartitions
-from spark_kafka_sink.producer.serializers import resolve_serializer
+from spark_kafka_sink.network.metadata import MetadataSnapshot
+from spark_kafka_sink.producer.partitioner import (
+    FunctionPartitioner,
+    MethodPartitioner,
+    TopicPartitions,
+)
+from spark_kafka_sink.producer.plugins import PlugIns
+from spark_kafka_sink.producer.serializers import resolve_serializers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,6 +26,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.producer.partitioner import Partitioner
     from spark_kafka_sink.producer.producer_record import ProducerRecord
+    from spark_kafka_sink.producer.serializers import Serializers
     from spark_kafka_sink.record.key_hashes import KeyRule
 
 #: What a record takes beside key, value and headers, at most: varints, attributes (DefaultRecord).
@@ -59,13 +66,19 @@ class RecordPreparation:
         partitioner: KeyRule | Partitioner,
         partitions_of: Callable[[str], TopicPartitions],
         max_record_bytes: int,
+        serializers: Serializers | None = None,
+        cluster: Callable[[], MetadataSnapshot] = MetadataSnapshot,
     ) -> None:
-        """`partitions_of` tells of a topic whose metadata is there."""
+        """`partitions_of` tells of a topic whose metadata is there, `cluster` of everything."""
         references = config.key_serializer, config.value_serializer
         self._takes_bytes = all(each is None or each.built_in == "bytes" for each in references)
-        self._serialize_key = resolve_serializer(config.key_serializer, is_key=True)
-        self._serialize_value = resolve_serializer(config.value_serializer, is_key=False)
+        made = serializers or resolve_serializers(config, PlugIns())
+        self._serialize_key = made.key.serialize
+        self._serialize_value = made.value.serialize
+        self._gives_headers = made.key.takes_headers or made.value.takes_headers
         self._partitioner = partitioner if isinstance(partitioner, FunctionPartitioner) else None
+        self._java_like = partitioner if isinstance(partitioner, MethodPartitioner) else None
+        self._cluster = cluster
         self._partitions_of = partitions_of
         self._max_record_bytes = max_record_bytes
 
@@ -77,7 +90,7 @@ class RecordPreparation:
     @property
     def places_each_record(self) -> bool:
         """Whether a partitioner has to be asked for every record."""
-        return self._partitioner is not None
+        return self._partitioner is not None or self._java_like is not None
 
     def prepare(self, record: ProducerRecord) -> PreparedRecord:
         """Give what is staged of a record whose topic's metadata is there.
@@ -87,8 +100,12 @@ class RecordPreparation:
         """
         headers = _checked_headers(record.headers)
         _check_timestamp(record.timestamp)
-        key = self._serialize_key(record.key, record.topic)
-        value = self._serialize_value(record.value, record.topic)
+        if self._gives_headers:
+            headers = list(headers or ())
+        key = self._serialize_key(record.key, record.topic, headers)
+        value = self._serialize_value(record.value, record.topic, headers)
+        if self._gives_headers:
+            headers = _checked_headers(headers)
         prepared = PreparedRecord(
             record.topic,
             value,
@@ -106,9 +123,14 @@ class RecordPreparation:
         topic = self._partitions_of(record.topic)
         partition = record.partition
         if partition is None:
-            if self._partitioner is None:
+            if self._partitioner is not None:
+                partition = self._partitioner.partition(topic, key, value)
+            elif self._java_like is not None:
+                partition = self._java_like.partition(
+                    record.topic, record.key, key, record.value, value, self._cluster()
+                )
+            else:
                 return None
-            partition = self._partitioner.partition(topic, key, value)
         if not 0 <= partition < topic.partition_count:
             raise InvalidPartitionError(
                 f"the topic has no such partition: it has {topic.partition_count}, numbered from 0",
@@ -179,7 +201,7 @@ def _check_timestamp(timestamp: Any) -> None:
         raise ValueError(f"the timestamp must be milliseconds since 1970, not {timestamp}")
 
 
-def _checked_headers(headers: Any) -> Sequence[tuple[str, bytes | None]] | None:
+def _checked_headers(headers: Any) -> list[tuple[str, bytes | None]] | None:
     if not headers:
         return None
     checked = []

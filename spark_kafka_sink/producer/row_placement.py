@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
+    from spark_kafka_sink.network.metadata import MetadataSnapshot
     from spark_kafka_sink.producer.open_batches import OpenBatches, TopicSlots
     from spark_kafka_sink.producer.partitioner import Partitioner
     from spark_kafka_sink.record.columns import RecordColumns
@@ -44,6 +45,10 @@ class ClusterView(Protocol):
 
     def queue_sizes(self, topic: str) -> Mapping[int, int]:
         """Count the batches that wait, by partition; none for a partition is 0."""
+
+    @property
+    def snapshot(self) -> MetadataSnapshot:
+        """All that is known of the cluster."""
 
 
 class PlacedRows(NamedTuple):
@@ -89,8 +94,9 @@ class RowPlacement:
         Raises InvalidTopicError or InvalidPartitionError, with the row counted from `first_row`.
         """
         if self._plug_in is not None:
+            cluster = self._cluster.snapshot
             topics = [
-                TopicPartitions(name, count, led_partitions(self._cluster.leaders(name)))
+                TopicPartitions(name, count, led_partitions(self._cluster.leaders(name)), cluster)
                 for name, count in zip(columns.topics, partition_counts, strict=True)
             ]
             columns = place_rows(self._plug_in, columns, topics, first_row=first_row)

@@ -4,30 +4,36 @@ The built-in ones write what Java's write, and take what their name says and not
 number given where text was meant is a mistake to be told, not to be printed. None is no key, or a
 tombstone: it is never given to a serializer.
 
-A serializer of the user's is anything that can be called with the value; if it has a parameter
-named `topic`, it gets that by keyword. A class is made first, without arguments.
+A serializer of the user's is anything that can be called with the value; if it has parameters
+named `topic` or `headers`, it gets these by keyword. An object that cannot be called may have the
+method of Java's instead, `serialize(topic, headers, data)`. The headers are a list of pairs that a
+serializer may change: what is in it then is sent. A class is made first, without arguments; see
+`plugins` for its life cycle.
 """
 
 from __future__ import annotations
 
-import inspect
 import json
 import struct
 from operator import index
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from spark_kafka_sink.errors import ConfigError, SerializationError
-from spark_kafka_sink.producer.plugins import load_plugin
+from spark_kafka_sink.producer.plugins import PlugIns, takes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from spark_kafka_sink.config.plugin_reference import PluginReference
+    from spark_kafka_sink.config.producer_config import ProducerConfig
 
-#: Value and topic -> bytes; None stays None. Raises SerializationError.
-Serializer: TypeAlias = "Callable[[Any, str], bytes | None]"
+    #: What a serializer may change; None where none of the two wants it.
+    MutableHeaders: TypeAlias = list[tuple[str, bytes | None]] | None
+
+#: Value, topic and headers -> bytes; None stays None. Raises SerializationError.
+Serializer: TypeAlias = "Callable[[Any, str, MutableHeaders], bytes | None]"
 #: What a built-in one does with a value that is not None; it raises what it likes.
 _Conversion: TypeAlias = "Callable[[Any], bytes | None]"
 
@@ -111,7 +117,32 @@ _CONVERSIONS: Final[Mapping[str, _Conversion]] = MappingProxyType(
 )
 
 
-def resolve_serializer(reference: PluginReference | None, *, is_key: bool) -> Serializer:
+class ResolvedSerializer(NamedTuple):
+    """How keys or values become bytes."""
+
+    serialize: Serializer
+    #: Whether it has to be given the headers of each record.
+    takes_headers: bool = False
+
+
+class Serializers(NamedTuple):
+    """Those of one producer."""
+
+    key: ResolvedSerializer
+    value: ResolvedSerializer
+
+
+def resolve_serializers(config: ProducerConfig, plug_ins: PlugIns) -> Serializers:
+    """Make both; raises ConfigError."""
+    return Serializers(
+        resolve_serializer(config.key_serializer, is_key=True, plug_ins=plug_ins),
+        resolve_serializer(config.value_serializer, is_key=False, plug_ins=plug_ins),
+    )
+
+
+def resolve_serializer(
+    reference: PluginReference | None, *, is_key: bool, plug_ins: PlugIns | None = None
+) -> ResolvedSerializer:
     """Make what `key.serializer` or `value.serializer` names; None takes bytes as they are.
 
     Raises ConfigError for what cannot be called.
@@ -121,31 +152,55 @@ def resolve_serializer(reference: PluginReference | None, *, is_key: bool) -> Se
         return _built_in("bytes", part)
     if reference.built_in is not None:
         return _built_in(reference.built_in, part)
-    target = load_plugin(reference, f"{part}.serializer")
-    if not callable(target):
-        raise ConfigError(
-            f"{part}.serializer: {reference} cannot be called: give a function (value) -> bytes, "
-            "or one with a parameter named topic"
-        )
-    takes_topic = _takes_topic(target)
-    name = str(reference)
+    target = (plug_ins or PlugIns()).load(reference, f"{part}.serializer", is_key=is_key)
+    if callable(target):
+        return _called(target, str(reference), part)
+    method = getattr(target, "serialize", None)
+    if callable(method):
+        return _asked_as_javas(method, str(reference), part)
+    raise ConfigError(
+        f"{part}.serializer: {reference} cannot be called: give a function (value) -> bytes, "
+        "or one with parameters named topic or headers, too, or an object with a method "
+        "serialize(topic, headers, data)"
+    )
 
-    def serialize(value: Any, topic: str) -> bytes | None:
+
+def _called(target: Callable[..., Any], name: str, part: str) -> ResolvedSerializer:
+    takes_topic, takes_headers = takes(target, "topic"), takes(target, "headers")
+
+    def serialize(value: Any, topic: str, headers: MutableHeaders = None) -> bytes | None:
         if value is None:
             return None
         try:
-            data = target(value, topic=topic) if takes_topic else target(value)
+            if takes_headers:
+                about = {"topic": topic} if takes_topic else {}
+                data = target(value, headers=headers, **about)
+            else:
+                data = target(value, topic=topic) if takes_topic else target(value)
             return data if data is None or type(data) is bytes else _bytes(data)
         except Exception as error:
             raise _refused(name, part, topic, value, error) from error
 
-    return serialize
+    return ResolvedSerializer(serialize, takes_headers)
 
 
-def _built_in(name: str, part: str) -> Serializer:
+def _asked_as_javas(method: Callable[..., Any], name: str, part: str) -> ResolvedSerializer:
+    def serialize(value: Any, topic: str, headers: MutableHeaders = None) -> bytes | None:
+        if value is None:
+            return None
+        try:
+            data = method(topic, headers, value)
+            return data if data is None or type(data) is bytes else _bytes(data)
+        except Exception as error:
+            raise _refused(name, part, topic, value, error) from error
+
+    return ResolvedSerializer(serialize, takes_headers=True)
+
+
+def _built_in(name: str, part: str) -> ResolvedSerializer:
     convert = _CONVERSIONS[name]
 
-    def serialize(value: Any, topic: str) -> bytes | None:
+    def serialize(value: Any, topic: str, _headers: MutableHeaders = None) -> bytes | None:
         if value is None:
             return None
         try:
@@ -153,16 +208,7 @@ def _built_in(name: str, part: str) -> Serializer:
         except Exception as error:
             raise _refused(repr(name), part, topic, value, error) from error
 
-    return serialize
-
-
-def _takes_topic(function: Callable[..., Any]) -> bool:
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        # Some functions written in C do not tell; such were not written for Kafka's topics.
-        return False
-    return "topic" in parameters
+    return ResolvedSerializer(serialize)
 
 
 def _refused(

@@ -32,6 +32,12 @@ EXPECTED = {
         "records; record-send-total is ",
         "request-latency-avg: ",
     ],
+    "plug_ins.py": [
+        "the value serializer serves orders-example\n",
+        # The byte of a is 97: it goes to 1 of 0 and 1.
+        "partition 1 has a record of schema b'orders-v2'\n",
+        "partition 2 has a record of schema b'orders-v2'\nthe serializer is closed\n",
+    ],
     "send_arrow_table.py": ["measurements-3: ", "200000 of 200000 rows\n"],
     "send_records.py": [
         "offset 0\n",

@@ -14,6 +14,7 @@ from spark_kafka_sink.producer.interceptors import (
     ProducerInterceptors,
     resolve_interceptors,
 )
+from spark_kafka_sink.producer.plugins import PlugIns
 from spark_kafka_sink.producer.producer_record import ProducerRecord
 
 RECORD = ProducerRecord("t", "secret value", key="secret key", partition=3)
@@ -32,9 +33,6 @@ class _Appending(ProducerInterceptor):
     def on_acknowledgement(self, metadata, error):
         self.heard.append((self.name, metadata, error))
 
-    def close(self):
-        self.heard.append((self.name, "closed"))
-
 
 class _Failing:
     """Raises at every turn."""
@@ -44,9 +42,6 @@ class _Failing:
 
     def on_acknowledgement(self, metadata, error):
         raise RuntimeError("on_acknowledgement")
-
-    def close(self):
-        raise RuntimeError("close")
 
 
 def test_each_sees_what_the_one_before_it_returned():
@@ -96,16 +91,12 @@ def test_one_that_returns_no_record_is_passed_over(caplog, returned):
 
 
 def test_one_that_raises_keeps_nobody_from_hearing(caplog):
-    """Acknowledgement and closing reach those behind it."""
+    """Acknowledgements reach those behind it."""
     heard: list = []
     chain = ProducerInterceptors([_Failing(), _Appending("b", heard)])
     chain.on_acknowledgement(None, None)
-    chain.close()
-    assert [("b", None, None), ("b", "closed")] == heard
-    assert [
-        "on_acknowledgement of an interceptor failed",
-        "close of an interceptor failed",
-    ] == [entry.message for entry in caplog.records]
+    assert [("b", None, None)] == heard
+    assert ["on_acknowledgement of an interceptor failed"] == caplog.messages
 
 
 def test_an_interrupt_is_not_swallowed():
@@ -129,7 +120,19 @@ def test_methods_may_be_missing():
     chain = ProducerInterceptors([Listening(), ProducerInterceptor()])
     assert RECORD is chain.on_send(RECORD)
     chain.on_acknowledgement(None, None)
-    chain.close()
+
+
+def test_headers_go_to_those_that_take_them():
+    """An interceptor with a parameter of this name gets the headers, and the others do without."""
+    heard: list = []
+
+    class WithHeaders:
+        def on_acknowledgement(self, metadata, error, headers):
+            heard.append(("with", headers))
+
+    chain = ProducerInterceptors([WithHeaders(), _Appending("b", heard)])
+    chain.on_acknowledgement("metadata", None, [("h", b"1")])
+    assert [("with", [("h", b"1")]), ("b", "metadata", None)] == heard
 
 
 def test_no_interceptors_are_false():
@@ -172,10 +175,11 @@ def test_classes_objects_and_paths_are_interceptors():
             ProducerInterceptor,
             "spark_kafka_sink.producer.interceptors:ProducerInterceptor",
             _Appending("b", heard),
-        )
+        ),
+        PlugIns(),
     )
     assert "secret value+a+b" == chain.on_send(RECORD).value
-    assert not resolve_interceptors([])
+    assert not resolve_interceptors([], PlugIns())
 
 
 @pytest.mark.parametrize(
@@ -186,8 +190,6 @@ def test_classes_objects_and_paths_are_interceptors():
     ],
 )
 def test_what_is_no_interceptor_is_refused(bad, sentence):
-    """Those made before it are closed, since no producer will be there to do so."""
-    heard: list = []
+    """The error names the setting, and what is missing."""
     with pytest.raises(ConfigError, match=sentence):
-        resolve_interceptors(references(_Appending("a", heard), bad))
-    assert [("a", "closed")] == heard
+        resolve_interceptors(references(_Appending("a", []), bad), PlugIns())

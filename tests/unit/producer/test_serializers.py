@@ -20,7 +20,7 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
 def serializer(value: object, *, is_key: bool = False, **options: str):
-    return resolve_serializer(SERIALIZERS.read(value), is_key=is_key, **options)
+    return resolve_serializer(SERIALIZERS.read(value), is_key=is_key, **options).serialize
 
 
 @pytest.mark.parametrize("name", SERIALIZERS.names)
@@ -143,7 +143,7 @@ def test_the_error_says_which_of_the_two_it_was():
 
 def test_without_a_reference_bytes_are_taken():
     """As they are, and nothing else."""
-    plain = resolve_serializer(None, is_key=False)
+    plain = resolve_serializer(None, is_key=False).serialize
     assert b"v" == plain(b"v", TOPIC)
     with pytest.raises(SerializationError, match="the serializer 'bytes'"):
         plain("v", TOPIC)

@@ -1,0 +1,101 @@
+"""Plug-ins with a life cycle: a serializer that writes a header, a partitioner, an interceptor.
+
+    python examples/plug_ins.py [--bootstrap-servers HOST:PORT]
+
+Each has the methods of Java's plug-in that it needs, by Python's names, and no base class: the
+producer calls `configure` before the first record and `close` once, when it is closed. In a
+settings file the same is said by name: `value.serializer=package.module:attribute`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from cluster import kafka_for
+
+from spark_kafka_sink import KafkaProducer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spark_kafka_sink.model import RecordMetadata
+    from spark_kafka_sink.network.metadata import MetadataSnapshot
+
+TOPIC = "orders"
+LARGE_ORDER = 100
+
+
+class VersionedJson:
+    """Writes JSON, and the version of its schema as a header."""
+
+    def configure(self, settings: Mapping[str, object], *, is_key: bool) -> None:
+        """Get ready; only a serializer is told whether it is the one of keys."""
+        print(f"the {'key' if is_key else 'value'} serializer serves {settings['client.id']}")
+
+    def serialize(self, topic: str, headers: list[tuple[str, bytes | None]], data: object) -> bytes:
+        """Make bytes of a value that is not None; what is in the headers then is sent."""
+        headers.append(("schema", f"{topic}-v2".encode()))
+        return json.dumps(data).encode()
+
+    def close(self) -> None:
+        """Let go of what is held, such as the connection to a schema registry."""
+        print("the serializer is closed")
+
+
+class LargeOrdersLast:
+    """Keeps the last partition for large orders."""
+
+    def partition(  # noqa: PLR0917 - as it is called
+        self,
+        topic: str,
+        key: object,  # noqa: ARG002
+        key_bytes: bytes | None,
+        value: object,
+        value_bytes: bytes | None,  # noqa: ARG002
+        cluster: MetadataSnapshot,
+    ) -> int:
+        """See the value as it was sent, not only its bytes."""
+        count = cluster.partition_count(topic)
+        if isinstance(value, dict) and value["pieces"] > LARGE_ORDER:
+            return count - 1
+        return sum(key_bytes or b"") % (count - 1)
+
+
+class Audit:
+    """Says what became of each record."""
+
+    def on_acknowledgement(
+        self,
+        metadata: RecordMetadata | None,
+        error: BaseException | None,
+        headers: Sequence[tuple[str, bytes | None]],
+    ) -> None:
+        """Run on the network thread, so be quick."""
+        schema = dict(headers).get("schema")
+        if metadata is not None and error is None:
+            print(f"partition {metadata.partition} has a record of schema {schema!r}")
+
+    def close(self) -> None:
+        """Raise: it is logged, and the other plug-ins are closed all the same."""
+        raise ConnectionError("the audit's server is gone")
+
+
+def main() -> None:
+    """Send two orders, one after the other."""
+    with kafka_for(TOPIC, partitions=3) as bootstrap_servers:
+        settings: dict[str, object] = {
+            "bootstrap.servers": bootstrap_servers,
+            "client.id": "orders-example",
+            "key.serializer": "string",
+            "value.serializer": VersionedJson,
+            "partitioner.class": LargeOrdersLast,
+            "interceptor.classes": [Audit()],
+        }
+        with KafkaProducer(settings) as producer:
+            for key, pieces in (("a", 3), ("b", 500)):
+                producer.send(TOPIC, {"pieces": pieces}, key=key).result(timeout=30)
+
+
+if __name__ == "__main__":
+    main()
