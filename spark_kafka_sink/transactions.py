@@ -35,7 +35,8 @@ from spark_kafka_sink.errors import BrokerError, ConfigError, IllegalStateError,
 from spark_kafka_sink.exactly_once import operations, recovery
 from spark_kafka_sink.exactly_once.budget import Budget
 from spark_kafka_sink.exactly_once.inspection import held_back, inspect
-from spark_kafka_sink.exactly_once.ledger import Ledger, LedgerState, read_all_prefixes
+from spark_kafka_sink.exactly_once.ledger import Ledger, read_all_prefixes
+from spark_kafka_sink.exactly_once.ledger_entries import LedgerState, PrefixEntries, decided_writes
 from spark_kafka_sink.exactly_once.transactional_ids import check_prefix
 from spark_kafka_sink.exactly_once.transactions_report import (
     as_text,
@@ -240,7 +241,7 @@ class _Session:
             ) from error
         if prefix is None:
             return states
-        return {prefix: states.get(prefix, LedgerState(None, {}))}
+        return {prefix: states.get(prefix) or LedgerState(PrefixEntries(prefix))}
 
     def say(self, lines: Sequence[str], answer: dict[str, Any]) -> None:
         """Answer, in words or as JSON."""
@@ -322,7 +323,7 @@ def _roll_forward(session: _Session) -> int:
     prefix = session.options.prefix
     [state] = session.states().values()
     if session.options.dry_run:
-        pending = operations.decided_writes(state)
+        pending = decided_writes(state)
         session.say(
             [
                 f"would commit {len(record.winners)} transactions of batch "

@@ -24,6 +24,7 @@ from spark_kafka_sink.admin.transaction_values import (
 from spark_kafka_sink.errors import BrokerError, KafkaError, NetworkError
 from spark_kafka_sink.model import ProducerIdAndEpoch
 from spark_kafka_sink.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from spark_kafka_sink.record.key_values import read_key_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     )
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.record.key_values import LogSink
 
 T = TypeVar("T")
 
@@ -48,6 +50,8 @@ T = TypeVar("T")
 _FIRST_PAUSE = 0.003
 #: Most ids in one request: a coordinator of thousands is not kept busy by one of them.
 _IDS_PER_DESCRIBE = 500
+#: A batch of a log that takes more when it is inflated is not one of ours.
+_MAX_UNCOMPRESSED_BYTES = 64 * 1024 * 1024
 
 
 class AdminClient:
@@ -372,6 +376,19 @@ class AdminClient:
         call = topic_calls.fetch_call(topic_partition, offset)
         records = topic_calls.fetched_records(self._call(call, timeout), call.what)
         return read_chunk(records, offset=offset, markers_only=markers_only)
+
+    def read_log(
+        self, topic_partition: TopicPartition, offset: int, sink: LogSink, *, timeout: float
+    ) -> int:
+        """Read what one answer has from `offset` on into a sink; return where to read on.
+
+        As `read_partition`, and many times as fast: keys, values, and ends of transactions alone.
+        """
+        call = topic_calls.fetch_call(topic_partition, offset)
+        records = topic_calls.fetched_records(self._call(call, timeout), call.what)
+        return read_key_values(
+            bytes(records), sink, offset=offset, max_uncompressed_bytes=_MAX_UNCOMPRESSED_BYTES
+        )
 
     # --- running
 

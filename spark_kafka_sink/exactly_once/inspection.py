@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.admin.admin_client import AdminClient
     from spark_kafka_sink.admin.transaction_values import TransactionDescription
     from spark_kafka_sink.exactly_once.budget import Budget
-    from spark_kafka_sink.exactly_once.ledger import LedgerState
+    from spark_kafka_sink.exactly_once.ledger_entries import LedgerState
     from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 
 _PREPARING = ("Ongoing", "PrepareCommit", "PrepareAbort")
@@ -59,7 +59,8 @@ class PrefixReport(NamedTuple):
     @property
     def needs_an_operator(self) -> bool:
         """Whether a write is visible in part, and waits for somebody to resolve it."""
-        return any(record.write.state is WriteState.MIXED for record in self.state.writes.values())
+        unfinished = self.state.unfinished().values()
+        return any(record.write.state is WriteState.MIXED for record in unfinished)
 
     @property
     def partitions(self) -> set[TopicPartition]:
@@ -67,7 +68,7 @@ class PrefixReport(NamedTuple):
         open_ones = {place for one in self.open_transactions for place in one.partitions}
         return open_ones | {
             written.topic_partition
-            for record in self.state.writes.values()
+            for record in self.state.unfinished().values()
             for winner in record.winners
             for written in winner.ranges
         }

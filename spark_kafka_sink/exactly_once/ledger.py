@@ -13,6 +13,9 @@ what they are. To the last stable offset it would miss the last entry while anot
 transaction is open, and would have to wait for that one; markers of our own are all there, since
 InitProducerId is answered after they are written.
 
+What was read is kept from one step to the next, so that a step reads only what is new; see
+`ledger_entries` for how little else it looks at.
+
 Only markers are believed. A coordinator that finds a partition without a leader may answer "yes" to
 EndTxn and never write its marker (KAFKA-20734): so an append is in when its marker has been *read*,
 and nobody acts on it before. Whoever fences and then finds entries of its own without a marker, of
@@ -30,7 +33,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spark_kafka_sink.admin.partition_events import EndMarker
 from spark_kafka_sink.admin.topic_calls import NewTopic
 from spark_kafka_sink.admin.transaction_values import EndOutcome, TransactionEnd
 from spark_kafka_sink.errors import (
@@ -41,10 +43,10 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.exactly_once.budget import Budget
 from spark_kafka_sink.exactly_once.errors import LedgerFencedError, LedgerOutcomeUnknownError
+from spark_kafka_sink.exactly_once.ledger_entries import LedgerFold, LedgerState
 from spark_kafka_sink.exactly_once.ledger_records import (
     WINNERS,
     Claim,
-    PrefixEntries,
     WriteRecord,
     decode_key,
     encode_claim,
@@ -55,10 +57,9 @@ from spark_kafka_sink.exactly_once.transactional_ids import check_prefix, ledger
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from spark_kafka_sink.admin.admin_client import AdminClient
-    from spark_kafka_sink.admin.partition_events import PartitionEvent
     from spark_kafka_sink.admin.record_batches import KeyValue
     from spark_kafka_sink.admin.transaction_values import EndAnswer
 
@@ -117,72 +118,6 @@ def ensure_ledger_topic(
         )
 
 
-class LedgerFold:
-    """What the records of a ledger come to, as far as they have been read."""
-
-    def __init__(self, prefix: str | None = None) -> None:
-        """Read the entries of one prefix, or of all."""
-        self._prefix = prefix
-        self.prefixes: dict[str, PrefixEntries] = {}
-        #: Entries whose transaction has not ended yet, by producer id.
-        self._pending: dict[int, list[tuple[bytes | None, bytes | None]]] = {}
-        #: How the last transaction with entries has ended, by producer id.
-        self._ends: dict[int, bool] = {}
-
-    def apply(self, events: Iterable[PartitionEvent]) -> None:
-        """Take records and markers in, in the order of their offsets; raises LedgerFormatError."""
-        for event in events:
-            if isinstance(event, EndMarker):
-                entries = self._pending.pop(event.producer_id, None)
-                if entries is None:
-                    # A coordinator that was started again may write a marker twice.
-                    continue
-                self._ends[event.producer_id] = event.committed
-                if event.committed:
-                    for key, value in entries:
-                        self._take(key, value)
-            elif event.transaction_of is None:
-                self._take(event.record.key, event.record.value)
-            else:
-                self._pending.setdefault(event.transaction_of, []).append(
-                    (event.record.key, event.record.value)
-                )
-
-    def is_open(self, producer_id: int) -> bool:
-        """Whether there are entries of a producer without a marker behind them."""
-        return producer_id in self._pending
-
-    def end_of(self, producer_id: int) -> bool | None:
-        """Tell whether a producer's last entries were committed; None: none of them have ended."""
-        return self._ends.get(producer_id)
-
-    def _take(self, key: bytes | None, value: bytes | None) -> None:
-        entry = decode_key(key)
-        if self._prefix in {None, entry.prefix}:
-            self.prefixes.setdefault(entry.prefix, PrefixEntries()).apply(entry, value)
-
-
-class LedgerState(NamedTuple):
-    """What a ledger says of one prefix."""
-
-    #: None before the first claim.
-    claim: Claim | None
-    writes: Mapping[str, WriteRecord]
-
-    @classmethod
-    def of(cls, entries: PrefixEntries) -> LedgerState:
-        """Read the entries of a prefix; raises LedgerFormatError."""
-        writes = {write_id: entries.record(write_id) for write_id in entries.write_ids}
-        return cls(
-            entries.claim, {name: record for name, record in writes.items() if record is not None}
-        )
-
-    @property
-    def generation(self) -> int:
-        """The latest generation that was claimed; 0 before the first."""
-        return 0 if self.claim is None else self.claim.generation
-
-
 def read_all_prefixes(admin: AdminClient, topic: str, budget: Budget) -> dict[str, LedgerState]:
     """Read what a ledger says of every prefix, and fence nobody; see `Ledger.read`.
 
@@ -196,10 +131,21 @@ def read_all_prefixes(admin: AdminClient, topic: str, budget: Budget) -> dict[st
     offset = admin.start_offset(place, timeout=budget.left(what))
     fold = LedgerFold()
     while offset < end:
-        chunk = admin.read_partition(place, offset, timeout=budget.left(what))
-        fold.apply(chunk.events)
-        offset = chunk.next_offset
-    return {prefix: LedgerState.of(entries) for prefix, entries in sorted(fold.prefixes.items())}
+        offset = admin.read_log(place, offset, fold, timeout=budget.left(what))
+    _report_ignored(fold, topic)
+    return {prefix: LedgerState(entries) for prefix, entries in sorted(fold.prefixes.items())}
+
+
+def _report_ignored(fold: LedgerFold, topic: str) -> None:
+    for why, (count, first_offset) in fold.take_ignored().items():
+        logger.warning(
+            "%d records of ledger topic %r are ignored, the first at offset %d: %s. No driver "
+            "wrote them: find out who else may write to that topic",
+            count,
+            topic,
+            first_offset,
+            why,
+        )
 
 
 class LedgerChanges(NamedTuple):
@@ -284,18 +230,17 @@ class Ledger:
             self._read_to(end, budget)
         self._own_pieces.clear()
         self._seen_to = 0
-        return LedgerState.of(self._fold.prefixes.get(self.prefix, PrefixEntries()))
+        _report_ignored(self._fold, self.topic)
+        return LedgerState(self._fold.entries(self.prefix))
 
     def _read_to(self, end: int, budget: Budget) -> None:
         what = "reading the ledger"
         if self._next_offset is None:
             self._next_offset = self._admin.start_offset(self._partition, timeout=budget.left(what))
         while self._next_offset < end:
-            chunk = self._admin.read_partition(
-                self._partition, self._next_offset, timeout=budget.left(what)
+            self._next_offset = self._admin.read_log(
+                self._partition, self._next_offset, self._fold, timeout=budget.left(what)
             )
-            self._fold.apply(chunk.events)
-            self._next_offset = chunk.next_offset
 
     def _forget(self) -> None:
         self._fold = LedgerFold(self.prefix)
@@ -349,11 +294,9 @@ class Ledger:
         try:
             while (committed := fold.end_of(producer_id)) is None:
                 # At the log's end the broker lets each of these wait for a moment.
-                chunk = self._admin.read_partition(
-                    self._partition, offset, timeout=patience.left("waiting for its marker")
+                self._seen_to = offset = self._admin.read_log(
+                    self._partition, offset, fold, timeout=patience.left("waiting for its marker")
                 )
-                fold.apply(chunk.events)
-                self._seen_to = offset = chunk.next_offset
         except KafkaError as error:
             raise LedgerOutcomeUnknownError(
                 f"ledger topic {self.topic!r} has no marker of the entry of {self.prefix!r}: "
@@ -394,7 +337,7 @@ class Ledger:
         )
 
     def _entries(self, changes: LedgerChanges) -> list[KeyValue]:
-        known = self._fold.prefixes.get(self.prefix, PrefixEntries())
+        known = self._fold.entries(self.prefix)
 
         def pieces(write_id: str) -> int:
             return max(known.pieces(write_id), self._own_pieces.get(write_id, 0))

@@ -7,23 +7,33 @@ operator can read the ledger with any console consumer:
     \x01["write", prefix, write id]          the last batch of a write, and what became of it
     \x01["winners", prefix, write id, n]     a piece of a decision that is too large for one record
 
-The format of keys never changes: whoever reads must be able to tell whose an entry is. A value of a
-later version is refused where it is ours. Of a chunked decision the pieces hold the compressed list
-of winners, each behind the generation and batch that it belongs to.
+The format of keys never changes: a reader must be able to tell whose an entry is. Equal keys are
+equal bytes, so a key that would be encoded differently is not a key. A value of a later version is
+refused where it is ours. Of a chunked decision the pieces hold the compressed list of winners, each
+behind the generation and batch that it belongs to.
+
+Values are checked when they are decoded: every number for its type and range, and every winner for
+being a transactional id of a task under the same prefix. The value of a write that has ended has
+one form, `SETTLED`; a reader of a large ledger can tell by it without decoding.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from spark_kafka_sink.admin.record_batches import KeyValue
-from spark_kafka_sink.exactly_once.errors import LedgerFormatError
-from spark_kafka_sink.exactly_once.transitions import Fate, Write, WriteState
-from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
+from spark_kafka_sink.exactly_once.errors import ExactlyOnceError, LedgerFormatError
+from spark_kafka_sink.exactly_once.transactional_ids import is_worker_id_of
+from spark_kafka_sink.exactly_once.transitions import NOTHING_IN, Fate, Write, WriteState
+from spark_kafka_sink.model import UNKNOWN_OFFSET, ProducerIdAndEpoch, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 VERSION: Final = b"\x01"
 
@@ -33,14 +43,34 @@ MAX_INLINE_BYTES: Final = 65_536
 PIECE_BYTES: Final = 400_000
 #: generation, batch id
 _PIECE_HEAD: Final = struct.Struct(">qq")
-#: No list of winners unpacks to more: a million partitions' ranges take a tenth of it.
-_MAX_WINNERS_BYTES: Final = 1 << 30
+#: A list of winners takes no more than this when it is inflated: offsets in half a million
+#: partitions.
+MAX_WINNERS_BYTES: Final = 64 * 1024 * 1024
+#: Generations are milliseconds since 1970, and leave room for those that follow: JSON's numbers are
+#: exact up to here.
+MAX_GENERATION: Final = 2**53 - 1
+#: The end of the year 9999: later times cannot be shown to an operator.
+_MAX_TIME_MS: Final = 253_402_300_799_999
+_MAX_INT16: Final = 2**15 - 1
+_MAX_INT32: Final = 2**31 - 1
+_MAX_INT64: Final = 2**63 - 1
 
-_GENERATION: Final = "generation"
-_WRITE: Final = "write"
+GENERATION: Final = "generation"
+WRITE: Final = "write"
 #: The kind of entry that holds a piece of a large decision.
 WINNERS: Final = "winners"
-_KEY_LENGTHS: Final = {_GENERATION: 2, _WRITE: 3, WINNERS: 4}
+_KEY_LENGTHS: Final = {GENERATION: 2, WRITE: 3, WINNERS: 4}
+#: How the key of a write ends, behind its id.
+_ID_END: Final = b'"]'
+#: What all keys of a kind begin with.
+KEY_STARTS: Final = tuple(VERSION + f'["{kind}",'.encode() for kind in _KEY_LENGTHS)
+
+#: The form that `encode_write` gives the value of a write that is done or void, and when it may be
+#: dropped. It is cheap to match, and leaves it to `decode_write` to check the numbers.
+SETTLED: Final = re.compile(
+    rb'\x01\{"batch_id":[^,]++,"generation":[^,]++,"state":"(?:done|void)","in_before":[^,]++,'
+    rb'"updated_at_ms":[^,]++,"expires_at_ms":(?:(\d{1,19}+)|null),"pieces":0,"winners":\[\]\}'
+)
 
 
 class OffsetRange(NamedTuple):
@@ -116,18 +146,54 @@ def decode_key(data: bytes | None) -> EntryKey:
     if not isinstance(parts, list) or len(parts) != _KEY_LENGTHS.get(str(parts[:1] and parts[0])):
         raise LedgerFormatError("the ledger topic holds an entry of an unknown kind")
     if not all(isinstance(part, str) for part in parts[:3]) or not all(
-        isinstance(part, int) for part in parts[3:]
+        type(part) is int for part in parts[3:]
     ):
         raise LedgerFormatError("the ledger topic holds an entry with a malformed key")
-    return EntryKey(*parts)
+    key = EntryKey(*parts)
+    if not 0 <= key.piece <= _MAX_INT32 or _encodes_differently(key, data):
+        raise LedgerFormatError("the ledger topic holds an entry with a malformed key")
+    return key
+
+
+def write_key(prefix: str, write_id: str) -> bytes:
+    """Encode the key of a write."""
+    return encode_key(EntryKey(WRITE, prefix, write_id))
+
+
+def _encodes_differently(key: EntryKey, data: bytes) -> bool:
+    try:
+        return encode_key(key) != data
+    except UnicodeEncodeError:
+        # Half of a surrogate pair, which no text has.
+        return True
+
+
+class PrefixKeys:
+    """How the keys of one prefix look, for a reader that sees the keys of many."""
+
+    def __init__(self, prefix: str) -> None:
+        """Encode the prefix."""
+        self.claim = encode_key(EntryKey(GENERATION, prefix))
+        write = encode_key(EntryKey(WRITE, prefix))[: -len(_ID_END)]
+        piece = VERSION + _json((WINNERS, prefix))[:-1] + b","
+        #: What they begin with, for `bytes.startswith`.
+        self.starts = (self.claim, write, piece)
+        #: The key of a write whose id needs no escapes: such text is its own encoding.
+        self.plain_write = re.compile(re.escape(write) + rb"[ !#-\[\]-~]*" + re.escape(_ID_END))
 
 
 # --- values
 
 
 def encode_claim(prefix: str, claim: Claim) -> KeyValue:
-    """Encode a claim."""
-    return KeyValue(encode_key(EntryKey(_GENERATION, prefix)), VERSION + _json(claim._asdict()))
+    """Encode a claim; raises LedgerFormatError where no later generation can be claimed."""
+    if claim.generation > MAX_GENERATION:
+        raise LedgerFormatError(
+            f"prefix {prefix!r} cannot be claimed any more: its last generation in the ledger is "
+            f"{claim.generation - 1}, which no clock has counted to. Somebody else has written to "
+            "the ledger topic; delete its generation entry (a record of that key without a value)"
+        )
+    return KeyValue(encode_key(EntryKey(GENERATION, prefix)), VERSION + _json(claim._asdict()))
 
 
 def encode_write(
@@ -149,6 +215,13 @@ def encode_write(
     }
     winners = _json([_winner_as_json(winner) for winner in record.winners])
     pieces: list[bytes] = []
+    if len(winners) > MAX_WINNERS_BYTES:
+        raise ExactlyOnceError(
+            f"batch {write.batch_id} of {write_id!r} is not decided, and nothing of it is "
+            f"visible: its {len(record.winners)} transactions and their offsets take "
+            f"{len(winners)} bytes in the ledger, of at most {MAX_WINNERS_BYTES}. Write it with "
+            "fewer tasks, or to fewer partitions"
+        )
     if len(winners) > MAX_INLINE_BYTES:
         packed = zlib.compress(winners)
         pieces = [packed[at : at + PIECE_BYTES] for at in range(0, len(packed), PIECE_BYTES)]
@@ -166,87 +239,75 @@ def encode_write(
         KeyValue(encode_key(EntryKey(WINNERS, prefix, write_id, number)), None)
         for number in range(len(pieces), pieces_before)
     ]
-    key = encode_key(EntryKey(_WRITE, prefix, write_id))
+    key = encode_key(EntryKey(WRITE, prefix, write_id))
     return [*entries, KeyValue(key, VERSION + _json(value))]
 
 
 def forget_write(prefix: str, write_id: str, *, pieces_before: int = 0) -> list[KeyValue]:
     """Make the tombstones of a write."""
-    keys = [EntryKey(_WRITE, prefix, write_id)]
+    keys = [EntryKey(WRITE, prefix, write_id)]
     keys += [EntryKey(WINNERS, prefix, write_id, number) for number in range(pieces_before)]
     return [KeyValue(encode_key(key), None) for key in keys]
 
 
-class PrefixEntries:
-    """The entries of one prefix, as far as they were read: the last value of each key."""
+def decode_claim(value: bytes) -> Claim:
+    """Read a claim; raises LedgerFormatError."""
+    parsed = _parse(_versioned(value))
+    try:
+        claim = Claim(**parsed)
+        _check_integer(claim.generation, 0, MAX_GENERATION, "generation")
+        _check_integer(claim.claimed_at_ms, 0, _MAX_TIME_MS, "claimed_at_ms")
+        _check_text(claim.claimed_by, "claimed_by")
+    except (TypeError, ValueError) as error:
+        raise LedgerFormatError(f"a claim in the ledger cannot be read: {error}") from error
+    return claim
 
-    def __init__(self) -> None:
-        """Have read none."""
-        self.claim: Claim | None = None
-        self._writes: dict[str, dict[str, Any]] = {}
-        self._pieces: dict[tuple[str, int], bytes] = {}
 
-    def apply(self, key: EntryKey, value: bytes | None) -> None:
-        """Take an entry in; raises LedgerFormatError."""
-        if key.kind == WINNERS:
-            place = (key.write_id, key.piece)
-            if value is None:
-                self._pieces.pop(place, None)
-            else:
-                self._pieces[place] = _versioned(value)
-        elif key.kind == _GENERATION:
-            self.claim = None if value is None else _decode(Claim, _parse(_versioned(value)))
-        elif value is None:
-            self._writes.pop(key.write_id, None)
-        else:
-            parsed = _parse(_versioned(value))
-            if not isinstance(parsed, dict):
-                raise LedgerFormatError("an entry of the ledger is no object")
-            self._writes[key.write_id] = parsed
+def decode_write(
+    prefix: str, write_id: str, value: bytes, pieces: Mapping[int, bytes]
+) -> WriteRecord:
+    """Read what the ledger says of a write; raises LedgerFormatError."""
+    parsed = _parse(_versioned(value))
+    try:
+        write = Write(
+            _check_integer(parsed["batch_id"], 0, _MAX_INT64, "batch_id"),
+            _check_integer(parsed["generation"], 0, MAX_GENERATION, "generation"),
+            WriteState(parsed["state"]),
+            _check_integer(parsed["in_before"], NOTHING_IN, _MAX_INT64, "in_before"),
+        )
+        expires_at_ms = parsed["expires_at_ms"]
+        if expires_at_ms is not None:
+            _check_integer(expires_at_ms, 0, _MAX_INT64, "expires_at_ms")
+        winners = parsed["winners"]
+        count = _check_integer(parsed["pieces"], 0, _MAX_INT32, "pieces")
+        if count:
+            winners = _unpack(write, pieces, count)
+        return WriteRecord(
+            write=write,
+            updated_at_ms=_check_integer(parsed["updated_at_ms"], 0, _MAX_TIME_MS, "updated_at_ms"),
+            expires_at_ms=expires_at_ms,
+            winners=tuple(_winner_from_json(winner, prefix) for winner in winners),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, zlib.error) as error:
+        raise LedgerFormatError(
+            f"the ledger's entry of write {write_id!r} under prefix {prefix!r} cannot be read: "
+            f"{error!r}"
+        ) from error
 
-    @property
-    def write_ids(self) -> list[str]:
-        """All writes that there are."""
-        return list(self._writes)
 
-    def pieces(self, write_id: str) -> int:
-        """Count the pieces of a write's record."""
-        return sum(1 for owner, _ in self._pieces if owner == write_id)
-
-    def record(self, write_id: str) -> WriteRecord | None:
-        """Give what the ledger says of a write; raises LedgerFormatError."""
-        value = self._writes.get(write_id)
-        if value is None:
-            return None
-        try:
-            write = Write(
-                int(value["batch_id"]),
-                int(value["generation"]),
-                WriteState(value["state"]),
-                int(value["in_before"]),
-            )
-            winners = value["winners"]
-            if value["pieces"]:
-                winners = self._unpack(write_id, write, int(value["pieces"]))
-            return WriteRecord(
-                write=write,
-                updated_at_ms=value["updated_at_ms"],
-                expires_at_ms=value["expires_at_ms"],
-                winners=tuple(_winner_from_json(winner) for winner in winners),
-            )
-        except (KeyError, TypeError, ValueError, IndexError, zlib.error) as error:
-            raise LedgerFormatError(
-                f"the ledger's entry of write {write_id!r} cannot be read: {error!r}"
-            ) from error
-
-    def _unpack(self, write_id: str, write: Write, count: int) -> Any:
-        packed = bytearray()
-        for number in range(count):
-            piece = self._pieces[(write_id, number)]
-            if _PIECE_HEAD.unpack_from(piece) != (write.generation, write.batch_id):
-                raise ValueError(f"piece {number} belongs to another decision")
-            packed += piece[_PIECE_HEAD.size :]
-        return json.loads(zlib.decompressobj().decompress(bytes(packed), _MAX_WINNERS_BYTES))
+def _unpack(write: Write, pieces: Mapping[int, bytes], count: int) -> Any:
+    head = _PIECE_HEAD.pack(write.generation, write.batch_id)
+    packed = bytearray()
+    for number in range(count):
+        piece = _versioned(pieces[number])
+        if not piece.startswith(head):
+            raise ValueError(f"piece {number} belongs to another decision")
+        packed += piece[_PIECE_HEAD.size :]
+    unpacker = zlib.decompressobj()
+    winners = unpacker.decompress(packed, MAX_WINNERS_BYTES)
+    if not unpacker.eof:
+        raise ValueError(f"its winners are cut off, or take more than {MAX_WINNERS_BYTES} bytes")
+    return json.loads(winners)
 
 
 # --- parts of values
@@ -266,26 +327,49 @@ def _winner_as_json(winner: Winner) -> list[Any]:
     ]
 
 
-def _winner_from_json(value: Any) -> Winner:
+def _winner_from_json(value: Any, prefix: str) -> Winner:
     transactional_id, producer_id, epoch, version, fate, topics = value
+    if not isinstance(transactional_id, str) or not is_worker_id_of(prefix, transactional_id):
+        raise ValueError(
+            f"its winner {transactional_id!r} is not a transaction of a task under this prefix"
+        )
     return Winner(
         transactional_id,
-        ProducerIdAndEpoch(producer_id, epoch),
-        version,
+        ProducerIdAndEpoch(
+            _check_integer(producer_id, 0, _MAX_INT64, "producer id"),
+            _check_integer(epoch, 0, _MAX_INT16, "epoch"),
+        ),
+        _check_integer(version, 0, _MAX_INT16, "transaction version"),
         tuple(
-            OffsetRange(TopicPartition(topic, partition), first, last, records)
+            _range_from_json(topic, *written)
             for topic, ranges in topics.items()
-            for partition, first, last, records in ranges
+            for written in ranges
         ),
         None if fate is None else Fate(fate),
     )
 
 
-def _decode(kind: type[Claim], value: Any) -> Claim:
-    try:
-        return kind(**value)
-    except TypeError as error:
-        raise LedgerFormatError(f"a claim in the ledger cannot be read: {error}") from error
+def _range_from_json(
+    topic: str, partition: Any, first: Any, last: Any, records: Any
+) -> OffsetRange:
+    return OffsetRange(
+        TopicPartition(topic, _check_integer(partition, 0, _MAX_INT32, "partition")),
+        _check_integer(first, UNKNOWN_OFFSET, _MAX_INT64, "first offset"),
+        _check_integer(last, UNKNOWN_OFFSET, _MAX_INT64, "last offset"),
+        _check_integer(records, 0, _MAX_INT64, "number of records"),
+    )
+
+
+def _check_integer(value: Any, least: int, most: int, name: str) -> int:
+    # True and False are numbers to Python, and not to JSON.
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"its {name} is {str(value)[:40]!r}")
+    return value
+
+
+def _check_text(value: Any, name: str) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"its {name} is not text")
 
 
 def _versioned(value: bytes) -> bytes:
@@ -303,5 +387,5 @@ def _json(value: object) -> bytes:
 def _parse(data: bytes) -> Any:
     try:
         return json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise LedgerFormatError("the ledger topic holds what is no JSON") from error

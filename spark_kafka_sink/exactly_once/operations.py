@@ -14,8 +14,9 @@ from spark_kafka_sink.errors import KafkaTimeoutError
 from spark_kafka_sink.exactly_once import recovery
 from spark_kafka_sink.exactly_once.errors import LedgerFencedError, LedgerOutcomeUnknownError
 from spark_kafka_sink.exactly_once.ledger import LedgerChanges
+from spark_kafka_sink.exactly_once.ledger_entries import decided_writes
 from spark_kafka_sink.exactly_once.ledger_records import Claim
-from spark_kafka_sink.exactly_once.transitions import WriteState, next_generation
+from spark_kafka_sink.exactly_once.transitions import next_generation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,20 +24,12 @@ if TYPE_CHECKING:
     from spark_kafka_sink.admin.admin_client import AdminClient
     from spark_kafka_sink.errors import KafkaError
     from spark_kafka_sink.exactly_once.budget import Budget
-    from spark_kafka_sink.exactly_once.ledger import Ledger, LedgerState
+    from spark_kafka_sink.exactly_once.ledger import Ledger
+    from spark_kafka_sink.exactly_once.ledger_entries import LedgerState
     from spark_kafka_sink.exactly_once.ledger_records import WriteRecord
     from spark_kafka_sink.exactly_once.recovery import OpenTransaction
 
 _AGAIN = (LedgerFencedError, LedgerOutcomeUnknownError)
-
-
-def decided_writes(state: LedgerState) -> dict[str, WriteRecord]:
-    """Give the writes whose transactions are to be committed, whoever does it."""
-    return {
-        write_id: record
-        for write_id, record in state.writes.items()
-        if record.write.state is WriteState.DECIDED
-    }
 
 
 def undecided_open(

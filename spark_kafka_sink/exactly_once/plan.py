@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from spark_kafka_sink.admin.transaction_values import TransactionDescription
-    from spark_kafka_sink.exactly_once.ledger import LedgerState
+    from spark_kafka_sink.exactly_once.ledger_entries import LedgerState
     from spark_kafka_sink.exactly_once.ledger_records import Winner, WriteRecord
     from spark_kafka_sink.exactly_once.transitions import Write
 
@@ -80,11 +80,18 @@ class Job:
     expires_at_ms: int
 
 
-def told_of(records: Mapping[str, WriteRecord], write_id: str | None) -> dict[str, WriteRecord]:
-    """Select what a plan says: its own write, or all streams where it does not know its own yet."""
+def told_of(
+    state: LedgerState, ends: Mapping[str, WriteRecord], write_id: str | None
+) -> dict[str, WriteRecord]:
+    """Select what a plan says: its own write, or all streams where it does not know its own yet.
+
+    `ends` are the writes that were rolled forward since the ledger was read.
+    """
     if write_id is not None:
-        return {write_id: records[write_id]} if write_id in records else {}
-    return {known: record for known, record in records.items() if record.expires_at_ms is None}
+        record = ends.get(write_id) or state.writes.get(write_id)
+        return {} if record is None else {write_id: record}
+    streams = state.streams()
+    return {known: ends.get(known, record) for known, record in streams.items()}
 
 
 def winners_of(plan: Plan, prepared: Sequence[Prepared]) -> tuple[Winner, ...]:

@@ -30,7 +30,8 @@ from spark_kafka_sink.exactly_once.errors import (
     VoidError,
     WinnerLostError,
 )
-from spark_kafka_sink.exactly_once.ledger import Ledger, LedgerChanges, LedgerState
+from spark_kafka_sink.exactly_once.ledger import Ledger, LedgerChanges
+from spark_kafka_sink.exactly_once.ledger_entries import LedgerState, decided_writes
 from spark_kafka_sink.exactly_once.ledger_records import Claim, Winner, WriteRecord
 from spark_kafka_sink.exactly_once.plan import (
     Job,
@@ -54,7 +55,7 @@ from spark_kafka_sink.exactly_once.transitions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from spark_kafka_sink.admin.admin_client import AdminClient
     from spark_kafka_sink.exactly_once.recovery import OpenTransaction
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _AGAIN: Final = (LedgerFencedError, LedgerOutcomeUnknownError)
+#: Jobs that one plan drops from the ledger: a plan after a long pause must not take long.
+MOST_FORGOTTEN: Final = 500
 
 
 class TwoPhaseCommit:
@@ -103,8 +106,8 @@ class TwoPhaseCommit:
             self._observe(Point.PLAN_FENCED)
             ends = self._roll_forward(state, budget)
             self._observe(Point.ROLLED_FORWARD)
-            records = {**state.writes, **ends}
-            own = None if write_id is None else records.get(write_id)
+            told = told_of(state, ends, write_id)
+            own = None if write_id is None else told.get(write_id)
             is_mixed = own is not None and own.write.state is WriteState.MIXED
             # Listed before the claim: what is listed then can only be of older generations.
             listed = (
@@ -116,7 +119,7 @@ class TwoPhaseCommit:
             changes = LedgerChanges(
                 writes=ends,
                 claim=None if is_mixed else claim,
-                forget=_expired(records, now_ms, keep=write_id),
+                forget=state.expired(now_ms, most=MOST_FORGOTTEN) - {write_id},
             )
             try:
                 if ends or not is_mixed:
@@ -129,7 +132,6 @@ class TwoPhaseCommit:
             self._observe(Point.CLAIMED)
             recovery.abort_exactly(self._admin, listed, budget)
             self._observe(Point.SWEPT)
-            told = told_of(records, write_id)
             return Plan(
                 self._ledger.prefix,
                 claim.generation,
@@ -144,11 +146,7 @@ class TwoPhaseCommit:
         raise last or KafkaTimeoutError("planning was given no try")
 
     def _roll_forward(self, state: LedgerState, budget: Budget) -> dict[str, WriteRecord]:
-        pending = {
-            write_id: record
-            for write_id, record in state.writes.items()
-            if record.write.state is WriteState.DECIDED
-        }
+        pending = decided_writes(state)
         ends = recovery.roll_forward(self._admin, pending, now_ms=self._now_ms, budget=budget)
         for write_id, record in ends.items():
             if record.write.state is WriteState.MIXED:
@@ -351,17 +349,3 @@ class TwoPhaseCommit:
             budget,
         )
         return True
-
-
-def _expired(
-    records: Mapping[str, WriteRecord], now_ms: int, *, keep: str | None
-) -> frozenset[str]:
-    """Name the jobs whose records may be dropped: ended, and not asked about any more."""
-    return frozenset(
-        write_id
-        for write_id, record in records.items()
-        if record.expires_at_ms is not None
-        and record.expires_at_ms <= now_ms
-        and record.write.state in {WriteState.DONE, WriteState.VOID}
-        and write_id != keep
-    )

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.admin.partition_events import PartitionEvent
     from spark_kafka_sink.devbroker import DevBroker
-    from spark_kafka_sink.exactly_once.ledger import LedgerState
+    from spark_kafka_sink.exactly_once.ledger_entries import LedgerState
     from spark_kafka_sink.exactly_once.ledger_records import WriteRecord
     from spark_kafka_sink.exactly_once.transitions import WriteState
     from tests.support.exactly_once_sites import Site

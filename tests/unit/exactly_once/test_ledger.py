@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import confluent_kafka
 import pytest
 
 from spark_kafka_sink.admin.record_batches import KeyValue
 from spark_kafka_sink.admin.transaction_values import TransactionEnd
 from spark_kafka_sink.devbroker.faults import AnswerError
 from spark_kafka_sink.errors import BrokerError, ConfigError, KafkaTimeoutError
+from spark_kafka_sink.exactly_once import ledger_records, two_phase_commit
 from spark_kafka_sink.exactly_once.budget import Budget
 from spark_kafka_sink.exactly_once.errors import (
     LedgerFencedError,
     LedgerFormatError,
     LedgerOutcomeUnknownError,
 )
-from spark_kafka_sink.exactly_once.ledger import Ledger, LedgerChanges
-from spark_kafka_sink.exactly_once.ledger_records import Claim
+from spark_kafka_sink.exactly_once.ledger import Ledger, LedgerChanges, read_all_prefixes
+from spark_kafka_sink.exactly_once.ledger_records import Claim, WriteRecord, encode_write
+from spark_kafka_sink.exactly_once.transitions import Write, WriteState
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from tests.support.exactly_once_world import TIMEOUT
+from tests.support.exactly_once_world import QUERY, TIMEOUT, Worker, each_once
 
 
 def _ledger(here):
@@ -170,21 +173,113 @@ def test_a_ledger_that_was_made_anew_is_read_from_its_start(here):
     assert 0 == ledger.fence_and_read(here.budget()).generation
 
 
-def test_a_topic_with_other_records_is_refused(here):
-    """Somebody's data is no ledger."""
+def _forge(here, *records):
+    """Write into the ledger topic as somebody may who has rights on it, and no prefix."""
     name = f"{here.prefix}-stranger"
     producer = here.admin.init_producer_id(name, transaction_timeout_ms=60_000, timeout=TIMEOUT)
     rules = here.admin.write_to_transaction(
         name,
         producer,
         TopicPartition(here.ledger, 0),
-        [KeyValue(b"user-7", b"data")],
+        [KeyValue(*record) for record in records],
         now_ms=int(here.clock() * 1000),
         timeout=TIMEOUT,
     )
     here.admin.end_transaction(TransactionEnd(name, producer, True, rules), timeout=TIMEOUT)
-    with pytest.raises(LedgerFormatError, match="no ledger entry"):
-        _ledger(here).read(here.budget())
+    here.admin.init_producer_id(name, transaction_timeout_ms=60_000, timeout=TIMEOUT)
+
+
+def _produce_plainly(here, key, value):
+    """Write into the ledger topic with a producer that is not ours, and without a transaction."""
+    settings = {"bootstrap.servers": here.site.bootstrap_servers, "enable.idempotence": True}
+    producer = confluent_kafka.Producer(settings)
+    producer.produce(here.ledger, value, key, partition=0)
+    assert 0 == producer.flush(TIMEOUT)
+
+
+def _done(write_id, prefix, *winners, state=WriteState.DONE):
+    write = Write(0, 1, state, -1)
+    return encode_write(
+        prefix, write_id, WriteRecord(write=write, updated_at_ms=1, winners=winners)
+    )
+
+
+def test_records_that_no_driver_wrote_stop_nobody(here, caplog):
+    """They are reported with where they are, and every prefix goes on without them."""
+    _forge(here, (b"user-7", b"data"), (b"\x01[", b"x"), (b"\x01" + b"[" * 50_000, None))
+    here.finish(0)
+    assert each_once(0) == here.visible()
+    assert [here.prefix] == list(read_all_prefixes(here.admin, here.ledger, here.budget()))
+    assert "3 records of ledger topic" in caplog.text
+    assert "the first at offset 0: with a key that is not a ledger entry's" in caplog.text
+
+
+def test_a_job_is_not_done_because_somebody_says_so(here, caplog):
+    """A record outside of any transaction was written without the fence, and does not count."""
+    [(key, value)] = _done("job", here.prefix)
+    _produce_plainly(here, key, value)
+    assert here.driver().plan("job").must_write("job", 0)
+    assert "1 records of ledger topic" in caplog.text
+    assert "not written in a transaction" in caplog.text
+
+
+def test_another_applications_transaction_is_never_committed(here):
+    """A forged decision may name it, but it is not a task's of this prefix."""
+    victim = Worker(here, f"{here.prefix}.eu")
+    [theirs, _] = victim.run(here.driver(prefix=victim.slots.prefix).plan("victim"))
+    _forge(here, *_done("job", here.prefix, theirs.transaction, state=WriteState.DECIDED))
+    with pytest.raises(LedgerFormatError, match="is not a transaction of a task under this prefix"):
+        here.driver().plan("another")
+    assert [] == here.visible()
+    assert 2 == len(here.left_open(victim.slots.prefix))
+
+
+def test_an_entry_that_cannot_be_read_stops_its_own_prefix_alone(here):
+    """Nobody knows what it decided, and it decides nothing about others."""
+    deep = b"\x01" + b'{"a":' * 50_000
+    [(key, _)] = _done("job", f"{here.prefix}.eu")
+    _forge(here, (key, deep))
+    here.finish(0)
+    assert each_once(0) == here.visible()
+    with pytest.raises(LedgerFormatError):
+        here.driver(prefix=f"{here.prefix}.eu").plan("job")
+
+
+def test_a_step_costs_no_more_with_a_large_ledger(here, monkeypatch):
+    """No driver, new or old, decodes more entries of a thousand jobs than of none."""
+    parse, parsed = ledger_records._parse, []
+    monkeypatch.setattr(ledger_records, "_parse", lambda data: parsed.append(data) or parse(data))
+    costs = []
+    for _ in range(2):
+        driver = here.driver()
+        for _ in range(2):
+            parsed.clear()
+            driver.plan("job")
+            costs.append(len(parsed))
+        record = WriteRecord(
+            write=Write(0, 1, WriteState.DONE, -1), updated_at_ms=1, expires_at_ms=2**42
+        )
+        driver.ledger.append(
+            LedgerChanges(writes={f"{QUERY}-{n}": record for n in range(1000)}), here.budget()
+        )
+        assert 1000 == len(driver.ledger.read(here.budget()).writes)
+    new, later = costs[:2], costs[2:]
+    assert max(new) + 4 > max(later), costs
+
+
+def test_jobs_are_dropped_a_portion_at_a_time(here, monkeypatch):
+    """The first plan after a long pause takes no longer than others, and the next ones go on."""
+    monkeypatch.setattr(two_phase_commit, "MOST_FORGOTTEN", 2)
+    driver = here.driver()
+    driver.plan()
+    record = WriteRecord(write=Write(0, 1, WriteState.DONE, -1), updated_at_ms=1, expires_at_ms=7)
+    jobs = {f"job-{number}": record for number in range(5)}
+    driver.ledger.append(LedgerChanges(writes=jobs), here.budget())
+    left = []
+    for _ in range(4):
+        driver.plan("job-9")
+        left.append(len(driver.ledger.read(here.budget()).writes))
+    assert [3, 1, 0, 0] == left
 
 
 def test_a_budget_that_is_used_up_says_for_what():

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_kafka_sink.admin.partition_events import DataRecord, EndMarker
-from spark_kafka_sink.exactly_once.errors import LedgerFormatError
-from spark_kafka_sink.exactly_once.ledger import LedgerFold
+from spark_kafka_sink.exactly_once import ledger_records
+from spark_kafka_sink.exactly_once.errors import ExactlyOnceError, LedgerFormatError
+from spark_kafka_sink.exactly_once.ledger_entries import PrefixEntries
 from spark_kafka_sink.exactly_once.ledger_records import (
+    MAX_GENERATION,
     MAX_INLINE_BYTES,
     PIECE_BYTES,
     VERSION,
     Claim,
     EntryKey,
     OffsetRange,
-    PrefixEntries,
     Winner,
     WriteRecord,
     decode_key,
@@ -27,9 +30,13 @@ from spark_kafka_sink.exactly_once.ledger_records import (
 )
 from spark_kafka_sink.exactly_once.transitions import Fate, Write, WriteState
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
-from spark_kafka_sink.record.decode import Record
 
 _int64 = st.integers(0, 2**63 - 1)
+_generations = st.integers(0, MAX_GENERATION)
+#: Until the year 9999.
+_times = st.integers(0, 253_402_300_799_999)
+_prefixes = st.text(min_size=1)
+_LIMIT = ledger_records.MAX_WINNERS_BYTES
 _ranges = st.builds(
     OffsetRange,
     st.builds(TopicPartition, st.text(max_size=8), st.integers(0, 10_000)),
@@ -39,7 +46,7 @@ _ranges = st.builds(
 )
 _winners = st.builds(
     Winner,
-    st.text(max_size=20),
+    st.integers(0, 2**128 - 1).map("p.{:032x}.0".format),
     st.builds(ProducerIdAndEpoch, _int64, st.integers(0, 2**15 - 1)),
     st.integers(0, 3),
     st.lists(_ranges, max_size=5).map(lambda ranges: tuple(sorted(ranges))),
@@ -47,38 +54,46 @@ _winners = st.builds(
 )
 _records = st.builds(
     WriteRecord,
-    write=st.builds(Write, _int64, _int64, st.sampled_from(WriteState), st.integers(-1, 2**63 - 1)),
-    updated_at_ms=_int64,
+    write=st.builds(
+        Write, _int64, _generations, st.sampled_from(WriteState), st.integers(-1, 2**63 - 1)
+    ),
+    updated_at_ms=_times,
     expires_at_ms=st.none() | _int64,
     winners=st.lists(_winners, max_size=4).map(tuple),
 )
 
 
-def _read(entries):
-    read = PrefixEntries()
-    for key, value in entries:
-        read.apply(decode_key(key), value)
+def _read(entries, prefix="p"):
+    read = PrefixEntries(prefix)
+    assert [] == read.put((key, value, 0) for key, value in entries)
     return read
 
 
-def _large(count, *, generation=3, batch_id=5):
+def _forged(old, new, **settings):
+    """Read a decision in whose value something was replaced."""
+    [(key, value)] = encode_write("p", "q", _large(1, **settings))
+    assert old in value
+    return _read([(key, value.replace(old, new, 1))]).record("q")
+
+
+def _large(count, *, generation=3, batch_id=5, partitions=150):
     """Make a decision of `count` winners whose offsets do not compress well."""
     return WriteRecord(
         write=Write(batch_id, generation, WriteState.DECIDED, 4),
         updated_at_ms=1,
         winners=tuple(
             Winner(
-                f"orders.{number:032x}.0",
+                f"p.{number:032x}.0",
                 ProducerIdAndEpoch(number * 7919 % 1_000_003, 0),
                 2,
                 tuple(
                     OffsetRange(
                         TopicPartition("t", partition),
-                        offset := hash((number, partition)) >> 8,
+                        offset := abs(hash((number, partition))) >> 8,
                         offset + 9,
                         10,
                     )
-                    for partition in range(150)
+                    for partition in range(partitions)
                 ),
             )
             for number in range(count)
@@ -86,18 +101,23 @@ def _large(count, *, generation=3, batch_id=5):
     )
 
 
-@given(prefix=st.text(), write_id=st.text(), record=_records)
+@given(prefix=_prefixes, write_id=st.text(), record=_records)
 def test_a_write_is_read_as_it_was_written(prefix, write_id, record):
     """Every field comes back, whatever its text."""
+    winners = tuple(
+        winner._replace(transactional_id=prefix + winner.transactional_id.removeprefix("p"))
+        for winner in record.winners
+    )
+    record = replace(record, winners=winners)
     entries = encode_write(prefix, write_id, record)
     assert EntryKey("write", prefix, write_id) == decode_key(entries[-1].key)
-    assert record == _read(entries).record(write_id)
+    assert record == _read(entries, prefix).record(write_id)
 
 
-@given(claim=st.builds(Claim, _int64, _int64, st.text()), prefix=st.text())
+@given(claim=st.builds(Claim, _generations, _times, st.text()), prefix=_prefixes)
 def test_a_claim_is_read_as_it_was_written(claim, prefix):
     """With who made it, for an operator."""
-    assert claim == _read([encode_claim(prefix, claim)]).claim
+    assert claim == _read([encode_claim(prefix, claim)], prefix).claim
 
 
 @given(prefix=st.text(), write_id=st.text(), piece=st.integers(0, 10**6))
@@ -114,7 +134,7 @@ def test_a_key_is_read_as_it_was_written(prefix, write_id, piece):
 def test_a_large_decision_is_written_in_pieces():
     """No entry is larger than what a broker takes, and together they are the decision."""
     record = _large(400)
-    entries = encode_write("orders", "q", record)
+    entries = encode_write("p", "q", record)
     assert len(entries) > 2
     assert all(len(entry.value) <= PIECE_BYTES + 100 for entry in entries)
     assert record == _read(entries).record("q")
@@ -124,12 +144,11 @@ def test_a_large_decision_is_written_in_pieces():
 @given(counts=st.lists(st.sampled_from([0, 1, 60, 400]), min_size=2, max_size=4))
 def test_pieces_of_an_earlier_decision_are_deleted(counts):
     """The last decision is what is read, and no piece is left that it does not need."""
-    read = PrefixEntries()
+    read = PrefixEntries("p")
     for generation, count in enumerate(counts):
         record = _large(count, generation=generation)
         entries = encode_write("p", "q", record, pieces_before=read.pieces("q"))
-        for key, value in entries:
-            read.apply(decode_key(key), value)
+        read.put((key, value, 0) for key, value in entries)
         assert record == read.record("q")
         written = sum(entry.value is not None for entry in entries) - 1
         assert written == read.pieces("q")
@@ -138,8 +157,8 @@ def test_pieces_of_an_earlier_decision_are_deleted(counts):
 def test_a_write_is_forgotten_with_its_pieces():
     """Nothing is left under its keys."""
     read = _read(encode_write("p", "q", _large(400)))
-    for key, value in forget_write("p", "q", pieces_before=read.pieces("q")):
-        read.apply(decode_key(key), value)
+    tombstones = forget_write("p", "q", pieces_before=read.pieces("q"))
+    read.put((key, value, 0) for key, value in tombstones)
     assert (None, 0, []) == (read.record("q"), read.pieces("q"), read.write_ids)
 
 
@@ -153,7 +172,7 @@ def test_a_piece_of_another_decision_is_refused():
 
 def test_a_missing_piece_is_refused():
     """What cannot be read is an error, never an empty decision."""
-    with pytest.raises(LedgerFormatError, match="'q' cannot be read"):
+    with pytest.raises(LedgerFormatError, match="'q' under prefix 'p' cannot be read"):
         _read(encode_write("p", "q", _large(400))[1:]).record("q")
 
 
@@ -178,21 +197,142 @@ def test_small_decisions_are_one_entry():
         b'\x01["write","p"]',
         b'\x01["write","p",7]',
         b'\x01["winners","p","q","0"]',
+        b'\x01["winners","p","q",true]',
+        b'\x01["winners","p","q",-1]',
+        b'\x01["winners","p","q",99999999999]',
+        b'\x01["write","p", "q"]',
+        b'\x01["write","p","\\u0071"]',
+        b'\x01["write","p","\\ud800"]',
+        b'\x01["write","p","\xff"]',
+        b"\x01" + b"[" * 100_000,
     ],
 )
-def test_what_is_no_entry_is_refused(key):
-    """A topic with other records in it is no ledger."""
+def test_a_key_that_no_driver_wrote_is_refused(key):
+    """Equal keys are equal bytes, so one that would be encoded differently is none."""
     with pytest.raises(LedgerFormatError):
         decode_key(key)
 
 
-@pytest.mark.parametrize("kind", ["generation", "write"])
-@pytest.mark.parametrize("value", [b"\x02{}", b"\x01{", b"\x01[]", b"\x01{}"])
-def test_a_value_that_cannot_be_read_is_refused(kind, value):
+@pytest.mark.parametrize(
+    "value",
+    [b"\x02{}", b"\x01{", b"\x01[]", b"\x01{}", b"\x01null", b"\x01" + b'{"a":' * 100_000],
+    ids=["later", "cut off", "list", "empty", "null", "deep"],
+)
+def test_a_value_that_cannot_be_read_is_refused(value):
     """One of a later version asks for an update, and is never passed over."""
-    key = encode_key(EntryKey(kind, "p", "q"))
     with pytest.raises(LedgerFormatError):
-        _read([(key, value)]).record("q")
+        _read([(encode_key(EntryKey("write", "p", "q")), value)]).record("q")
+    with pytest.raises(LedgerFormatError):
+        _ = _read([(encode_key(EntryKey("generation", "p")), value)]).claim
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("batch_id", "-1"),
+        ("batch_id", "true"),
+        ("batch_id", "9223372036854775808"),
+        ("generation", "9223372036854775807"),
+        ("generation", '"abc"'),
+        ("generation", "1.5"),
+        ("generation", "null"),
+        ("in_before", "-2"),
+        ("updated_at_ms", "1e300"),
+        ("updated_at_ms", "9223372036854775807"),
+        ("expires_at_ms", '"never"'),
+        ("pieces", "-1"),
+        ("pieces", "false"),
+        ("winners", "null"),
+        ("winners", "[1]"),
+        ("winners", "[" * 100_000),
+    ],
+)
+def test_a_number_that_cannot_be_is_refused(field, value):
+    """What is decided must not depend on how Python happens to convert it."""
+    [(key, known)] = encode_write("p", "q", _large(0))
+    parts = json.loads(known[1:])
+    before = f'"{field}":{json.dumps(parts[field])}'.encode()
+    forged = known.replace(before, f'"{field}":{value}'.encode())
+    assert known != forged
+    with pytest.raises(LedgerFormatError):
+        _read([(key, forged)]).record("q")
+
+
+@pytest.mark.parametrize("field", ["generation", "claimed_at_ms"])
+@pytest.mark.parametrize("value", [-1, 2**63 - 1, 1.5, True, "abc", None])
+def test_a_claim_with_a_number_that_cannot_be_is_refused(field, value):
+    """A generation that no clock counts to would shut out all that come after it."""
+    claim = {"generation": 1, "claimed_at_ms": 1, "claimed_by": "me", field: value}
+    key = encode_key(EntryKey("generation", "p"))
+    with pytest.raises(LedgerFormatError, match=field):
+        _ = _read([(key, VERSION + json.dumps(claim).encode())]).claim
+
+
+def test_a_generation_above_all_is_not_claimed():
+    """Nobody could read it: the error says what to delete."""
+    with pytest.raises(LedgerFormatError, match="delete its generation entry"):
+        encode_claim("p", Claim(MAX_GENERATION + 1, 1, "me"))
+
+
+@pytest.mark.parametrize(
+    "stranger",
+    [
+        b'"p.ledger"',
+        b'"p.eu.00000000000000000000000000000000.0"',
+        b'"other.00000000000000000000000000000000.0"',
+        b"7",
+    ],
+)
+def test_a_winner_that_is_no_task_of_the_prefix_is_refused(stranger):
+    """A driver must never commit what another application has open."""
+    own = b'"p.00000000000000000000000000000000.0"'
+    assert _forged(own, own) is not None
+    with pytest.raises(LedgerFormatError, match="not a transaction of a task under this prefix"):
+        _forged(own, stranger)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'.0",0,0,2', b'.0","0",0,2'),
+        (b'.0",0,0,2', b'.0",0,32768,2'),
+        (b'.0",0,0,2', b'.0",0,0,-1'),
+        (b'.0",0,0,2', b'.0",0,0,2,7'),
+        (b"[0,", b"[-1,"),
+        (b"[0,", b'["0",'),
+        (b"[0,", b"[0,7,"),
+        (b'{"t":', b'["t",'),
+        (b",null,", b',"lost",'),
+    ],
+)
+def test_a_winner_with_other_parts_is_refused(old, new):
+    """Its producer, its rules, and where it wrote are what is acted upon."""
+    with pytest.raises(LedgerFormatError):
+        _forged(old, new, partitions=1)
+
+
+def test_what_inflates_too_far_is_refused(monkeypatch):
+    """A few kilobytes in the ledger must not take a driver's memory."""
+    entries = encode_write("p", "q", _large(400))
+    monkeypatch.setattr(ledger_records, "MAX_WINNERS_BYTES", 1_000_000)
+    with pytest.raises(LedgerFormatError, match="more than 1000000 bytes"):
+        _read(entries).record("q")
+
+
+def test_a_decision_that_nobody_could_read_is_not_made(monkeypatch):
+    """Its batch fails before the decision, with nothing visible."""
+    monkeypatch.setattr(ledger_records, "MAX_WINNERS_BYTES", 1_000_000)
+    with pytest.raises(ExactlyOnceError, match="batch 5 of 'q' is not decided, and nothing of it"):
+        encode_write("p", "q", _large(400))
+    assert 64 * 1024 * 1024 == _LIMIT
+
+
+@pytest.mark.parametrize("piece", [b"", b"\x01", b"\x01\0\0"])
+def test_a_piece_that_is_cut_off_is_refused(piece):
+    """As one that is missing."""
+    (key, _), *others = encode_write("p", "q", _large(400))
+    with pytest.raises(LedgerFormatError):
+        _read([(key, piece), *others]).record("q")
 
 
 @pytest.mark.parametrize("state", ['"other"', "7", "null"])
@@ -207,51 +347,6 @@ def test_a_deleted_claim_is_none():
     """As if nobody had claimed the prefix."""
     key, value = encode_claim("p", Claim(3, 1, "me"))
     assert _read([(key, value), (key, None)]).claim is None
-
-
-# --- the ledger as records and markers
-
-
-def _entry(generation, producer_id, prefix="p"):
-    key, value = encode_claim(prefix, Claim(generation, 0, ""))
-    return DataRecord(Record(0, 0, key, value), producer_id)
-
-
-def _generation(fold, prefix="p"):
-    claim = fold.prefixes[prefix].claim if prefix in fold.prefixes else None
-    return None if claim is None else claim.generation
-
-
-def test_an_entry_counts_once_its_transaction_is_committed():
-    """And never when it was aborted, or has not ended."""
-    fold = LedgerFold("p")
-    fold.apply([_entry(1, 10), EndMarker(1, 10, 0, True), _entry(2, 10)])
-    assert 1 == _generation(fold)
-    fold.apply([EndMarker(3, 10, 0, False), _entry(3, 10), EndMarker(5, 10, 0, True)])
-    assert 3 == _generation(fold)
-
-
-def test_entries_of_transactions_side_by_side_are_kept_apart():
-    """Another prefix's open transaction holds nothing back."""
-    fold = LedgerFold()
-    fold.apply([_entry(8, 99, "other"), _entry(1, 10), EndMarker(2, 10, 0, True)])
-    assert (1, None) == (_generation(fold), _generation(fold, "other"))
-    fold.apply([EndMarker(3, 99, 0, True)])
-    assert 8 == _generation(fold, "other")
-
-
-def test_only_the_entries_of_the_prefix_are_kept():
-    """A ledger that a thousand jobs share is not held in memory by each of them."""
-    fold = LedgerFold("p")
-    fold.apply([_entry(8, 99, "p.eu"), EndMarker(1, 99, 0, True)])
-    assert {} == fold.prefixes
-
-
-def test_an_entry_without_a_transaction_counts_at_once():
-    """So an operator can write one by hand."""
-    fold = LedgerFold("p")
-    fold.apply([_entry(4, None)])
-    assert 4 == _generation(fold)
 
 
 def test_the_version_is_the_first_byte():

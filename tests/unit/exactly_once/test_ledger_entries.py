@@ -1,0 +1,249 @@
+"""What the entries of a ledger come to, and how little of it is looked at."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.exactly_once import ledger_entries
+from spark_kafka_sink.exactly_once.ledger_entries import LedgerFold, LedgerState, decided_writes
+from spark_kafka_sink.exactly_once.ledger_records import (
+    Claim,
+    Winner,
+    WriteRecord,
+    encode_claim,
+    encode_write,
+    forget_write,
+)
+from spark_kafka_sink.exactly_once.transitions import Write, WriteState
+from spark_kafka_sink.model import ProducerIdAndEpoch
+
+HOUR_MS = 3_600_000
+OURS, THEIRS = 10, 99
+WINNER = Winner("p.00000000000000000000000000000000.0", ProducerIdAndEpoch(1, 0), 2, ())
+
+
+def _record(state=WriteState.DONE, *, batch_id=0, expires_at_ms=None):
+    winners = (WINNER,) if state in {WriteState.DECIDED, WriteState.MIXED} else ()
+    return WriteRecord(
+        write=Write(batch_id, 5, state, -1),
+        updated_at_ms=1,
+        expires_at_ms=expires_at_ms,
+        winners=winners,
+    )
+
+
+def _claim(fold, generation, *, producer_id=OURS, prefix="p"):
+    fold.take_records(0, producer_id, [encode_claim(prefix, Claim(generation, 0, ""))])
+
+
+def _put(fold, writes, *, forget=()):
+    """Append, and commit, in the form in which it is read."""
+    entries = [
+        entry for name, record in writes.items() for entry in encode_write("p", name, record)
+    ]
+    entries += [entry for name in forget for entry in forget_write("p", name)]
+    fold.take_records(0, OURS, entries)
+    fold.take_end(OURS, committed=True)
+
+
+def _state(fold):
+    return LedgerState(fold.entries("p"))
+
+
+def _generation(fold, prefix="p"):
+    claim = fold.entries(prefix).claim
+    return None if claim is None else claim.generation
+
+
+# --- which records count
+
+
+def test_an_entry_counts_once_its_transaction_is_committed():
+    """And never when it was aborted, or has not ended."""
+    fold = LedgerFold("p")
+    _claim(fold, 1)
+    assert (None, True) == (_generation(fold), fold.is_open(OURS))
+    fold.take_end(OURS, committed=True)
+    assert (1, False, True) == (_generation(fold), fold.is_open(OURS), fold.end_of(OURS))
+    _claim(fold, 2)
+    fold.take_end(OURS, committed=False)
+    assert (1, False) == (_generation(fold), fold.end_of(OURS))
+
+
+def test_a_transaction_may_have_many_batches():
+    """Its marker is for all of them, and a second one is for none."""
+    fold = LedgerFold("p")
+    _claim(fold, 1)
+    _claim(fold, 2)
+    fold.take_records(9, OURS, [])
+    fold.take_end(OURS, committed=True)
+    fold.take_end(OURS, committed=False)
+    assert (2, True) == (_generation(fold), fold.end_of(OURS))
+
+
+def test_a_batch_that_compaction_has_emptied_is_no_open_transaction():
+    """Its marker is gone as well, and would be waited for in vain."""
+    fold = LedgerFold("p")
+    fold.take_records(0, OURS, [])
+    assert not fold.is_open(OURS)
+
+
+def test_entries_of_transactions_side_by_side_are_kept_apart():
+    """Another prefix's open transaction holds nothing back."""
+    fold = LedgerFold()
+    _claim(fold, 8, producer_id=THEIRS, prefix="other")
+    _claim(fold, 1)
+    fold.take_end(OURS, committed=True)
+    assert (1, None) == (_generation(fold), _generation(fold, "other"))
+    fold.take_end(THEIRS, committed=True)
+    assert 8 == _generation(fold, "other")
+
+
+def test_only_the_entries_of_the_prefix_are_kept():
+    """A ledger that a thousand jobs share is not held in memory by each of them."""
+    fold = LedgerFold("p")
+    _claim(fold, 8, producer_id=THEIRS, prefix="p.eu")
+    fold.take_end(THEIRS, committed=True)
+    assert {} == fold.prefixes
+    assert {} == fold.take_ignored()
+
+
+def test_a_record_outside_of_a_transaction_is_ignored():
+    """Its writer has fenced nobody: a job must not be taken for done by it."""
+    for fold in (LedgerFold("p"), LedgerFold()):
+        fold.take_records(7, None, encode_write("p", "job", _record(expires_at_ms=1)))
+        fold.take_end(-1, committed=True)
+        assert [] == list(_state(fold).writes)
+        assert {"not written in a transaction": (1, 7)} == fold.take_ignored()
+
+
+@pytest.mark.parametrize(("prefix", "count"), [("p", 5), (None, 7)])
+def test_a_key_that_is_no_entrys_is_ignored(prefix, count):
+    """It is counted, with where the first one is, and said once."""
+    # A malformed key that may be another prefix's is left to the reader of all prefixes.
+    fold = LedgerFold(prefix)
+    strangers = [None, b"", b"user-7", b"\x01[", b'\x01["write","p", "q"]', b'\x01["write","p",7]']
+    fold.take_records(3, THEIRS, [(key, b"\x01{}") for key in strangers])
+    fold.take_records(4, THEIRS, [encode_claim("p", Claim(3, 0, "")), (b"x", None)])
+    fold.take_end(THEIRS, committed=True)
+    assert 3 == _generation(fold)
+    assert [] == list(_state(fold).writes)
+    [(why, ignored)] = fold.take_ignored().items()
+    assert ("with a key that is not a ledger entry's", (count, 3)) == (why, tuple(ignored))
+    assert {} == fold.take_ignored()
+
+
+def test_a_batch_that_nobody_can_decode_is_ignored():
+    """As what it says cannot be a driver's."""
+    fold = LedgerFold("p")
+    fold.take_undecodable(4, "too large")
+    assert {"in a batch that cannot be decoded (too large)": (1, 4)} == fold.take_ignored()
+
+
+# --- what a step looks at
+
+
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b", 'quoted "c"', "\u00e9\u00a0", "\U0001f600"]),
+            st.none()
+            | st.builds(
+                _record,
+                st.sampled_from([state for state in WriteState if state is not WriteState.CLAIMED]),
+                batch_id=st.integers(0, 3),
+                expires_at_ms=st.none() | st.integers(0, 20 * HOUR_MS),
+            ),
+        ),
+        max_size=20,
+    ),
+    now_ms=st.integers(0, 21 * HOUR_MS),
+)
+def test_what_is_found_is_what_going_through_everything_finds(steps, now_ms):
+    """Whatever came before, and whatever characters an id has."""
+    fold = LedgerFold("p")
+    kept = {}
+    for name, record in steps:
+        if record is None:
+            _put(fold, {}, forget=[name])
+            kept.pop(name, None)
+        else:
+            _put(fold, {name: record})
+            kept[name] = record
+    state = _state(fold)
+    assert kept == dict(state.writes)
+    assert len(kept) == len(state.writes)
+    unfinished = {
+        name: record
+        for name, record in kept.items()
+        if record.write.state in {WriteState.DECIDED, WriteState.MIXED}
+    }
+    assert unfinished == state.unfinished()
+    assert {
+        name: record
+        for name, record in unfinished.items()
+        if record.write.state is WriteState.DECIDED
+    } == decided_writes(state)
+    assert {
+        name: record for name, record in kept.items() if record.expires_at_ms is None
+    } == state.streams()
+    for _ in range(2):
+        assert {
+            name
+            for name, record in kept.items()
+            if name not in unfinished
+            and record.expires_at_ms is not None
+            and record.expires_at_ms <= now_ms
+        } == state.expired(now_ms, most=100)
+
+
+def test_jobs_expire_in_portions():
+    """The oldest first; they are named again until their tombstones are read."""
+    fold = LedgerFold("p")
+    _put(fold, {f"j{n}": _record(expires_at_ms=n // 4 * HOUR_MS) for n in range(12)})
+    now_ms = 2 * HOUR_MS - 1
+    first = _state(fold).expired(now_ms, most=3)
+    assert {"j0", "j1", "j2", "j3"} > first
+    again = _state(fold).expired(now_ms, most=3)
+    assert (3, 3) == (len(first), len(again))
+    _put(fold, {}, forget=first | again)
+    seen = set(first | again)
+    while found := _state(fold).expired(now_ms, most=3):
+        seen |= found
+        _put(fold, {}, forget=found)
+    assert {f"j{n}" for n in range(8)} == seen
+    assert {f"j{n}" for n in range(8, 12)} == set(_state(fold).writes)
+
+
+def test_a_job_that_is_written_again_expires_later():
+    """What counts is its last record."""
+    fold = LedgerFold("p")
+    _put(fold, {"j": _record(WriteState.VOID, expires_at_ms=1)})
+    _put(fold, {"j": _record(WriteState.DONE, expires_at_ms=3 * HOUR_MS)})
+    assert frozenset() == _state(fold).expired(2 * HOUR_MS, most=9)
+    assert {"j"} == _state(fold).expired(4 * HOUR_MS, most=9)
+
+
+def test_no_step_decodes_a_write_that_does_not_concern_it(monkeypatch):
+    """A ledger of a thousand jobs costs a step as much as one of none."""
+    fold = LedgerFold("p")
+    _put(fold, {f"j{n}": _record(expires_at_ms=9 * HOUR_MS) for n in range(1000)})
+    _put(fold, {"query": _record(WriteState.DECIDED), "stream": _record()})
+    decoded = []
+    decode = ledger_entries.decode_write
+
+    def count(prefix, write_id, *rest):
+        decoded.append(write_id)
+        return decode(prefix, write_id, *rest)
+
+    monkeypatch.setattr(ledger_entries, "decode_write", count)
+    for _ in range(3):
+        state = _state(fold)
+        assert {"query"} == set(decided_writes(state))
+        assert {"query", "stream"} == set(state.streams())
+        assert 0 == state.writes["j7"].write.batch_id
+        assert None is state.writes.get("another")
+        state.expired(8 * HOUR_MS, most=100)
+    assert ["query"] + 3 * ["stream", "j7"] == decoded

@@ -1,0 +1,153 @@
+"""Reading keys and values quickly comes to the same as decoding everything."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.errors import CorruptRecordError
+from spark_kafka_sink.record.compression import CompressionType
+from spark_kafka_sink.record.control_batch import transaction_marker
+from spark_kafka_sink.record.decode import ControlRecordType, decode_record_batch
+from spark_kafka_sink.record.key_values import read_key_values
+from tests.support.plain_batches import PlainRecord, plain_batch
+
+TRANSACTIONAL = 0x10
+
+_contents = st.binary(max_size=40) | st.integers(0, 20_000).map(bytes)
+_records = st.lists(
+    st.builds(
+        PlainRecord,
+        key=st.none() | _contents,
+        value=st.none() | _contents,
+        timestamp=st.integers(0, 2**42),
+        headers=st.sampled_from([(), (), (), ((b"h", b"1"),)]),
+    ),
+    max_size=8,
+)
+_codecs = st.sampled_from([CompressionType.NONE, CompressionType.NONE, CompressionType.GZIP])
+
+
+class Collected:
+    """A sink that keeps what it is given."""
+
+    def __init__(self):
+        self.events = []
+
+    def take_records(self, offset, transaction_of, records):
+        """See LogSink."""
+        self.events.append((offset, transaction_of, records))
+
+    def take_end(self, producer_id, *, committed):
+        """See LogSink."""
+        self.events.append((producer_id, committed))
+
+    def take_undecodable(self, offset, reason):
+        """See LogSink."""
+        self.events.append((offset, reason))
+
+
+def _read(data, offset=0, **settings):
+    sink = Collected()
+    return read_key_values(data, sink, offset=offset, **settings), sink.events
+
+
+def _marker(kind, *, producer_id=7, base_offset=0):
+    made = transaction_marker(
+        kind, producer_id=producer_id, producer_epoch=1, coordinator_epoch=2, timestamp_ms=3
+    )
+    struct.pack_into(">q", made, 0, base_offset)
+    return bytes(made)
+
+
+@given(records=_records, codec=_codecs, producer_id=st.integers(0, 2**63 - 1))
+def test_keys_and_values_are_those_that_the_decoder_has(records, codec, producer_id):
+    """Sizes, nulls, headers and compression decide only which of the two ways is taken."""
+    batch = plain_batch(
+        records,
+        base_offset=100,
+        compression=codec,
+        attributes=TRANSACTIONAL,
+        producer_id=producer_id,
+    )
+    pairs = [(record.key, record.value) for record in decode_record_batch(batch).records]
+    assert (100 + len(records), [(100, producer_id, pairs)]) == _read(batch)
+
+
+@given(
+    records=_records.filter(bool),
+    codec=_codecs,
+    damage=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=3),
+)
+def test_a_payload_of_any_bytes_is_decoded_or_reported(records, codec, damage):
+    """A writer may put anything behind a right checksum: nothing is raised, and reading goes on."""
+    payload = bytearray(plain_batch(records, compression=codec)[61:])
+    for at, byte in damage:
+        payload[at % len(payload)] = byte
+    bad = plain_batch(
+        payload=bytes(payload),
+        compression=codec,
+        last_offset_delta=len(records) - 1,
+        record_count=len(records),
+    )
+    good = plain_batch([PlainRecord(b"v", b"k")], base_offset=len(records))
+    behind, events = _read(bad + good)
+    assert len(records) + 1 == behind
+    assert (len(records), None, [(b"k", b"v")]) == events[-1]
+
+
+@pytest.mark.parametrize("kind", ControlRecordType, ids=str)
+def test_markers_end_transactions(kind):
+    """Whether they commit is what they say."""
+    assert (6, [(7, kind is ControlRecordType.COMMIT)]) == _read(_marker(kind, base_offset=5))
+
+
+def test_a_marker_of_a_later_version_is_read_too():
+    """Its record has more fields, and another length."""
+    key, value = struct.pack(">hh", 1, 1), struct.pack(">hiq", 1, 2, 3)
+    batch = plain_batch([PlainRecord(value, key)], attributes=0x30, producer_id=9)
+    assert (1, [(9, True)]) == _read(batch)
+
+
+def test_control_records_of_others_are_passed_over():
+    """Those of KRaft end no transaction."""
+    batch = plain_batch(
+        [PlainRecord(struct.pack(">hi", 0, 0), struct.pack(">hh", 0, 5))], attributes=0x20
+    )
+    assert (1, []) == _read(batch)
+
+
+def test_records_below_the_offset_are_left_out():
+    """A broker answers with the whole batch that an offset is in."""
+    batch = plain_batch(
+        [PlainRecord(b"0", b"k"), PlainRecord(b"1", b"k"), PlainRecord(b"2", b"k")], base_offset=10
+    )
+    assert (13, [(10, None, [(b"k", b"2")])]) == _read(batch, 12)
+    assert (6, []) == _read(_marker(ControlRecordType.COMMIT, base_offset=4), 6)
+
+
+def test_a_last_batch_that_is_cut_off_is_left_out():
+    """The next answer begins with it."""
+    first = plain_batch([PlainRecord(b"v", b"k")])
+    second = plain_batch([PlainRecord(b"w", b"k")], base_offset=1)
+    for cut in (1, 30, 61, len(second) - 1):
+        assert (1, [(0, None, [(b"k", b"v")])]) == _read(first + second[:cut])
+    assert (5, []) == _read(second[:-1], 5)
+
+
+def test_damaged_batches_are_refused():
+    """A wrong checksum means that nothing behind it can be believed."""
+    for damaged in (plain_batch(crc=1), plain_batch(magic=1), plain_batch(batch_length=3)):
+        with pytest.raises(CorruptRecordError):
+            _read(damaged)
+
+
+def test_a_batch_that_inflates_too_far_is_reported():
+    """It takes no memory, and what is behind it is read."""
+    bomb = plain_batch([PlainRecord(bytes(100_000), b"k")], compression=CompressionType.GZIP)
+    good = plain_batch([PlainRecord(b"v", b"k")], base_offset=1)
+    behind, [(offset, _), after] = _read(bomb + good, max_uncompressed_bytes=50_000)
+    assert (2, 0, (1, None, [(b"k", b"v")])) == (behind, offset, after)
