@@ -8,6 +8,7 @@ from spark_kafka_sink.devbroker.faults import AnswerError
 from spark_kafka_sink.exactly_once import ledger, markers
 from spark_kafka_sink.exactly_once.errors import (
     CommitPendingError,
+    LedgerFencedError,
     LedgerOutcomeUnknownError,
     MixedError,
 )
@@ -58,6 +59,26 @@ def test_an_entry_without_a_marker_is_not_believed(embedded):
     assert 1 == second.fence_and_read(embedded.budget()).generation
     second.append(LedgerChanges(forget=frozenset({"nothing"})), embedded.budget())
     assert 1 == embedded.ledger_state().generation
+
+
+def test_an_entry_whose_abort_is_read_is_not_in(embedded, monkeypatch):
+    """Its end was answered with "yes", and then a rival fenced and cleared what had no marker."""
+    monkeypatch.setattr(ledger, "MARKER_SECONDS", 60)
+    writer, rival = _ledger(embedded), _ledger(embedded)
+    writer.fence_and_read(embedded.budget())
+    lost = embedded.site.lose_markers(embedded.ledger, 1)
+    read_log, cleared = writer._admin.read_log, []
+
+    def read_behind_the_rival(*args, **settings):
+        if not cleared:
+            cleared.append(rival.fence_and_read(embedded.budget()).generation)
+        return read_log(*args, **settings)
+
+    monkeypatch.setattr(writer._admin, "read_log", read_behind_the_rival)
+    with pytest.raises(LedgerFencedError, match="another driver writes the ledger"):
+        writer.append(_claim(1), embedded.budget())
+    assert (1, [0]) == (lost(), cleared)
+    assert 0 == rival.fence_and_read(embedded.budget()).generation
 
 
 def test_a_marker_that_is_late_is_waited_for(embedded):

@@ -115,6 +115,30 @@ def test_a_commit_that_finds_all_aborted_says_so(here):
     assert each_once(0) == here.visible()
 
 
+@pytest.mark.parametrize("end", [Point.DECIDED, Point.DONE])
+def test_a_batch_that_another_driver_has_decided_again_is_not_this_ones(here, end):
+    """A driver that wakes up behind its void decision must not report the other one as its own."""
+
+    def be_overtaken(point):
+        if point is not Point.DECIDED:
+            return
+        for one in prepared:
+            here.abort_by_hand(one.transaction)
+        rival = here.dying(end)
+        plan = rival.plan()
+        with pytest.raises(CrashError):
+            rival.commit(plan, here.worker.run(plan))
+
+    driver = here.driver(observe=be_overtaken)
+    plan = driver.plan()
+    prepared = here.worker.run(plan)
+    with pytest.raises(OvertakenError, match="has gone on with 'query-1' since batch 0"):
+        driver.commit(plan, prepared)
+    here.finish(0)
+    here.finish(1)
+    assert each_once(0, 1) == here.visible()
+
+
 def test_a_mixed_batch_stops_the_query(here):
     """The error names what is in and what is not; a restart meets it again."""
     here.mix()

@@ -26,7 +26,6 @@ from tests.support.exactly_once_world import World
 from tests.support.micro_batches import (
     LEDGER,
     PREFIX,
-    SCHEMA,
     BatchJob,
     Query,
     each_once,
@@ -320,13 +319,15 @@ def test_tasks_without_rows_open_no_transaction(query, world):
     assert sorted(rows(1, 1)) == world.visible()
 
 
-def test_a_batch_without_tasks_is_committed(query, world):
-    """A DataFrame may have no partition at all: nothing is written down, and the next one goes."""
+def test_a_batch_without_tasks_is_committed(query, world, requests):
+    """A DataFrame without a partition asks for nothing, decides nothing, and stops nobody."""
     query.plan()
+    requests.clear()
     query.commit([], 0)
-    assert ([], [], {}) == (world.visible(), world.left_open(), world.ledger_state().writes)
+    assert [] == requests
+    assert {} == dict(world.ledger_state().writes)
     query.run_batch(1)
-    assert each_once(1) == world.visible()
+    assert (each_once(1), []) == (world.visible(), world.left_open())
 
 
 def test_workers_use_their_connections_and_ids_again(query, broker, requests, world):
@@ -392,28 +393,6 @@ def test_a_failed_job_is_taken_back_and_can_be_run_again(broker, world):
     assert ([], []) == (world.visible(), world.left_open())
     job.run()
     assert each_once(0) == world.visible()
-
-
-def test_an_aborted_job_leaves_no_transaction_open(broker, world):
-    """The abort itself ends what the tasks left open: nobody has to start the job again."""
-    job = BatchJob(broker)
-    planned = job.plan()
-    messages = [job.run_task(planned, 0), None]
-    assert 1 == len(world.left_open())
-    planned.abort(messages)
-    assert ([], []) == (world.left_open(), world.visible())
-
-
-def test_an_abort_before_the_plan_changes_nothing(broker, world, requests, caplog):
-    """A writer that was never pickled has no plan, and so no batch of which it could tell."""
-    job = BatchJob(broker)
-    message = job.run_task(job.plan(), 0)
-    writer = job.sink.writer(SCHEMA, overwrite=False)
-    requests.clear()
-    with caplog.at_level(logging.WARNING):
-        writer.abort([message, None])
-    assert ([], []) == (requests, caplog.messages)
-    assert 1 == len(world.left_open())
 
 
 def test_of_two_jobs_at_once_the_later_one_wins(broker, world):
