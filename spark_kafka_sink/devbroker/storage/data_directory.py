@@ -222,8 +222,8 @@ class DataDirectory:
         path = self.path / name
         if not path.exists():
             return {}
-        lines = path.read_text("ascii").splitlines()
         try:
+            lines = path.read_text("ascii").splitlines()
             entries = [line.split(" ") for line in lines[_HEADER_LINES:]]
             offsets = {
                 TopicPartition(topic, int(partition)): int(offset)

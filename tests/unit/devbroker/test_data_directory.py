@@ -219,10 +219,10 @@ def test_a_directory_with_other_files_is_refused(tmp_path):
         DataDirectory(tmp_path)
 
 
-@pytest.mark.parametrize("content", ["", "{}", '{"version": 2}', "[]"])
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"version": 2}', b"[]", b"\xff"])
 def test_a_broken_cluster_file_is_refused(tmp_path, content):
     """A broker that cannot read its topics does not begin without them."""
-    (tmp_path / "cluster.json").write_text(content)
+    (tmp_path / "cluster.json").write_bytes(content)
     data = DataDirectory(tmp_path)
 
     with pytest.raises(ConfigError, match=r"cluster\.json cannot be read"):
@@ -249,11 +249,14 @@ def test_a_directory_that_cannot_be_read_is_not_marked_as_closed_in_order(cluste
     assert 1 == len(cluster.restart().cluster.groups.offsets.committed("g"))
 
 
-@pytest.mark.parametrize("content", ["", "0\n1\n", "0\n1\nt 0\n", "1\n0\n"])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"0\n1\n", b"0\n1\nt 0\n", b"1\n0\n", b"0\n1\nt 0 \xb2\n", "0\n1\n\u00fc 0 1\n".encode()],
+)
 def test_a_broken_checkpoint_is_refused(tmp_path, content):
-    """Offsets are not guessed."""
+    """Offsets are not guessed, and bytes that are not ASCII are named like any other damage."""
     (tmp_path / "cluster.json").write_text("{}")
-    (tmp_path / "log-start-offset-checkpoint").write_text(content)
+    (tmp_path / "log-start-offset-checkpoint").write_bytes(content)
     data = DataDirectory(tmp_path)
 
     with pytest.raises(ConfigError, match="log-start-offset-checkpoint cannot be read"):
