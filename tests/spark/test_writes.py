@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -37,6 +38,21 @@ def test_the_sink_can_be_registered(topics, spark):
     session.dataSource.register(KafkaSink)
     topics.write(numbers(session, 5), topic)
     assert ["0", "1", "2", "3", "4"] == topics.values(topic)
+
+
+def test_threads_may_write_once_they_have_an_active_session(topics, spark, jobs_of):
+    """A thread that makes an empty DataFrame first finds the format, and starts no job for that."""
+    first, second = topics.create(), topics.create()
+
+    def write(topic, low):
+        with jobs_of() as jobs:
+            spark.createDataFrame([], "x int")
+        topics.write(spark.range(low, low + 2).selectExpr("cast(id as string) value"), topic)
+        return jobs()
+
+    with ThreadPoolExecutor(2) as threads:
+        assert [[], []] == list(threads.map(write, (first, second), (0, 7)))
+    assert (["0", "1"], ["7", "8"]) == (topics.values(first), topics.values(second))
 
 
 def test_options_may_be_set_in_any_case(topics, spark, tmp_path):
