@@ -53,7 +53,7 @@ NO_PRODUCER_ID_AND_EPOCH = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class PreparedTransaction(NamedTuple):
-    """A transaction that was left open, for somebody else to end (KIP-939)."""
+    """A transaction that was left open, for another process to end before it times out."""
 
     producer: ProducerIdAndEpoch
     #: The rules by which it was begun: 2 for those of KIP-890, less for the older ones.

@@ -415,6 +415,9 @@ REFUSED: Final[Mapping[str, RefusedSetting]] = {
     "enable.metrics.push": RefusedSetting("metrics are not pushed to brokers", ("false",)),
     **REFUSED_SECURITY,
     "transaction.two.phase.commit.enable": RefusedSetting(
-        "no transaction is left open for another coordinator to decide", ("false",)
+        "its transactions would never time out (KIP-939), which takes version 6 of InitProducerId, "
+        "and that is not stable in Kafka 4.3; prepare_transaction() and exactly-once writes leave "
+        "transactions open without it, for transaction.timeout.ms at most",
+        ("false",),
     ),
 }

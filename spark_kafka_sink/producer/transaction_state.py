@@ -11,7 +11,7 @@ from enum import Enum, auto
 
 
 class TransactionState(Enum):
-    """Kafka's states; of two-phase commit (KIP-939) what leaves the end to somebody else."""
+    """Kafka's states; the end of a prepared transaction is left to another process."""
 
     #: No producer id has been asked for, or it was given up.
     UNINITIALIZED = auto()

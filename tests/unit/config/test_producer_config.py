@@ -428,6 +428,12 @@ def test_numbers_with_a_fraction_are_read(value, expected):
     assert expected == made.security.sasl_login_refresh_window_factor
 
 
+def test_kafkas_own_two_phase_commit_is_refused_for_what_it_needs():
+    """Its transactions never time out, and brokers do not have that yet."""
+    with pytest.raises(ConfigError, match=r"never time out \(KIP-939\).* 6 of InitProducerId"):
+        config(transaction_two_phase_commit_enable="true")
+
+
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_each_setting_that_does_not_work_here_is_refused_with_the_reason(name):
     """A setting of Kafka's producer that is not supported is refused by a sentence."""

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from spark_kafka_sink.admin.transaction_values import TransactionEnd
 from spark_kafka_sink.errors import IllegalStateError
 from spark_kafka_sink.exactly_once import recovery
 from spark_kafka_sink.exactly_once.errors import (
@@ -95,6 +96,23 @@ def test_a_decision_that_timed_out_is_void(here):
     here.transaction_timeout_ms = TRANSACTION_TIMEOUT_MS
     here.finish(1)
     assert each_once(0, 1) == here.visible()
+
+
+def test_a_commit_that_nobody_finishes_in_time_is_mixed(here):
+    """What was committed stays visible, the brokers abort the rest, and an operator is asked."""
+    here.transaction_timeout_ms = 8_000
+    [first, _] = here.decide_and_die()
+    end = TransactionEnd(first.transactional_id, first.producer, True, first.transaction_version)
+    here.admin.end_transaction(end, timeout=TIMEOUT)
+    here.time_out_everything()
+    here.transaction_timeout_ms = TRANSACTION_TIMEOUT_MS
+    with pytest.raises(MixedError, match=f"not in: {here.data}-1 offsets 0 to 2.* skip .* replay"):
+        here.finish(0)
+    assert rows(0)[0] == here.visible()
+    here.resolve(skip=True)
+    here.finish(0)
+    here.finish(1)
+    assert sorted(rows(0)[0] + each_once(1)) == here.visible()
 
 
 def test_a_commit_that_finds_all_aborted_says_so(here):
