@@ -60,6 +60,11 @@ WRITE: Final = "write"
 #: The kind of entry that holds a piece of a large decision.
 WINNERS: Final = "winners"
 _KEY_LENGTHS: Final = {GENERATION: 2, WRITE: 3, WINNERS: 4}
+_BY_HAND: Final = (
+    "No driver wrote it: find out who else may write to the ledger topic. Nothing is written under "
+    "this prefix until the entry is deleted, in a transaction; see 'A ledger is a trust domain' in "
+    "docs/exactly-once.md"
+)
 #: How the key of a write ends, behind its id.
 _ID_END: Final = b'"]'
 #: What all keys of a kind begin with.
@@ -190,8 +195,7 @@ def encode_claim(prefix: str, claim: Claim) -> KeyValue:
     if claim.generation > MAX_GENERATION:
         raise LedgerFormatError(
             f"prefix {prefix!r} cannot be claimed any more: its last generation in the ledger is "
-            f"{claim.generation - 1}, which no clock has counted to. Somebody else has written to "
-            "the ledger topic; delete its generation entry (a record of that key without a value)"
+            f"{claim.generation - 1}, which no driver's clock has counted to. {_BY_HAND}"
         )
     return KeyValue(encode_key(EntryKey(GENERATION, prefix)), VERSION + _json(claim._asdict()))
 
@@ -259,7 +263,9 @@ def decode_claim(value: bytes) -> Claim:
         _check_integer(claim.claimed_at_ms, 0, _MAX_TIME_MS, "claimed_at_ms")
         _check_text(claim.claimed_by, "claimed_by")
     except (TypeError, ValueError) as error:
-        raise LedgerFormatError(f"a claim in the ledger cannot be read: {error}") from error
+        raise LedgerFormatError(
+            f"a claim in the ledger cannot be read: {error}. {_BY_HAND}"
+        ) from error
     return claim
 
 
@@ -291,7 +297,7 @@ def decode_write(
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, zlib.error) as error:
         raise LedgerFormatError(
             f"the ledger's entry of write {write_id!r} under prefix {prefix!r} cannot be read: "
-            f"{error!r}"
+            f"{error!r}. {_BY_HAND}"
         ) from error
 
 

@@ -17,7 +17,13 @@ from spark_kafka_sink.exactly_once.errors import (
     LedgerOutcomeUnknownError,
 )
 from spark_kafka_sink.exactly_once.ledger import Ledger, LedgerChanges, read_all_prefixes
-from spark_kafka_sink.exactly_once.ledger_records import Claim, WriteRecord, encode_write
+from spark_kafka_sink.exactly_once.ledger_records import (
+    MAX_GENERATION,
+    Claim,
+    WriteRecord,
+    encode_claim,
+    encode_write,
+)
 from spark_kafka_sink.exactly_once.transitions import Write, WriteState
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -243,6 +249,18 @@ def test_an_entry_that_cannot_be_read_stops_its_own_prefix_alone(here):
     assert each_once(0) == here.visible()
     with pytest.raises(LedgerFormatError):
         here.driver(prefix=f"{here.prefix}.eu").plan("job")
+
+
+def test_a_prefix_that_somebody_has_made_unusable_is_freed_by_hand(here):
+    """The entry that stops it is deleted in a transaction, and the query goes on."""
+    here.finish(0)
+    [key, value] = encode_claim(here.prefix, Claim(MAX_GENERATION, 1, "somebody"))
+    _forge(here, (key, value))
+    with pytest.raises(LedgerFormatError, match="until the entry is deleted, in a transaction"):
+        here.driver().plan()
+    _forge(here, (key, None))
+    here.finish(1)
+    assert each_once(0, 1) == here.visible()
 
 
 def test_a_step_costs_no_more_with_a_large_ledger(here, monkeypatch):

@@ -270,7 +270,7 @@ def test_a_claim_with_a_number_that_cannot_be_is_refused(field, value):
 
 def test_a_generation_above_all_is_not_claimed():
     """Nobody could read it: the error says what to delete."""
-    with pytest.raises(LedgerFormatError, match="delete its generation entry"):
+    with pytest.raises(LedgerFormatError, match="until the entry is deleted, in a transaction"):
         encode_claim("p", Claim(MAX_GENERATION + 1, 1, "me"))
 
 
