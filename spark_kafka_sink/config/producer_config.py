@@ -151,7 +151,9 @@ class ProducerConfig:
         if given.only("reconnect.backoff.ms", "reconnect.backoff.max.ms"):
             # As CommonClientConfigs.postProcessReconnectBackoffConfigs: one wait, always.
             values["reconnect.backoff.max.ms"] = values["reconnect.backoff.ms"]
-        security = security_settings(values, prefix=prefix, secret=given.secret)
+        security = security_settings(
+            values, prefix=prefix, secret=given.secret, secret_texts=given.secret_texts
+        )
         _check_security(security, given)
         return cls(
             **{_attribute(name): value for name, value in values.items()},
@@ -213,6 +215,8 @@ class _Given(NamedTuple):
     settings: dict[str, object]
     #: The settings whose values are not shown, since they came from references.
     secret: frozenset[str]
+    #: What the references stood for.
+    secret_texts: frozenset[str]
     #: What stands before the names of settings.
     prefix: str
 
@@ -230,7 +234,7 @@ class _Given(NamedTuple):
         # Of settings that are refused no reference is resolved: the refusal is what helps.
         known = {name: settings[name] for name in settings if name in PRODUCER_CONFIG_DEF}
         resolved = resolve_references(known, prefix)
-        return cls({**settings, **resolved.settings}, resolved.secret, prefix)
+        return cls({**settings, **resolved.settings}, resolved.secret, resolved.texts, prefix)
 
     def __contains__(self, name: object) -> bool:
         return name in self.settings

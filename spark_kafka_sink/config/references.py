@@ -48,6 +48,8 @@ class Resolved(NamedTuple):
 
     settings: dict[str, object]
     secret: frozenset[str]
+    #: What the references stood for: no error and no repr shows it.
+    texts: frozenset[str]
 
 
 class _UnresolvableError(Exception):
@@ -69,29 +71,32 @@ def resolve_references(settings: Mapping[str, object], prefix: str = "") -> Reso
     value here; it names the setting and the reference, and shows nothing of what was read.
     """
     secret = frozenset(name for name, value in settings.items() if has_reference(value))
+    texts: set[str] = set()
     resolved = {
-        name: _resolve(value, f"{prefix}{name}") if name in secret else value
+        name: _resolve(value, f"{prefix}{name}", texts) if name in secret else value
         for name, value in settings.items()
     }
-    return Resolved(resolved, secret)
+    return Resolved(resolved, secret, frozenset(texts))
 
 
-def _resolve(value: object, setting: str) -> object:
+def _resolve(value: object, setting: str, texts: set[str]) -> object:
     if isinstance(value, list | tuple):
-        return [_resolve(item, setting) for item in value]
+        return [_resolve(item, setting, texts) for item in value]
     if isinstance(value, Password):
-        return Password(_replace_all(value.value, setting))
-    return _replace_all(value, setting) if isinstance(value, str) else value
+        return Password(_replace_all(value.value, setting, texts))
+    return _replace_all(value, setting, texts) if isinstance(value, str) else value
 
 
-def _replace_all(text: str, setting: str) -> str:
+def _replace_all(text: str, setting: str, texts: set[str]) -> str:
     def replace(reference: re.Match[str]) -> str:
         try:
-            return _look_up(*reference.groups())
+            found = _look_up(*reference.groups())
         except (_UnresolvableError, NotAllowedError) as error:
             raise ConfigError(
                 f"{setting}: {reference[0]} cannot be resolved in this process: {error}"
             ) from None
+        texts.add(found)
+        return found
 
     return _REFERENCE.sub(replace, text)
 

@@ -23,6 +23,7 @@ _NEEDED: Final = {
     "ssl": (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL),
     "sasl": (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL),
 }
+_URL: Final = "sasl_oauthbearer_token_endpoint_url"
 _NAMES: Final = {name.replace(".", "_"): name for name in SECURITY_CONFIG_DEF.names}
 
 
@@ -67,6 +68,8 @@ class SecuritySettings:
     prefix: str = field(default="", compare=False)
     #: The names of those whose values came from references: no repr and no error shows them.
     hidden: frozenset[str] = field(default=frozenset(), compare=False)
+    #: What those references stood for: no text that anybody is shown has it, in any encoding.
+    hidden_texts: frozenset[str] = field(default=frozenset(), compare=False)
 
     @property
     def uses_tls(self) -> bool:
@@ -84,24 +87,32 @@ class SecuritySettings:
         return f"SecuritySettings({', '.join(shown)})"
 
     def shown(self) -> dict[str, str]:
-        """Write each setting's value, by the attribute's name; secrets do not show."""
+        """Write each setting's value, by the attribute's name; secrets do not show.
+
+        Nor does a URL, which may have a key in its query.
+        """
         return {
-            name: HIDDEN if _NAMES[name] in self.hidden else repr(getattr(self, name))
+            name: HIDDEN
+            if _NAMES[name] in self.hidden or (name == _URL and getattr(self, name) is not None)
+            else repr(getattr(self, name))
             for each in fields(self)
             if (name := each.name) in _NAMES
         }
 
 
 def security_settings(
-    values: dict[str, Any], *, prefix: str, secret: frozenset[str]
+    values: dict[str, Any], *, prefix: str, secret: frozenset[str], secret_texts: frozenset[str]
 ) -> SecuritySettings:
-    """Take the settings of this table out of all parsed values."""
+    """Take the settings of this table out of all parsed values.
+
+    `secret` are the settings that had references, which stood for `secret_texts`.
+    """
     own = {name.replace(".", "_"): values.pop(name) for name in SECURITY_CONFIG_DEF.names}
     own["security_protocol"] = SecurityProtocol(own["security_protocol"].upper())
     for name in ("ssl_enabled_protocols", "ssl_cipher_suites"):
         own[name] = tuple(filter(None, own[name]))
     hidden = secret.intersection(SECURITY_CONFIG_DEF.names)
-    return SecuritySettings(**own, prefix=prefix, hidden=hidden)
+    return SecuritySettings(**own, prefix=prefix, hidden=hidden, hidden_texts=secret_texts)
 
 
 def setting_without_effect(protocol: SecurityProtocol, names: Iterable[str]) -> str | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.config.allow_lists import NotAllowedError, allow_lists
 from spark_kafka_sink.errors import ConfigError, IllegalStateError
+from spark_kafka_sink.network.hidden_texts import errors_hiding, hidden_texts
 from spark_kafka_sink.network.kerberos_tickets import begin_gssapi, check_gssapi
 from spark_kafka_sink.network.tls_contexts import TlsContexts
 from spark_kafka_sink.network.token_provider import TokenProvider
@@ -26,6 +27,7 @@ from spark_kafka_sink.security.login import (
     read_login,
 )
 from spark_kafka_sink.security.oauth_bearer import RefreshPolicy
+from spark_kafka_sink.security.redaction import hide
 from spark_kafka_sink.security.tls import TlsSettings
 
 if TYPE_CHECKING:
@@ -52,7 +54,8 @@ def read_security(settings: SecuritySettings) -> SecurityPlan:
             _login(settings) if settings.uses_sasl else None,
         )
     except ValueError as error:
-        raise ConfigError(f"{settings.prefix}{error}") from None
+        problem = hide(str(error), settings.hidden_texts)
+        raise ConfigError(f"{settings.prefix}{problem}") from None
 
 
 def _tls_settings(settings: SecuritySettings) -> TlsSettings:
@@ -137,8 +140,11 @@ class ConnectionSecurity:
         """
         plan = read_security(settings)
         self._login = plan.login
+        self._hidden = hidden_texts(settings, plan.login)
         #: None for connections without TLS.
-        self.tls = None if plan.tls is None else TlsContexts(plan.tls, settings.prefix)
+        self.tls = (
+            None if plan.tls is None else TlsContexts(plan.tls, settings.prefix, self._hidden)
+        )
         self._tokens: TokenProvider | None = None
         if isinstance(plan.login, TokenLogin):
             self._tokens = TokenProvider(
@@ -153,6 +159,12 @@ class ConnectionSecurity:
         return None if self._login is None else self._begin_exchange
 
     async def _begin_exchange(self, node: Node) -> SaslClient:
+        with errors_hiding(self._hidden):
+            client = await self._new_client(node)
+        client.hidden = self._hidden
+        return client
+
+    async def _new_client(self, node: Node) -> SaslClient:
         if isinstance(self._login, TokenLogin) and self._tokens is not None:
             return self._login.client(await self._tokens.token())
         if isinstance(self._login, PasswordLogin):

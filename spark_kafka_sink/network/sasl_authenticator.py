@@ -28,6 +28,7 @@ from spark_kafka_sink.protocol.messages.sasl_handshake import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from spark_kafka_sink.security.redaction import hide, quoted
 from spark_kafka_sink.security.sasl import no_common_mechanism
 
 if TYPE_CHECKING:
@@ -151,7 +152,8 @@ class SaslAuthenticator:
         if told is not None and told not in reason:
             reason = f"{reason.rstrip('.')} ({told})"
         return AuthenticationError(
-            f"{self._who()} failed: {self._hide(reason).rstrip('.')}. {self._client.advice}"
+            f"{self._who()} failed: {self._hide(reason).rstrip('.')}. "
+            f"{hide(self._client.advice, self._client.hidden)}"
         )
 
     def _passing(self, code: int, message: str | None) -> NetworkError:
@@ -161,11 +163,9 @@ class SaslAuthenticator:
 
     def _who(self) -> str:
         client = self._client
-        return f"{self._node}: {client.mechanism} authentication of user {client.user!r}"
+        user = hide(repr(client.user), client.hidden)
+        return f"{self._node}: {client.mechanism} authentication of user {user}"
 
     def _hide(self, text: str) -> str:
-        """Take our secret out of a text of the broker's, what would not print, and what is long."""
-        if self._client.secret:
-            text = text.replace(self._client.secret, "[hidden]")
-        shown = text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}..."
-        return "".join(character if character.isprintable() else "?" for character in shown)
+        """Return what may be shown of a text of the broker's."""
+        return quoted(text, (self._client.secret, *self._client.hidden), _LONGEST_REASON)

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.config.named_files import read_named_file
 from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.security.redaction import hide
 from spark_kafka_sink.security.tls import tls_context
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Collection
 
     from spark_kafka_sink.security.tls import TlsSettings
 
@@ -25,10 +27,16 @@ logger = logging.getLogger(__name__)
 class TlsContexts:
     """Gives the context for the next connection."""
 
-    def __init__(self, settings: TlsSettings, prefix: str = "") -> None:
-        """Read nothing yet. `prefix` goes before the names of settings in errors."""
+    def __init__(
+        self, settings: TlsSettings, prefix: str = "", hidden: Collection[str] = ()
+    ) -> None:
+        """Read nothing yet.
+
+        `prefix` goes before the names of settings in errors, which show nothing of `hidden`.
+        """
         self._settings = settings
         self._prefix = prefix
+        self._hidden = hidden
         self._stores: tuple[bytes | None, bytes | None] | None = None
         self._context: ssl.SSLContext | None = None
 
@@ -49,9 +57,10 @@ class TlsContexts:
                 )
                 self._stores = stores
         except ValueError as error:
+            problem = f"{self._prefix}{hide(str(error), self._hidden)}"
             if self._context is None:
-                raise ConfigError(f"{self._prefix}{error}") from None
-            logger.warning("%s%s; what it held before stays in use", self._prefix, error)
+                raise ConfigError(problem) from None
+            logger.warning("%s; what it held before stays in use", problem)
         return self._context
 
     def _read(self, setting: str, location: str | None) -> bytes | None:

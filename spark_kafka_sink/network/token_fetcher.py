@@ -66,17 +66,19 @@ def fetch_token(
         status, body = response.status, response.read(_MOST_BYTES)
     except ssl.SSLCertVerificationError as error:
         raise AuthenticationError(
-            f"the token endpoint {credentials.url} has a certificate that is not trusted here, or "
-            f"is for another host ({error.verify_message}): the options ssl.truststore.* of the "
-            "login module in sasl.jaas.config say whom to trust"
+            f"the token endpoint {credentials.endpoint} has a certificate that is not trusted "
+            f"here, or is for another host ({error.verify_message}): the options "
+            "ssl.truststore.* of the login module in sasl.jaas.config say whom to trust"
         ) from None
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         if isinstance(error, TimeoutError):
             reason = awaited
-        raise NetworkError(f"the token endpoint {credentials.url} cannot be asked: {reason}") from (
-            None
-        )
+        # What is no HTTP is quoted by the library.
+        raise NetworkError(
+            f"the token endpoint {credentials.endpoint} cannot be asked: "
+            f"{credentials.quoted(reason)}"
+        ) from None
     finally:
         connection.close()
     return access_token(credentials, status, body)

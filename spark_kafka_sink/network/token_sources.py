@@ -15,12 +15,14 @@ from spark_kafka_sink.config.named_files import read_named_file
 from spark_kafka_sink.errors import AuthenticationError, ConfigError, KafkaError, NetworkError
 from spark_kafka_sink.network.daemon_thread import in_daemon_thread
 from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
+from spark_kafka_sink.network.hidden_texts import errors_hiding, hidden_texts
 from spark_kafka_sink.network.msk_iam import msk_iam_source
 from spark_kafka_sink.network.tls_contexts import TlsContexts
 from spark_kafka_sink.network.token_fetcher import DEFAULT_TIMEOUT, FetchTimeouts, fetch_token
 from spark_kafka_sink.security.client_credentials import ClientCredentials
 from spark_kafka_sink.security.login import MskIamToken, TokenFile, UnsecuredToken
 from spark_kafka_sink.security.oauth_bearer import OAuthBearerToken, read_token
+from spark_kafka_sink.security.redaction import HIDDEN
 from spark_kafka_sink.security.tls import TlsSettings
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 _THREAD = "kafka-token"
 _HANDLER = "sasl.login.callback.handler.class"
+_URL = "sasl.oauthbearer.token.endpoint.url"
 
 
 def token_source(
@@ -41,15 +44,32 @@ def token_source(
     wall_clock: Callable[[], float],
     hosts: Sequence[str] = (),
 ) -> GetToken:
-    """Give the function that gets a token; `hosts` are those of bootstrap.servers.
+    """Return the function that gets a token; `hosts` are those of bootstrap.servers.
 
-    Raises ConfigError where the function that the settings name cannot be had.
+    Its errors show nothing that came from a reference. Raises ConfigError where the function that
+    the settings name cannot be had.
     """
+    get_token = _source(login, settings, wall_clock, hosts)
+    hidden = hidden_texts(settings, login)
+
+    async def get() -> OAuthBearerToken:
+        with errors_hiding(hidden):
+            return await get_token()
+
+    return get
+
+
+def _source(
+    login: TokenLogin,
+    settings: SecuritySettings,
+    wall_clock: Callable[[], float],
+    hosts: Sequence[str],
+) -> GetToken:
     source, subject = login.source, login.subject_claim
     if isinstance(source, UnsecuredToken):
         return _made_here(source, wall_clock)
     if isinstance(source, TokenFile):
-        return _from_file(source, subject, settings.prefix)
+        return _from_file(source, subject, settings)
     if isinstance(source, ClientCredentials):
         return _from_endpoint(source, login, settings)
     if isinstance(source, MskIamToken):
@@ -83,19 +103,20 @@ def _made_here(source: UnsecuredToken, wall_clock: Callable[[], float]) -> GetTo
     return get
 
 
-def _from_file(source: TokenFile, subject_claim: str, prefix: str) -> GetToken:
-    setting = f"{prefix}sasl.oauthbearer.token.endpoint.url"
+def _from_file(source: TokenFile, subject_claim: str, settings: SecuritySettings) -> GetToken:
+    setting = f"{settings.prefix}{_URL}"
+    shown = HIDDEN if _URL in settings.hidden else source.path
 
     def read() -> OAuthBearerToken:
         try:
             text = read_named_file(source.path).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not text"
-            raise ConfigError(f"{setting}: {source.path} cannot be read: {reason}") from None
+            raise ConfigError(f"{setting}: {shown} cannot be read: {reason}") from None
         try:
             return read_token(text, subject_claim=subject_claim)
         except ValueError as error:
-            raise AuthenticationError(f"{setting}: {source.path}: {error}") from None
+            raise AuthenticationError(f"{setting}: {shown}: {error}") from None
 
     return _on_a_thread(read)
 
@@ -111,7 +132,11 @@ def _on_a_thread(function: Callable[[], OAuthBearerToken]) -> GetToken:
 def _from_endpoint(
     credentials: ClientCredentials, login: TokenLogin, settings: SecuritySettings
 ) -> GetToken:
-    contexts = TlsContexts(endpoint_tls(login.tls_options), f"{settings.prefix}sasl.jaas.config: ")
+    contexts = TlsContexts(
+        endpoint_tls(login.tls_options),
+        f"{settings.prefix}sasl.jaas.config: ",
+        hidden_texts(settings, login),
+    )
     timeouts = FetchTimeouts(
         _seconds(settings.sasl_login_connect_timeout_ms),
         _seconds(settings.sasl_login_read_timeout_ms),
@@ -128,7 +153,9 @@ def _from_endpoint(
                 _THREAD, fetch_token, credentials, timeouts, contexts.current
             )
             if not isinstance(fetched.error, NetworkError):
-                return _read(fetched.get(), login.subject_claim, f"the endpoint {credentials.url}")
+                return _read(
+                    fetched.get(), login.subject_claim, f"the endpoint {credentials.endpoint}"
+                )
             delay = backoff.delay(attempts)
             attempts += 1
             if loop.time() + delay >= give_up_at:

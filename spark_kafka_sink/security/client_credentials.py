@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote_plus, urlencode, urlsplit
+from urllib.parse import SplitResult, quote_plus, urlencode, urlsplit
 
 from spark_kafka_sink.errors import AuthenticationError, KafkaError, NetworkError
+from spark_kafka_sink.security.redaction import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +18,6 @@ _OK: Final = range(200, 300)
 #: Answers that say the request will never be good (Java's HttpJwtRetriever has a list like this).
 _FINAL: Final = frozenset(range(400, 500)) - {408, 425, 429}
 _LONGEST_REASON: Final = 300
-_UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e]")
 #: Where a secret that is sent in the clear does not leave the machine.
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -27,20 +26,31 @@ _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 class ClientCredentials:
     """How a client gets tokens from its provider."""
 
-    url: str
-    client_id: str
+    #: May have a key in its query: errors show `endpoint`.
+    url: str = field(repr=False)
+    client_id: str = field(repr=False)
     client_secret: str = field(repr=False)
     scope: str | None = None
     #: Whether id and secret are form-encoded before they are joined, as RFC 6749 has it and many
     #: providers do not (sasl.oauthbearer.header.urlencode).
     urlencode: bool = False
 
+    @property
+    def endpoint(self) -> str:
+        """The scheme, host and port of the URL, which hold no secret."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+    def quoted(self, text: str) -> str:
+        """Return what may be shown of the provider's words, which may quote what it was sent."""
+        return quoted(text, (self.client_secret,), _LONGEST_REASON)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRequest:
     """An HTTP POST."""
 
-    url: str
+    url: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
     body: bytes = field(repr=False)
 
@@ -50,7 +60,7 @@ def check_url(url: str) -> None:
 
     Everywhere but on this machine that is HTTPS.
     """
-    parts = urlsplit(url)
+    parts = split_url(url)
     if parts.scheme == "https" and parts.hostname:
         return
     if parts.scheme == "http" and parts.hostname in _LOOPBACK:
@@ -61,6 +71,19 @@ def check_url(url: str) -> None:
             "the way"
         )
     raise ValueError("must be an https:// or file:// address")
+
+
+def split_url(url: str) -> SplitResult:
+    """Take a URL apart; ValueError, which does not show it, if it is malformed."""
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise ValueError("must hold no spaces, control characters or letters outside ASCII")
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        # Its message quotes the host or the port.
+        raise ValueError("has a malformed host or port") from None
+    return parts
 
 
 def token_request(credentials: ClientCredentials) -> TokenRequest:
@@ -94,19 +117,17 @@ def access_token(credentials: ClientCredentials, status: int, body: bytes) -> st
         if isinstance(token, str) and token:
             return token
         raise AuthenticationError(
-            f"the token endpoint {credentials.url} answered with {status} and no access_token"
+            f"the token endpoint {credentials.endpoint} answered with {status} and no access_token"
         )
     reason = " ".join(
         value
         for name in ("error", "error_description")
         if isinstance(value := answer.get(name), str)
     )
-    # A provider that quotes what it was sent must not put our secret into a log.
-    reason = _UNPRINTABLE.sub("?", reason.replace(credentials.client_secret, "[hidden]"))
     kind: type[KafkaError] = AuthenticationError if status in _FINAL else NetworkError
     raise kind(
-        f"the token endpoint {credentials.url} refused the client {credentials.client_id!r} with "
-        f"{status}: {reason[:_LONGEST_REASON] or 'it gave no reason'}"
+        f"the token endpoint {credentials.endpoint} refused the client {credentials.client_id!r} "
+        f"with {status}: {credentials.quoted(reason) or 'it gave no reason'}"
     )
 
 

@@ -11,7 +11,7 @@ from outside; its first token too, since getting it asks a KDC.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -19,7 +19,7 @@ from spark_kafka_sink.errors import AuthenticationError, IllegalStateError
 from spark_kafka_sink.security.sasl import SaslMechanism
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 KRB5_LOGIN_MODULE: Final = "com.sun.security.auth.module.Krb5LoginModule"
 _LAYER_OFFER_BYTES: Final = 4
@@ -75,8 +75,8 @@ class KerberosLogin:
     principal: str | None = None
     use_ticket_cache: bool = False
     #: None for the system's default (KRB5CCNAME).
-    ticket_cache: str | None = None
-    keytab: str | None = None
+    ticket_cache: str | None = field(default=None, repr=False)
+    keytab: str | None = field(default=None, repr=False)
 
     mechanism = SaslMechanism.GSSAPI
 
@@ -175,6 +175,7 @@ class GssapiClient:
     mechanism = SaslMechanism.GSSAPI
     #: Keys and tickets never come near a text.
     secret = ""
+    hidden: Collection[str] = ()
     #: GSSAPI has no message for refusals.
     failure = None
 

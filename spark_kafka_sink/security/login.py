@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
-from spark_kafka_sink.security.client_credentials import ClientCredentials, check_url
+from spark_kafka_sink.security.client_credentials import ClientCredentials, check_url, split_url
 from spark_kafka_sink.security.jaas import LoginModule, parse_jaas
 from spark_kafka_sink.security.kerberos import (
     KRB5_LOGIN_MODULE,
@@ -34,6 +34,7 @@ from spark_kafka_sink.security.scram import ScramClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from urllib.parse import SplitResult
 
     from spark_kafka_sink.security.sasl import SaslClient
 
@@ -64,7 +65,7 @@ class PasswordLogin:
     """A user and a password: PLAIN and SCRAM."""
 
     mechanism: SaslMechanism
-    username: str
+    username: str = field(repr=False)
     password: str = field(repr=False)
     #: Whether they are the id and the HMAC of a delegation token (KIP-48).
     token_auth: bool = False
@@ -95,7 +96,7 @@ class UnsecuredToken:
 class TokenFile:
     """A file that holds a token, and that somebody may replace."""
 
-    path: str
+    path: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +161,8 @@ class TokenSettings:
 
     #: What sasl.login.callback.handler.class names; None where it is not set.
     handler: str | None = None
-    url: str | None = None
-    client_id: str | None = None
+    url: str | None = field(default=None, repr=False)
+    client_id: str | None = field(default=None, repr=False)
     client_secret: str | None = field(default=None, repr=False)
     scope: str | None = None
     urlencode: bool = False
@@ -278,21 +279,29 @@ def _token_source(options: Mapping[str, str], tokens: TokenSettings) -> TokenSou
         return _unsecured(options)
     if handler == "msk_iam":
         return _msk_iam(options)
-    if handler != "token_endpoint":
-        return TokenFunction(handler)
+    return (
+        _token_endpoint(options, tokens) if handler == "token_endpoint" else TokenFunction(handler)
+    )
+
+
+def _token_file(parts: SplitResult) -> TokenFile:
+    if not parts.path or parts.netloc not in {"", "localhost"}:
+        raise ValueError("names no file: write file:///path/of/token")
+    return TokenFile(unquote(parts.path))
+
+
+def _token_endpoint(
+    options: Mapping[str, str], tokens: TokenSettings
+) -> TokenFile | ClientCredentials:
     if tokens.url is None:
         raise ValueError(
             "sasl.oauthbearer.token.endpoint.url is required: where tokens are asked for "
             "(https://), or the file that holds one (file:///path)"
         )
-    parts = urlsplit(tokens.url)
-    if parts.scheme == "file":
-        if not parts.path or parts.netloc not in {"", "localhost"}:
-            raise ValueError(
-                "sasl.oauthbearer.token.endpoint.url names no file: write file:///path/of/token"
-            )
-        return TokenFile(unquote(parts.path))
     try:
+        parts = split_url(tokens.url)
+        if parts.scheme == "file":
+            return _token_file(parts)
         check_url(tokens.url)
     except ValueError as error:
         raise ValueError(f"sasl.oauthbearer.token.endpoint.url {error}") from None

@@ -17,10 +17,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.errors import AuthenticationError
+from spark_kafka_sink.security.redaction import quoted
 from spark_kafka_sink.security.sasl import SaslMechanism
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 _SEPARATOR: Final = "\x01"
 #: RFC 6750's b68token; anything else could end the message early.
@@ -152,6 +153,7 @@ class OAuthBearerClient:
     """One exchange."""
 
     mechanism = SaslMechanism.OAUTHBEARER
+    hidden: Collection[str] = ()
 
     def __init__(
         self, token: OAuthBearerToken, extensions: Mapping[str, str] = MappingProxyType({})
@@ -179,13 +181,10 @@ class OAuthBearerClient:
             return None
         if self.failure is not None:
             raise AuthenticationError(f"the broker refuses the token: {self.failure}")
-        self.failure = _printable(challenge)
+        self.failure = quoted(
+            challenge.decode("utf-8", "replace"), (self.secret, *self.hidden), _LONGEST_FAILURE
+        )
         return _SEPARATOR.encode()
-
-
-def _printable(challenge: bytes) -> str:
-    text = challenge[:_LONGEST_FAILURE].decode("utf-8", "replace")
-    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def check_extensions(extensions: Mapping[str, str]) -> None:

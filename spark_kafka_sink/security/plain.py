@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spark_kafka_sink.security.sasl import CHECK_LOGIN, SaslMechanism
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 _NUL = "\0"
 
@@ -12,6 +17,7 @@ class PlainClient:
 
     mechanism = SaslMechanism.PLAIN
     failure = None
+    hidden: Collection[str] = ()
     advice = CHECK_LOGIN
 
     def __init__(self, username: str, password: str) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from spark_kafka_sink.errors import AuthenticationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 
 class SaslMechanism(StrEnum):
@@ -47,6 +47,9 @@ class SaslClient(Protocol):
     @property
     def secret(self) -> str:
         """What no message may show, even where the broker quotes it."""
+
+    #: Likewise, but not this exchange's own: what references in the settings stood for.
+    hidden: Collection[str]
 
     @property
     def advice(self) -> str:

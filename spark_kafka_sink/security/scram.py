@@ -29,7 +29,7 @@ from spark_kafka_sink.errors import AuthenticationError
 from spark_kafka_sink.security.sasl import CHECK_LOGIN, SaslMechanism
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 HASHES: Final[Mapping[SaslMechanism, str]] = MappingProxyType(
     {SaslMechanism.SCRAM_SHA_256: "sha256", SaslMechanism.SCRAM_SHA_512: "sha512"}
@@ -62,6 +62,7 @@ class ScramClient:
     """One exchange."""
 
     failure = None
+    hidden: Collection[str] = ()
     advice = CHECK_LOGIN
 
     def __init__(

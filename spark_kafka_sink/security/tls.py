@@ -77,7 +77,7 @@ _TLS_1_2_SUITES: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """The settings, under their own names; secrets are not in the repr."""
+    """The settings, under their own names; neither secrets nor paths are in the repr."""
 
     protocol: str = "TLSv1.3"
     enabled_protocols: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
@@ -85,12 +85,12 @@ class TlsSettings:
     #: Whether the certificate must be for the host's name (ssl.endpoint.identification.algorithm).
     check_hostname: bool = True
     truststore_type: str = "JKS"
-    truststore_location: str | None = None
+    truststore_location: str | None = field(default=None, repr=False)
     truststore_password: str | None = field(default=None, repr=False)
     #: PEM, in place of a location.
     truststore_certificates: str | None = field(default=None, repr=False)
     keystore_type: str = "JKS"
-    keystore_location: str | None = None
+    keystore_location: str | None = field(default=None, repr=False)
     keystore_password: str | None = field(default=None, repr=False)
     #: PEM, in place of a location.
     keystore_key: str | None = field(default=None, repr=False)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import http.client
 import logging
 import pickle
 import traceback
 from contextlib import suppress
-from urllib.parse import quote_plus
+from urllib.parse import quote, quote_plus
 
 import pytest
 
@@ -33,8 +34,19 @@ FORMS = (
     SECRET,
     repr(SECRET.encode())[2:-1],
     base64.b64encode(SECRET.encode()).decode(),
+    base64.b64encode(f"me:{SECRET}".encode()).decode(),
     quote_plus(SECRET),
+    quote(SECRET),
+    SECRET.encode().hex(),
 )
+#: Asks a token endpoint once.
+ENDPOINT = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "OAUTHBEARER",
+    "sasl.oauthbearer.client.credentials.client.secret": SECRET,
+    "sasl.login.retry.backoff.max.ms": 0,
+    "max.block.ms": 500,
+}
 HANDLER = "sasl.login.callback.handler.class"
 MESSAGE = KafkaCommitMessage(
     partition_id=0,
@@ -186,15 +198,17 @@ def test_the_password_of_a_store(searched, front, certificates, store):
     assert any("its password is wrong" in text for text in searched.texts)
 
 
+@pytest.mark.parametrize("form", range(len(FORMS)))
 @pytest.mark.parametrize("status", [200, 401, 503])
-def test_a_clients_secret_and_its_token(searched, front, status):
+def test_a_clients_secret_and_its_token(searched, front, status, form):
     """A token endpoint that quotes the secret, and a broker that quotes the token, show neither."""
     token = jwt()
     front.sasl.accepts_token = lambda _: False
     with TokenEndpoint() as endpoint:
         endpoint.token = token
         if status != 200:
-            endpoint.answers = [(status, {"error": SECRET, "error_description": SECRET})] * 9
+            answer = {"error": f"{FORMS}", "error_description": FORMS[form]}
+            endpoint.answers = [(status, answer)] * 9
         use(
             searched,
             {
@@ -209,6 +223,130 @@ def test_a_clients_secret_and_its_token(searched, front, status):
         )
     assert any("Error" in text for text in searched.texts)
     assert [] == [text for text in searched.texts if token in text]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_endpoint_that_speaks_no_http(searched, front, monkeypatch, form):
+    """What Python's library quotes of an answer that is no HTTP shows no secret."""
+
+    def getresponse(_: object) -> None:
+        raise http.client.BadStatusLine(f"you said {form}")
+
+    monkeypatch.setattr("http.client.HTTPConnection.getresponse", getresponse)
+    with TokenEndpoint() as endpoint:
+        use(
+            searched,
+            {
+                **ENDPOINT,
+                "bootstrap.servers": front.bootstrap_servers,
+                "sasl.oauthbearer.token.endpoint.url": endpoint.url,
+                "sasl.oauthbearer.client.credentials.client.id": "me",
+            },
+        )
+    assert any("cannot be asked: you said [hidden]" in text for text in searched.texts)
+
+
+#: URLs that hold a secret, and what is said of them.
+URLS = [
+    ("http://localhost:9/?key=PLANTED", "http://localhost:9 cannot be asked"),
+    ("http://PLANTED@localhost:9/PLANTED", "http://localhost:9 cannot be asked"),
+    ("http://localhost:PLANTED/", "has a malformed host or port"),
+    ("http://localhost:9/PLANTED\x7f", "must hold no spaces, control"),
+    ("ftp://PLANTED/", "must be an https"),
+]
+
+
+def use_url(searched, url):
+    use(
+        searched,
+        {
+            **ENDPOINT,
+            "bootstrap.servers": "localhost:9",
+            "sasl.oauthbearer.token.endpoint.url": url,
+            "sasl.oauthbearer.client.credentials.client.id": "me",
+        },
+    )
+    assert [] == [text for text in searched.texts if "PLANTED" in text]
+
+
+@pytest.mark.parametrize(("url", "problem"), URLS)
+def test_a_url_that_holds_a_secret(searched, url, problem):
+    """Of a URL scheme and host are shown."""
+    use_url(searched, url)
+    assert any(problem in text for text in searched.texts)
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        *URLS,
+        ("file:///PLANTED", "[hidden] cannot be read: No such file"),
+        ("file:///PL%41NTED", "[hidden] cannot be read: No such file"),
+    ],
+)
+def test_a_url_from_a_reference(searched, monkeypatch, url, problem):
+    """Nor is the path of a file shown where a reference stood for it."""
+    monkeypatch.setenv("SINK_URL", url)
+    use_url(searched, "${env:SINK_URL}")
+    assert any(problem in text for text in searched.texts)
+
+
+@pytest.fixture(params=[None, b"garbage"])
+def planted_path(request, tmp_path, monkeypatch):
+    """Put the path of a file, or of none, into a variable."""
+    path = tmp_path / "PLANTED"
+    if request.param is not None:
+        path.write_bytes(request.param)
+    monkeypatch.setenv("SINK_PATH", str(path))
+
+
+@pytest.mark.parametrize("store", ["truststore", "keystore"])
+@pytest.mark.usefixtures("planted_path")
+def test_a_path_from_a_reference(searched, front, store):
+    """Where a secret lies is as much of the reference as the secret."""
+    settings = {
+        "bootstrap.servers": front.bootstrap_servers,
+        "security.protocol": "SSL",
+        f"ssl.{store}.location": "${env:SINK_PATH}",
+        f"ssl.{store}.type": "PEM",
+    }
+    use(searched, settings)
+    assert any(f"ssl.{store}.location [hidden]" in text for text in searched.texts)
+    assert [] == [text for text in searched.texts if "PLANTED" in text]
+
+
+def test_a_user_from_a_reference(searched, front, monkeypatch):
+    """A file that is read as the user's name is not in the error of the login that fails."""
+    monkeypatch.setenv("SINK_USER", SECRET)
+    settings = sasl("PLAIN", "${env:SINK_USER}", "another")
+    use(searched, {"bootstrap.servers": front.bootstrap_servers, **settings})
+    assert any("authentication of user '[hidden]' failed" in text for text in searched.texts)
+
+
+def test_a_client_id_from_a_reference(searched, front, monkeypatch):
+    """Nor is a client's id in the refusal of a token endpoint."""
+    monkeypatch.setenv("SINK_ID", SECRET)
+    with TokenEndpoint() as endpoint:
+        endpoint.answers = [(401, {"error": "invalid_client"})] * 9
+        use(
+            searched,
+            {
+                **ENDPOINT,
+                "bootstrap.servers": front.bootstrap_servers,
+                "sasl.oauthbearer.token.endpoint.url": endpoint.url,
+                "sasl.oauthbearer.client.credentials.client.id": "${env:SINK_ID}",
+            },
+        )
+    assert any("refused the client '[hidden]' with 401" in text for text in searched.texts)
+
+
+@pytest.mark.parametrize("name", ["ssl.enabled.protocols", "ssl.cipher.suites"])
+def test_lists_take_no_references(searched, front, monkeypatch, name):
+    """What could only be shown in an error is not read at all."""
+    monkeypatch.setenv("SINK_LIST", SECRET)
+    settings = {"security.protocol": "SSL", name: "${env:SINK_LIST}"}
+    use(searched, {"bootstrap.servers": front.bootstrap_servers, **settings})
+    assert any(f"{name} takes no ${{}} reference" in text for text in searched.texts)
 
 
 def test_what_a_function_raises(searched, front):

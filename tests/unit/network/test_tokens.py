@@ -67,6 +67,11 @@ def refusal(kind, *parts, **others):
     return str(caught.value)
 
 
+def shown_url(endpoint):
+    """Give what errors show of an endpoint's URL."""
+    return endpoint.url.removesuffix("/token?a=b")
+
+
 def trusting(authority):
     """Trust an authority for the token endpoint, as the login module of Java's client does."""
     options = {
@@ -115,7 +120,9 @@ def test_a_false_endpoint_gets_no_secret(certificates):
         message = refusal(
             AuthenticationError, CREDENTIALS, trusting(certificates.stranger), {URL: endpoint.url}
         )
-        assert message.startswith(f"the token endpoint {endpoint.url} has a certificate that is no")
+        assert message.startswith(
+            f"the token endpoint {shown_url(endpoint)} has a certificate that is no"
+        )
         assert [] == endpoint.asked
 
 
@@ -127,7 +134,7 @@ def test_a_refused_client_is_an_error_at_once(endpoint, status):
     ]
     message = refusal(AuthenticationError, CREDENTIALS, {URL: endpoint.url})
     assert (
-        f"the token endpoint {endpoint.url} refused the client 'an id' with {status}: "
+        f"the token endpoint {shown_url(endpoint)} refused the client 'an id' with {status}: "
         "invalid_client [hidden]"
     ) == message
     assert 1 == len(endpoint.asked)
@@ -169,7 +176,7 @@ def test_an_endpoint_that_keeps_silent_is_given_up(endpoint):
         sasl_login_read_timeout_ms=50,
     )
     waited = "no answer within 0.05 s (sasl.login.read.timeout.ms)"
-    assert f"the token endpoint {endpoint.url} cannot be asked: {waited}" == message
+    assert f"the token endpoint {shown_url(endpoint)} cannot be asked: {waited}" == message
 
 
 def test_an_endpoint_that_does_not_listen_is_told(endpoint, monkeypatch):
@@ -196,7 +203,7 @@ def test_an_answer_that_is_no_token_is_refused(endpoint):
     """What could not be sent to a broker is no token."""
     endpoint.token = "planted token"  # noqa: S105
     message = refusal(AuthenticationError, CREDENTIALS, {URL: endpoint.url})
-    assert f"the endpoint {endpoint.url}: the token is empty, or holds char" in message
+    assert f"the endpoint {shown_url(endpoint)}: the token is empty, or holds char" in message
 
 
 @pytest.mark.parametrize(

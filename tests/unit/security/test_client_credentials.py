@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import json
 
 import pytest
 from hypothesis import given
@@ -68,12 +69,50 @@ def test_addresses_that_a_secret_may_be_sent_to(url):
         ("ftp://idp.example", "must be an https"),
         ("https:///path", "must be an https"),
         ("idp.example", "must be an https"),
+        ("https://idp.example:planted/", "has a malformed host or port"),
+        ("https://idp.example:99999/", "has a malformed host or port"),
+        ("https://[planted/", "has a malformed host or port"),
+        ("https://idp.example/planted\n", "must hold no spaces, control characters"),
+        ("https://idp.example/?key=planted secret", "must hold no spaces, control characters"),
+        ("https://idp.example/plant\u00e9d", "must hold no spaces, control characters"),
     ],
 )
 def test_addresses_that_no_secret_is_sent_to(url, problem):
     """Nothing is sent in the clear, or to who knows where."""
-    with pytest.raises(ValueError, match=problem):
+    with pytest.raises(ValueError, match=problem) as caught:
         check_url(url)
+    assert "planted" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "endpoint"),
+    [
+        ("https://idp.example/token?key=planted", "https://idp.example"),
+        ("https://user:planted@idp.example:8443/", "https://idp.example:8443"),
+        ("http://[::1]:80/planted#planted", "http://[::1]:80"),
+    ],
+)
+def test_of_a_url_scheme_and_host_are_shown(url, endpoint):
+    """A path, a query or a user may be a secret, in errors and in a repr."""
+    asked = ClientCredentials(url=url, client_id="an id", client_secret=SECRET)
+    assert endpoint == asked.endpoint
+    assert "planted" not in f"{asked!r}{token_request(asked)!r}"
+    with pytest.raises(AuthenticationError) as caught:
+        access_token(asked, 200, b"")
+    assert "planted" not in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [401, 503])
+@pytest.mark.parametrize("urlencode", [False, True])
+def test_a_provider_that_quotes_the_request_shows_no_secret(status, urlencode):
+    """Basic authentication is base64, which is no more secret than what it encodes."""
+    asked = credentials(client_secret=f"{SECRET}/+", urlencode=urlencode)
+    header = token_request(asked).headers["Authorization"]
+    body = json.dumps({"error": "invalid_client", "error_description": f"got {header}"}).encode()
+    with pytest.raises((AuthenticationError, NetworkError)) as caught:
+        access_token(asked, status, body)
+    assert header.removeprefix("Basic ") not in str(caught.value)
+    assert str(caught.value).endswith(": invalid_client got Basic [hidden]")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +151,7 @@ def test_a_refusal_is_for_good_or_may_pass(status, kind):
         access_token(credentials(), status, body)
     assert type(caught.value) is kind
     assert (
-        f"the token endpoint {URL} refused the client 'an id' with {status}: "
+        f"the token endpoint https://idp.example refused the client 'an id' with {status}: "
         "invalid_client no? [hidden]"
     ) == str(caught.value)
 

@@ -118,9 +118,19 @@ def test_a_second_refusal_ends_the_exchange():
     """A broker that goes on refusing is not talked to for ever."""
     client = OAuthBearerClient(read_token("a.b.c"))
     client.evaluate_challenge(b"\x1b[31mno\n" + b"x" * 10_000)
-    with pytest.raises(AuthenticationError, match=r"refuses the token: \?\[31mno\?x+$") as caught:
+    with pytest.raises(
+        AuthenticationError, match=r"refuses the token: \?\[31mno\?x+\.\.\.$"
+    ) as caught:
         client.evaluate_challenge(b"again")
     assert len(str(caught.value)) < 600
+
+
+def test_a_refusal_that_quotes_the_token_shows_no_part_of_it():
+    """A token is not cut into a part that nobody recognizes as one."""
+    token = f"{'a' * 700}.{'b' * 700}.{'c' * 700}"
+    client = OAuthBearerClient(read_token(token))
+    client.evaluate_challenge(f"not this: {token}".encode())
+    assert "not this: [hidden]" == client.failure
 
 
 @pytest.mark.parametrize(

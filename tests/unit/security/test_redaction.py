@@ -1,0 +1,114 @@
+"""Secrets in the words of others, in whatever encoding they stand there."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.security.redaction import HIDDEN, hide, quoted
+
+SECRET = "planted secret/+=ä\"'\\\n{z"  # noqa: S105
+
+
+def base64_of(text):
+    return base64.b64encode(text.encode()).decode()
+
+
+ENCODINGS = {
+    "as it is": lambda it: it,
+    "base64": base64_of,
+    "base64 for URLs": lambda it: base64.urlsafe_b64encode(it.encode()).decode(),
+    "base64 without padding": lambda it: base64_of(it).rstrip("="),
+    "base64 behind one character": lambda it: base64_of(f"a{it}"),
+    "base64 behind two characters": lambda it: base64_of(f"ab{it}c"),
+    "base64 behind three characters": lambda it: base64_of(f"abc{it}"),
+    "base64 behind a slash": lambda it: f"Basic/{base64_of(it)}",
+    "base64 in lines": lambda it: base64.encodebytes(f"{'id' * 30}{it}".encode()).decode(),
+    "base64 in a URL": lambda it: quote(base64_of(it), safe=""),
+    "base64 of base64": lambda it: base64_of(base64_of(it)),
+    "base64 of a form": lambda it: base64_of(quote_plus(f"id:{it}")),
+    "a URL": quote,
+    "a form": quote_plus,
+    "a form in lower case": lambda it: quote_plus(it).lower(),
+    "a URL of escapes alone": lambda it: "".join(f"%{byte:02X}" for byte in it.encode()),
+    "hexadecimal": lambda it: it.encode().hex(),
+    "hexadecimal in upper case": lambda it: it.encode().hex().upper(),
+    "hexadecimal with colons": lambda it: it.encode().hex(":"),
+    "hexadecimal of base64": lambda it: base64_of(it).encode().hex(),
+    "JSON": json.dumps,
+    "JSON in Unicode": lambda it: json.dumps(it, ensure_ascii=False),
+    "JSON in JSON": lambda it: json.dumps(json.dumps(it)),
+    "Python's repr": repr,
+    "Python's ascii": ascii,
+    "Python's bytes": lambda it: repr(it.encode()),
+    "escapes of bytes": lambda it: "".join(f"\\x{byte:02x}" for byte in it.encode()),
+    "HTML": html.escape,
+}
+
+
+@pytest.mark.parametrize("encoding", list(ENCODINGS))
+@pytest.mark.parametrize("secret", [SECRET, "hunter2", "abcd", "p" * 500])
+def test_a_secret_is_hidden_in_every_encoding(encoding, secret):
+    """A header is base64, a URL has percent signs, a log has escapes."""
+    encoded = ENCODINGS[encoding](secret)
+    shown = hide(f"refused: {encoded} (no)", [secret])
+    assert HIDDEN in shown
+    assert encoded not in shown
+    assert secret not in shown
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=4, max_size=40).filter(
+        lambda it: it not in HIDDEN
+    ),
+    st.text(max_size=40),
+    st.sampled_from(["as it is", "base64", "hexadecimal", "a form", "base64 for URLs"]),
+)
+def test_any_secret_is_hidden(secret, before, encoding):
+    """Whatever the secret is, and whatever stands before it."""
+    encoded = ENCODINGS[encoding](secret)
+    assert encoded not in hide(f"{before} {encoded}", [secret])
+
+
+def test_other_words_stay():
+    """A text without secrets is what it was, base64 and all."""
+    text = f"realm=events, detail={base64_of('nothing to hide here')}, id 0123456789abcdef: a+b%20c"
+    assert text == hide(text, [SECRET, "", "hunter2"])
+
+
+@pytest.mark.parametrize("secret", ["x", "xy", "xyz"])
+def test_a_short_secret_is_hidden_as_it_stands(secret):
+    """In what looks like base64 it is not searched for: it would be there by chance."""
+    assert f"no {HIDDEN}." == hide(f"no {secret}.", [secret])
+    assert "realmofevents" == hide("realmofevents", [secret])
+
+
+def test_the_longer_of_two_secrets_goes_first():
+    """What is left of a secret that another one is a part of would be shown."""
+    assert f"no {HIDDEN}" == hide("no planted-secret", ["planted", "planted-secret"])
+
+
+def test_what_is_quoted_is_short_and_printable():
+    """A peer writes neither a book nor to the terminal, and no secret is cut into halves."""
+    assert "a?[31mb" == quoted("a\x1b[31mb", (), 100)
+    assert f"{'a' * 10}..." == quoted("a" * 20, (), 10)
+    assert f"{'a' * 5}[hidd..." == quoted(f"{'a' * 5}hunter2", ["hunter2"], 10)
+    secret = "planted-secret"  # noqa: S105
+    for length in range(1000):
+        shown = quoted(f"{secret * length}{'b' * 1000}", [secret], 100)
+        assert "planted" not in shown
+        assert len(shown) <= 103
+
+
+@pytest.mark.parametrize("text", ["A", "\\", "%", "&#x0", "aGVs", "70:", " planted", "\\u00"])
+@pytest.mark.parametrize("secret", [SECRET, "a" * 50 + "b", "\\" * 50 + "x", "%" * 6])
+def test_no_text_keeps_the_search_busy(text, secret):
+    """Neither the peer's text nor the secret makes the search backtrack."""
+    long = text * (100_000 // len(text))
+    assert len(quoted(long, [secret], 2_000)) <= 2_003
