@@ -26,7 +26,6 @@ the configuration show it.
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -37,10 +36,20 @@ from spark_kafka_sink.config.named_files import read_named_file
 from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-#: provider, path (may be missing) and key, split as Kafka's `ConfigTransformer` does.
-_REFERENCE: Final = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
+_BEGIN: Final = "${"
+_END: Final = "}"
+
+
+class _Reference(NamedTuple):
+    """A reference in a text, split as Kafka's `ConfigTransformer` does."""
+
+    start: int
+    end: int
+    provider: str
+    path: str | None
+    key: str
 
 
 class Resolved(NamedTuple):
@@ -61,7 +70,24 @@ def has_reference(value: object) -> bool:
     if isinstance(value, list | tuple):
         return any(has_reference(item) for item in value)
     text = value.value if isinstance(value, Password) else value
-    return isinstance(text, str) and _REFERENCE.search(text) is not None
+    return isinstance(text, str) and next(_references(text), None) is not None
+
+
+def _references(text: str) -> Iterator[_Reference]:
+    """Find the references of a text from left to right, in one pass."""
+    position = 0
+    while (start := text.find(_BEGIN, position)) >= 0:
+        end = text.find(_END, start)
+        if end < 0:
+            return
+        position = end + len(_END)
+        provider, colon, rest = text[start + len(_BEGIN) : end].partition(":")
+        if colon:
+            path, has_path, key = rest.partition(":")
+            if has_path:
+                yield _Reference(start, position, provider, path, key)
+            else:
+                yield _Reference(start, position, provider, None, rest)
 
 
 def resolve_references(settings: Mapping[str, object], prefix: str = "") -> Resolved:
@@ -88,17 +114,20 @@ def _resolve(value: object, setting: str, texts: set[str]) -> object:
 
 
 def _replace_all(text: str, setting: str, texts: set[str]) -> str:
-    def replace(reference: re.Match[str]) -> str:
+    parts = []
+    position = 0
+    for reference in _references(text):
         try:
-            found = _look_up(*reference.groups())
+            found = _look_up(reference.provider, reference.path, reference.key)
         except (_UnresolvableError, NotAllowedError) as error:
+            written = text[reference.start : reference.end]
             raise ConfigError(
-                f"{setting}: {reference[0]} cannot be resolved in this process: {error}"
+                f"{setting}: {written} cannot be resolved in this process: {error}"
             ) from None
         texts.add(found)
-        return found
-
-    return _REFERENCE.sub(replace, text)
+        parts += [text[position : reference.start], found]
+        position = reference.end
+    return "".join([*parts, text[position:]])
 
 
 def _look_up(provider: str, path: str | None, key: str) -> str:

@@ -274,7 +274,7 @@ SECURITY_CONFIG_DEF: Final = (
         None,
         Range(1),
         _LOW,
-        "How long the token endpoint may keep silent; 10 seconds unless given.",
+        "How long the token endpoint's whole answer may take; 10 seconds unless given.",
     )
     .define(
         "sasl.login.retry.backoff.ms",

@@ -14,6 +14,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_kafka_sink.network.daemon_thread import in_daemon_thread
 from spark_kafka_sink.network.sasl_authenticator import SaslAuthenticator
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.security.sasl import SaslClient
 
+_THREAD: Final = "kafka-sasl"
 #: After which share of a session it is renewed, and how much of it chance adds
 #: (SaslClientAuthenticator.ReauthInfo).
 RENEWAL_SHARE: Final = 0.85
@@ -76,7 +78,11 @@ class SaslSession:
         authenticator = SaslAuthenticator(client, self._node)
         request: Any = authenticator.begin()
         while request is not None:
-            request = authenticator.receive(await self._ask(request))
+            response = await self._ask(request)
+            # A broker may ask for a second's work (SCRAM's iterations), and other connections
+            # must not wait for it.
+            answered = await in_daemon_thread(_THREAD, authenticator.receive, response)
+            request = answered.get()
         lifetime = authenticator.session_lifetime
         share = RENEWAL_SHARE + RENEWAL_JITTER * random.random()
         self._renew_at = math.inf if lifetime is None else self._clock() + lifetime * share

@@ -1,21 +1,24 @@
 """Asks a token endpoint for a token, over HTTPS: one POST, one answer, no redirects.
 
 A redirect would take the client's secret to who knows where, so it is an answer without a token,
-like any other. Blocking: for a thread of its own.
+like any other. Blocking: for a thread of its own, and for a bounded time, whatever the endpoint
+does: an answer that comes byte by byte must be complete in time, too.
 """
 
 from __future__ import annotations
 
 import http.client
+import io
 import ssl
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from spark_kafka_sink.errors import AuthenticationError, NetworkError
 from spark_kafka_sink.security.client_credentials import access_token, token_request
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
     from spark_kafka_sink.security.client_credentials import ClientCredentials
@@ -28,18 +31,64 @@ _MOST_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class FetchTimeouts:
-    """Seconds: for the connection, and for each silence of the endpoint."""
+    """Seconds: for the connection to one address, and for the whole answer."""
 
     connect: float = DEFAULT_TIMEOUT
     read: float = DEFAULT_TIMEOUT
+
+
+class _SocketUntil:
+    """A connected socket as http.client uses one, all of whose operations end by one moment."""
+
+    def __init__(
+        self, connected: socket.socket, ends_at: float, clock: Callable[[], float]
+    ) -> None:
+        self._connected = connected
+        self._ends_at = ends_at
+        self._clock = clock
+
+    def in_time(self) -> socket.socket:
+        """Return the socket with what is left of the time; TimeoutError if nothing is."""
+        left = self._ends_at - self._clock()
+        if left <= 0:
+            raise TimeoutError
+        self._connected.settimeout(left)
+        return self._connected
+
+    def sendall(self, data: bytes) -> None:
+        """Send the request."""
+        self.in_time().sendall(data)
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        """Return what the answer is read from."""
+        return io.BufferedReader(_Answer(self))
+
+    def close(self) -> None:
+        """Leave the socket open: http.client closes it before it has read the answer."""
+
+
+class _Answer(io.RawIOBase):
+    """The bytes that come from a socket, each of them in time."""
+
+    def __init__(self, source: _SocketUntil) -> None:
+        self._source = source
+
+    def readable(self) -> bool:
+        """Say yes, as BufferedReader asks."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Wait for some bytes."""
+        return self._source.in_time().recv_into(buffer)
 
 
 def fetch_token(
     credentials: ClientCredentials,
     timeouts: FetchTimeouts,
     tls_context: Callable[[], ssl.SSLContext],
+    clock: Callable[[], float],
 ) -> str:
-    """Get a token.
+    """Get a token; `clock` gives seconds since any moment.
 
     Raises AuthenticationError where the endpoint refuses for good or is not whom it should be,
     NetworkError where it may answer otherwise later; neither shows the secret.
@@ -56,11 +105,12 @@ def fetch_token(
     )
     path = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
     awaited = f"no connection within {timeouts.connect:g} s (sasl.login.connect.timeout.ms)"
+    connected: socket.socket | None = None
     try:
         connection.connect()
         awaited = f"no answer within {timeouts.read:g} s (sasl.login.read.timeout.ms)"
-        if connection.sock is not None:
-            connection.sock.settimeout(timeouts.read)
+        connected = connection.sock
+        connection.sock = _SocketUntil(connected, clock() + timeouts.read, clock)
         connection.request("POST", path, body=request.body, headers=dict(request.headers))
         response = connection.getresponse()
         status, body = response.status, response.read(_MOST_BYTES)
@@ -81,4 +131,6 @@ def fetch_token(
         ) from None
     finally:
         connection.close()
+        if connected is not None:
+            connected.close()
     return access_token(credentials, status, body)

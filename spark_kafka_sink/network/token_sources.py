@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.config.named_files import read_named_file
 from spark_kafka_sink.errors import AuthenticationError, ConfigError, KafkaError, NetworkError
-from spark_kafka_sink.network.daemon_thread import in_daemon_thread
+from spark_kafka_sink.network.daemon_thread import Outcome, in_daemon_thread
 from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.hidden_texts import errors_hiding, hidden_texts
 from spark_kafka_sink.network.msk_iam import msk_iam_source
@@ -149,9 +149,7 @@ def _from_endpoint(
         give_up_at = loop.time() + patience
         attempts = 0
         while True:
-            fetched = await in_daemon_thread(
-                _THREAD, fetch_token, credentials, timeouts, contexts.current
-            )
+            fetched = await _fetched(credentials, timeouts, contexts)
             if not isinstance(fetched.error, NetworkError):
                 return _read(
                     fetched.get(), login.subject_claim, f"the endpoint {credentials.endpoint}"
@@ -163,6 +161,29 @@ def _from_endpoint(
             await asyncio.sleep(delay)
 
     return get
+
+
+async def _fetched(
+    credentials: ClientCredentials, timeouts: FetchTimeouts, contexts: TlsContexts
+) -> Outcome:
+    """Ask once, for as long as the timeouts allow together.
+
+    A name service that does not answer, or many addresses of which none does, would take longer;
+    the thread then ends by itself, and nobody waits for it.
+    """
+    clock = asyncio.get_running_loop().time
+    total = timeouts.connect + timeouts.read
+    try:
+        async with asyncio.timeout(total):
+            return await in_daemon_thread(
+                _THREAD, fetch_token, credentials, timeouts, contexts.current, clock
+            )
+    except TimeoutError:
+        problem = (
+            f"the token endpoint {credentials.endpoint} cannot be asked: nothing within {total:g} "
+            "s (sasl.login.connect.timeout.ms and sasl.login.read.timeout.ms together)"
+        )
+        return Outcome(None, NetworkError(problem))
 
 
 def _seconds(milliseconds: int | None) -> float:

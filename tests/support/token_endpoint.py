@@ -6,6 +6,7 @@ import base64
 import json
 import threading
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import parse_qs
@@ -56,6 +57,8 @@ class TokenEndpoint:
         self.asked: list[tuple[str, str, dict[str, list[str]]]] = []
         #: While this is set requests are not answered.
         self.silent = threading.Event()
+        #: While this is set an answer is begun, and goes on byte by byte without an end.
+        self.dripping = threading.Event()
         self._stopped = threading.Event()
 
     def __enter__(self) -> Self:
@@ -78,6 +81,9 @@ class TokenEndpoint:
         if self.silent.is_set():
             self._stopped.wait(60)
             return
+        if self.dripping.is_set():
+            self._drip(handler)
+            return
         status, answer = (
             self.answers.pop(0) if self.answers else (200, {"access_token": self.token})
         )
@@ -88,3 +94,10 @@ class TokenEndpoint:
             handler.send_header("Location", self.url)
         handler.end_headers()
         handler.wfile.write(content)
+
+    def _drip(self, handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        with suppress(OSError):
+            while not self._stopped.wait(_POLL_SECONDS):
+                handler.wfile.write(b" ")

@@ -2,9 +2,13 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from spark_kafka_sink.config import references
 from spark_kafka_sink.config.config_def import Password
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
@@ -91,6 +95,24 @@ def test_lists_and_passwords_may_have_references(secrets):
     """The items of a list are searched, and so is what a Password hides."""
     assert ["a", "from env"] == resolved(["a", "${env:SECRET}"])
     assert Password("from env") == resolved(Password("${env:SECRET}"))
+
+
+@given(st.text(st.sampled_from("${}:ab"), max_size=14))
+def test_references_are_found_as_kafkas_pattern_finds_them(text):
+    """One pass over the text finds what Kafka's `ConfigTransformer` finds by backtracking."""
+    pattern = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
+    assert [(*it.span(), *it.groups()) for it in pattern.finditer(text)] == [
+        tuple(it) for it in references._references(text)
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["${" + ":" * 10**6, "${:" * 10**6, "${" * 10**6 + "}", "${a" * 10**6 + "}" * 10**6]
+)
+def test_no_text_keeps_the_search_busy(text):
+    """A megabyte of what looks like references is searched in one pass."""
+    assert not has_reference(text)
+    assert text == resolved(text)
 
 
 @pytest.mark.parametrize("value", ["", "$", "${SECRET}", "$env:SECRET", "{env:SECRET}", 5, None])

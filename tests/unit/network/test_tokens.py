@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import ssl
 import threading
 import time
 
@@ -17,8 +18,10 @@ from spark_kafka_sink.errors import AuthenticationError, ConfigError, NetworkErr
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.network import token_provider
 from spark_kafka_sink.network.connection_security import ConnectionSecurity
+from spark_kafka_sink.network.token_fetcher import FetchTimeouts, fetch_token
 from spark_kafka_sink.network.token_provider import TokenProvider
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from spark_kafka_sink.security.client_credentials import ClientCredentials
 from spark_kafka_sink.security.oauth_bearer import OAuthBearerToken, RefreshPolicy
 from tests.support.certificates import STORE_PASSWORD
 from tests.support.secure_front import SaslRules, SecureFront, server_context
@@ -177,6 +180,105 @@ def test_an_endpoint_that_keeps_silent_is_given_up(endpoint):
     )
     waited = "no answer within 0.05 s (sasl.login.read.timeout.ms)"
     assert f"the token endpoint {shown_url(endpoint)} cannot be asked: {waited}" == message
+
+
+@pytest.mark.parametrize("with_tls", [False, True])
+def test_an_endpoint_that_drips_is_given_up(certificates, with_tls):
+    """An answer that never ends is given up, although the endpoint is never silent for long."""
+    tls = server_context(certificates.server) if with_tls else None
+    with TokenEndpoint(tls) as endpoint:
+        endpoint.dripping.set()
+        message = refusal(
+            NetworkError,
+            CREDENTIALS,
+            trusting(certificates.authority),
+            {URL: endpoint.url},
+            IMPATIENT,
+            sasl_login_read_timeout_ms=200,
+        )
+    waited = "no answer within 0.2 s (sasl.login.read.timeout.ms)"
+    assert f"the token endpoint {shown_url(endpoint)} cannot be asked: {waited}" == message
+
+
+class Dripping:
+    """A socket that gives a byte of an answer each second of a clock in hand."""
+
+    def __init__(self, answer):
+        self.now = 100.0
+        self.answer = answer
+        self.timeouts = []
+        self.is_closed = False
+
+    def settimeout(self, seconds):
+        """Keep what it is set to."""
+        self.timeouts.append(seconds)
+
+    def setsockopt(self, *_):
+        """Take what http.client sets."""
+
+    def sendall(self, data):
+        """Take the request."""
+
+    def recv_into(self, buffer):
+        """Give one byte, if it comes in time."""
+        if self.timeouts[-1] < 1:
+            raise TimeoutError
+        self.now += 1
+        buffer[:1], self.answer = self.answer[:1], self.answer[1:]
+        return 1
+
+    def close(self):
+        """Keep that it was closed."""
+        self.is_closed = True
+
+
+def drip(monkeypatch, answer, seconds):
+    """Fetch a token from an endpoint that gives its answer byte by byte."""
+    dripping = Dripping(answer)
+    monkeypatch.setattr("socket.create_connection", lambda *_: dripping)
+    asked = ClientCredentials(url="http://localhost/token", client_id="a", client_secret="b")  # noqa: S106
+    try:
+        return dripping, fetch_token(
+            asked, FetchTimeouts(read=seconds), ssl.create_default_context, lambda: dripping.now
+        )
+    except NetworkError as error:
+        return dripping, str(error)
+
+
+def test_the_time_for_an_answer_is_counted_once(monkeypatch):
+    """Each byte has what the ones before it have left over."""
+    answer = b'HTTP/1.0 200 OK\r\n\r\n{"access_token":"a.b.c"}'
+    dripping, got = drip(monkeypatch, answer + b" " * 1000, 40.5)
+    assert "no answer within 40.5 s" in got
+    assert 140 == dripping.now
+    # The request goes out in two parts, its head and its form.
+    assert [40.5, 40.5, *(40.5 - second for second in range(41))] == dripping.timeouts
+    assert dripping.is_closed
+
+
+def test_an_answer_that_comes_in_time_is_read_to_its_end(monkeypatch):
+    """It may come slowly, and its length may be told."""
+    body = b'{"access_token":"a.b.c"}'
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    dripping, got = drip(monkeypatch, answer, len(answer) + 1)
+    assert "a.b.c" == got
+    assert dripping.is_closed
+
+
+def test_a_name_that_is_looked_up_for_ever_is_given_up(endpoint, monkeypatch):
+    """What no timeout of a socket ends is waited for no longer than both together."""
+    released = threading.Event()
+    monkeypatch.setattr("socket.create_connection", lambda *_: released.wait(60))
+    message = refusal(
+        NetworkError,
+        CREDENTIALS,
+        {URL: endpoint.url},
+        IMPATIENT,
+        sasl_login_connect_timeout_ms=10,
+        sasl_login_read_timeout_ms=15,
+    )
+    released.set()
+    assert "cannot be asked: nothing within 0.025 s (sasl.login.connect.timeout.ms and" in message
 
 
 def test_an_endpoint_that_does_not_listen_is_told(endpoint, monkeypatch):
