@@ -188,6 +188,23 @@ def test_the_certificate_is_for_the_host(front, certificates):
     send(front, trusting, ssl_endpoint_identification_algorithm="")
 
 
+@pytest.mark.parametrize("form", ["PEM", "PKCS12"])
+def test_the_certificate_is_for_the_host_with_a_truststore_from_a_file(front, certificates, form):
+    """Where the authorities come from changes nothing of it."""
+    front.tls = server_context(certificates.other_host)
+    authority = certificates.authority
+    store = {
+        "security.protocol": "SSL",
+        "ssl.truststore.type": form,
+        "ssl.truststore.location": str(
+            authority.pem_file if form == "PEM" else authority.pkcs12_file
+        ),
+        **({} if form == "PEM" else {"ssl.truststore.password": STORE_PASSWORD}),
+    }
+    assert "certificate is not for the host 'localhost'" in refusal(front, store)
+    send(front, store, ssl_endpoint_identification_algorithm="")
+
+
 def test_an_address_may_stand_in_a_certificate(broker, certificates):
     """A host that is an address has to be in the certificate as one."""
     context = server_context(certificates.server)

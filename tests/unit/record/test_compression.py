@@ -139,6 +139,28 @@ def test_levels_make_a_difference(codec, best):
     )
 
 
+@pytest.mark.parametrize(
+    ("level", "expected"),
+    [
+        *((None, 0), (9, 0)),
+        *((1, 3), (2, 3), (3, 3), (4, 4), (5, 5), (6, 6), (7, 7), (8, 8)),
+        *((10, 10), (11, 11), (12, 12), (13, 12), (14, 12), (15, 12), (16, 12), (17, 12)),
+    ],
+)
+def test_levels_of_lz4_are_those_of_kafka(monkeypatch, level, expected):
+    """The default is the fast compressor; every other level is the nearest of high compression."""
+    compress, used = lz4.frame.compress, []
+
+    def recording(payload, **options):
+        used.append(options["compression_level"])
+        return compress(payload, **options)
+
+    monkeypatch.setattr("lz4.frame.compress", recording)
+    compressed = Compressor(LZ4, level).compress(PAYLOADS["text"])
+    assert [expected] == used
+    assert PAYLOADS["text"] == decompress(LZ4, compressed, 100)
+
+
 # --- formats
 
 

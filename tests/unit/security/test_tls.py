@@ -114,6 +114,23 @@ def test_a_context_is_strict():
     assert not tls_context(TlsSettings(check_hostname=False)).check_hostname
 
 
+@pytest.mark.parametrize("form", ["system", "text", "PEM", "PKCS12"])
+@pytest.mark.parametrize("check_hostname", [True, False])
+def test_host_names_are_checked_whatever_is_trusted(certificates, form, check_hostname):
+    """Only ssl.endpoint.identification.algorithm has a say on it, and certificates are verified."""
+    authority = certificates.authority
+    file = {"PEM": authority.pem_file, "PKCS12": authority.pkcs12_file}.get(form)
+    settings = TlsSettings(
+        check_hostname=check_hostname,
+        truststore_type="PEM" if form == "text" else form if file else "JKS",
+        truststore_certificates=authority.pem if form == "text" else None,
+        truststore_location=str(file) if file else None,
+        truststore_password=STORE_PASSWORD if form == "PKCS12" else None,
+    )
+    context = tls_context(settings, truststore=file.read_bytes() if file else None)
+    assert (check_hostname, ssl.CERT_REQUIRED) == (context.check_hostname, context.verify_mode)
+
+
 @pytest.mark.parametrize(
     ("settings", "low", "high"),
     [
