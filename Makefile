@@ -1,5 +1,5 @@
 # Every target sets up what it needs: the virtual environment in .venv (again only when
-# pyproject.toml changes), and Java 17 or newer for what starts Spark or Kafka.
+# pyproject.toml or requirements.lock changes), and Java 17 or newer for what starts Spark or Kafka.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -37,7 +37,7 @@ help: ## Show this list
 setup: $(INSTALLED) ## Create .venv and install the package with all it needs
 	@scripts/find_java.sh > /dev/null
 
-$(INSTALLED): pyproject.toml scripts/make_venv.sh
+$(INSTALLED): pyproject.toml requirements.lock scripts/make_venv.sh scripts/install_locked.sh
 	@scripts/make_venv.sh .venv
 	@touch $@
 
@@ -73,8 +73,12 @@ coverage: $(INSTALLED) ## Branch coverage of the fast tests
 	@$(PYTHON) -m pytest -m "$(FAST)" \
 	  --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS)
 
+.PHONY: lock
+lock: $(INSTALLED) ## Lock the newest versions that pyproject.toml allows, with their hashes
+	@scripts/lock.sh .venv
+
 .PHONY: audit
-audit: $(INSTALLED) ## Known vulnerabilities in what is installed (says so where it cannot ask)
+audit: $(INSTALLED) ## Known vulnerabilities in what is installed; fails where it cannot ask
 	@scripts/audit.sh .venv
 
 .PHONY: soak

@@ -1,49 +1,123 @@
-"""Ask the Python packaging advisory database about everything that is installed in $1.
+"""Ask the Python packaging advisory database about everything that is installed in a directory.
 
-Ends with 1 where a vulnerability is known, and with 0 where none is. What could not be asked about
-is said in so many words: where the database cannot be reached that is every package, and nothing
-has been audited then.
+Ends with 0 where all was audited and no vulnerability is known, and with 1 otherwise. Exceptions
+are recorded in audit_exceptions.toml, each with its reason and the day it ends; one that is in
+force is printed and does not fail the audit:
+
+    [[exception]]
+    id = "PYSEC-2026-1"  # or "not-audited", where the database cannot be asked
+    reason = "why that is acceptable"
+    expires = 2026-12-31
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
+import tomllib
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+EXCEPTIONS = Path(__file__).with_name("audit_exceptions.toml")
+NOT_AUDITED = "not-audited"
 
 
-def main(environment: str) -> int:
-    """Audit the packages of a directory; give the exit code."""
-    command = [
-        *(sys.executable, "-m", "pip_audit", "--path", environment, "--skip-editable"),
-        *("--progress-spinner", "off", "--timeout", "30", "--format", "json"),
+class Recorded(NamedTuple):
+    """An exception."""
+
+    reason: str
+    expires: date
+
+    def __str__(self) -> str:
+        """Return what is printed beside the finding."""
+        return f"{self.reason} (until {self.expires})"
+
+
+class Exceptions:
+    """The exceptions, as of a day."""
+
+    def __init__(self, text: str, today: date) -> None:
+        """Read them. Raises ValueError or KeyError for a file that is not as it should be."""
+        self._today = today
+        self._by_id = {
+            entry["id"]: Recorded(entry["reason"].strip(), entry["expires"])
+            for entry in tomllib.loads(text).get("exception", [])
+        }
+        if nameless := [name for name, entry in self._by_id.items() if not entry.reason]:
+            raise ValueError(f"exceptions without a reason: {', '.join(nameless)}")
+
+    def judge(self, name: str) -> tuple[str, bool]:
+        """Return what an exception has to say about a finding, and whether it is excused."""
+        entry = self._by_id.get(name)
+        if entry is None:
+            return "no recorded exception", False
+        if entry.expires < self._today:
+            return f"the exception has expired: {entry}", False
+        return f"excepted: {entry}", True
+
+
+def judge(answer: str, errors: str, exceptions: Exceptions) -> tuple[str, int]:
+    """Return what pip-audit's JSON or its errors mean, in words and as an exit code."""
+    if not answer.lstrip().startswith("{"):
+        words = [line for line in errors.splitlines() if line.strip()] or ["no answer"]
+        return not_audited(words[-1], exceptions)
+    # What is developed here is in no database.
+    packages = [
+        package
+        for package in json.loads(answer)["dependencies"]
+        if "editable" not in package.get("skip_reason", "")
     ]
-    audit = subprocess.run(command, capture_output=True, text=True, check=False)
-    text, exit_code = judge(audit.stdout, audit.stderr)
+    lines = []
+    failures = 0
+    for package in packages:
+        for known in package.get("vulns", ()):
+            said, is_excused = exceptions.judge(known["id"])
+            failures += not is_excused
+            lines.append(
+                f"{package['name']} {package['version']}: {known['id']}, "
+                f"mended in {', '.join(known['fix_versions']) or 'no version yet'}: {said}"
+            )
+    vulnerable = sum(bool(package.get("vulns")) for package in packages)
+    unknown = [package["name"] for package in packages if "skip_reason" in package]
+    lines.append(
+        f"audit: {len(packages) - len(unknown)} packages audited, {vulnerable} of them vulnerable;"
+        f" {len(unknown)} could not be audited"
+    )
+    if unknown:
+        said, is_excused = exceptions.judge(NOT_AUDITED)
+        failures += not is_excused
+        lines.append(f"not audited: {', '.join(unknown)}: {said}")
+    return "\n".join(lines), 1 if failures else 0
+
+
+def not_audited(cause: str, exceptions: Exceptions) -> tuple[str, int]:
+    """Return what it means that nothing was audited."""
+    said, is_excused = exceptions.judge(NOT_AUDITED)
+    return f"audit: nothing was audited: {cause}\n{said}", 0 if is_excused else 1
+
+
+def main() -> int:
+    """Audit the packages of a directory; return the exit code."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--failed", metavar="CAUSE", help="say that the auditor is not there")
+    parser.add_argument("directory", help="the packages to audit")
+    arguments = parser.parse_args()
+    exceptions = Exceptions(EXCEPTIONS.read_text(), datetime.now(UTC).date())
+    if arguments.failed:
+        text, exit_code = not_audited(arguments.failed, exceptions)
+    else:
+        command = [
+            *(sys.executable, "-m", "pip_audit", "--path", arguments.directory, "--skip-editable"),
+            *("--progress-spinner", "off", "--timeout", "30", "--format", "json"),
+        ]
+        audit = subprocess.run(command, capture_output=True, text=True, check=False)
+        text, exit_code = judge(audit.stdout, audit.stderr, exceptions)
     print(text)
     return exit_code
 
 
-def judge(answer: str, errors: str) -> tuple[str, int]:
-    """Tell in words, and by an exit code, what pip-audit's JSON or its errors say."""
-    if not answer.lstrip().startswith("{"):
-        words = [line for line in errors.splitlines() if line.strip()] or ["no answer"]
-        return f"audit: nothing was audited: {words[-1]}", 0
-    packages = json.loads(answer)["dependencies"]
-    vulnerable = [package for package in packages if package.get("vulns")]
-    lines = [
-        f"{package['name']} {package['version']}: {known['id']}, "
-        f"mended in {', '.join(known['fix_versions']) or 'no version yet'}"
-        for package in vulnerable
-        for known in package["vulns"]
-    ]
-    unknown = sum("skip_reason" in package for package in packages)
-    lines.append(
-        f"audit: {len(packages) - unknown} packages audited, {len(vulnerable)} of them vulnerable;"
-        f" {unknown} could not be audited"
-    )
-    return "\n".join(lines), 1 if vulnerable else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main())

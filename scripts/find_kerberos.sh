@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # See to it that the tests of Kerberos can run: a KDC (MIT's krb5kdc), and in the virtual environment
-# $1 the package `gssapi`, which is built here against Kerberos' C library. What is missing is
+# $1 the package `gssapi`, which is built here against Kerberos' C library, from the source that
+# scripts/kerberos.lock names. What is missing is
 # installed from Debian's packages if that is allowed; if not, say so and go on: the tests that need
 # it then skip, with the reason.
 set -euo pipefail
@@ -34,9 +35,5 @@ if [ ${#missing[@]} -gt 0 ]; then
     echo "Not all that the tests of Kerberos need is installed: ${missing[*]} (Debian's names)." >&2
 fi
 have_gssapi && exit 0
-wanted=$("$environment/bin/python" -c 'import tomllib
-with open("pyproject.toml", "rb") as project:
-    print(*tomllib.load(project)["project"]["optional-dependencies"]["kerberos"], sep="\n")')
-"$environment/bin/python" -m pip install --quiet --disable-pip-version-check \
-  -r <(echo "$wanted") ||
+"$directory/install_locked.sh" "$environment" "$directory/kerberos.lock" ||
   echo "The package gssapi could not be built: the tests of Kerberos cannot run." >&2

@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # Make a virtual environment in the directory $1, from the first Python 3.11 or newer on the PATH,
-# and install the package into it with all that its checks and tests need.
+# and install the package into it with all that its checks and tests need: exactly the files that
+# requirements.lock names, where Python is the version that CI has (3.11). With any other version pip
+# takes what pyproject.toml allows, and no hash is checked.
 set -euo pipefail
 
 environment=$1
+locked_version=3.11
 
 find_python() {
   local name
@@ -38,7 +41,17 @@ if ! "$environment/bin/python" -m pip --version > /dev/null 2>&1; then
 fi
 
 echo "setup: installing the package and its tools (a few minutes the first time)"
+version=$("$environment/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+if [ "$version" = "$locked_version" ]; then
+  "$(dirname "$0")/install_locked.sh" "$environment" requirements.lock
+  arguments=(--no-deps --no-build-isolation -e .)
+else
+  echo "setup: requirements.lock is for Python $locked_version, this is $version:" \
+    "installing what pyproject.toml allows, without checking hashes"
+  arguments=(-e '.[dev]')
+fi
 # Spark looks through the directories of sys.path for modules named pyspark_*. It would not see one
 # that only an import hook knows, which is how an editable install comes by default.
 "$environment/bin/python" -m pip install --disable-pip-version-check \
-  --config-settings editable_mode=compat -e '.[dev]'
+  --config-settings editable_mode=compat "${arguments[@]}"
+"$environment/bin/python" -m pip check --disable-pip-version-check

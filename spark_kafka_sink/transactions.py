@@ -28,9 +28,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.admin.admin_client import AdminClient
+from spark_kafka_sink.config.config_def import ConfigType
 from spark_kafka_sink.config.exactly_once_options import DEFAULT_LEDGER_TOPIC
 from spark_kafka_sink.config.java_properties import parse_properties
 from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
+from spark_kafka_sink.config.references import has_reference
 from spark_kafka_sink.errors import BrokerError, ConfigError, IllegalStateError, KafkaError
 from spark_kafka_sink.exactly_once import operations, recovery
 from spark_kafka_sink.exactly_once.budget import Budget
@@ -58,6 +61,9 @@ REFUSED: Final = 1
 WRONG_USAGE: Final = 2
 NEEDS_AN_OPERATOR: Final = 3
 _BOOTSTRAP: Final = "bootstrap.servers"
+_SECRETS: Final = frozenset(
+    key.name for key in PRODUCER_CONFIG_DEF if key.type is ConfigType.PASSWORD
+)
 _UNKNOWN_TOPIC: Final = "UNKNOWN_TOPIC_OR_PARTITION"
 
 
@@ -123,7 +129,8 @@ def _parser() -> argparse.ArgumentParser:
             action="append",
             default=[],
             metavar="KEY=VALUE",
-            help="one more client setting; goes before the file's",
+            help="one more client setting, which takes precedence over the file's; secrets belong "
+            "in the file",
         )
         sub.add_argument(
             "--ledger-topic", default=DEFAULT_LEDGER_TOPIC, help="ledgerTopic (%(default)s)"
@@ -177,6 +184,11 @@ def _config(options: argparse.Namespace) -> ProducerConfig:
         key, separator, value = entry.partition("=")
         if not separator:
             raise ConfigError("--property takes KEY=VALUE")
+        if key.strip() in _SECRETS and not has_reference(value):
+            raise ConfigError(
+                f"--property {key.strip()}: other users of this machine can see what is on a "
+                "command line; put the setting into a file and name that by --command-config"
+            )
         settings[key.strip()] = value.strip()
     if options.bootstrap_server is not None:
         settings[_BOOTSTRAP] = options.bootstrap_server

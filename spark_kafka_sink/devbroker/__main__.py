@@ -26,7 +26,11 @@ from spark_kafka_sink.devbroker.broker import brokers_of, usual_replication_fact
 from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.connection import request_logger
 from spark_kafka_sink.devbroker.fault_options import ACTIONS, parse_fault
-from spark_kafka_sink.devbroker.listener_arguments import add_listener_arguments, listeners_of
+from spark_kafka_sink.devbroker.listener_arguments import (
+    add_listener_arguments,
+    listeners_of,
+    open_to_everybody,
+)
 from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.devbroker.server import ClusterServer, run_until_signal
 from spark_kafka_sink.errors import ConfigError
@@ -165,6 +169,8 @@ def main() -> int:
             fault = parse_fault(text)
             server.faults.on(fault.api_key, fault.action, times=fault.times)
         listeners = listeners_of(arguments, os.environ)
+        for warning in open_to_everybody(listeners):
+            sys.stderr.write(f"warning: {warning}\n")
         server.lay_out(listeners)
         run_until_signal(server, on_listening)
     except (OSError, ConfigError, RefusedError) as error:

@@ -7,6 +7,7 @@ What is said of TLS and SASL holds for all listeners that have to do with it.
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from spark_kafka_sink.security.tls import ClientAuth, TlsSettings
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 USERS_VARIABLE = "DEVBROKER_SASL_USERS"
 KEY_PASSWORD_VARIABLE = "DEVBROKER_TLS_KEY_PASSWORD"  # noqa: S105 - where to find it
@@ -117,6 +118,26 @@ def listeners_of(arguments: Namespace, environment: Mapping[str, str]) -> list[L
         )
         for protocol, host, port in places
     ]
+
+
+def open_to_everybody(listeners: Iterable[Listener]) -> list[str]:
+    """Return a warning for each listener that other machines can reach without authenticating."""
+    return [
+        f"{listener.host}:{listener.port} ({listener.security_protocol}) can be reached from other "
+        "machines, and everybody may read and write there: listen on 127.0.0.1, or use --listener "
+        "with SASL_SSL"
+        for listener in listeners
+        if listener.sasl is None
+        and listener.client_auth is not ClientAuth.REQUIRED
+        and not _is_loopback(listener.host)
+    ]
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _place(text: str) -> tuple[SecurityProtocol, str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -24,37 +25,102 @@ def answer(*packages):
 
 
 SOUND = {"name": "sound", "version": "1.0", "vulns": []}
+OURS = {"name": "ours", "skip_reason": "distribution marked as editable"}
 UNKNOWN = {"name": "unknown", "skip_reason": "not found"}
+WEAK = {
+    "name": "weak",
+    "version": "2.1",
+    "vulns": [
+        {"id": "PYSEC-1", "fix_versions": ["2.2"]},
+        {"id": "PYSEC-2", "fix_versions": []},
+    ],
+}
+TODAY = date(2026, 11, 30)
 
 
-def test_a_known_vulnerability_fails_the_step_and_is_named(audit):
+@pytest.fixture
+def exceptions(audit):
+    """Return a function that makes exceptions for ids, by default until today."""
+
+    def make(*ids, expires=TODAY):
+        text = "".join(
+            f'[[exception]]\nid = "{name}"\nreason = "a reason"\nexpires = {expires}\n'
+            for name in ids
+        )
+        return audit.Exceptions(text, TODAY)
+
+    return make
+
+
+def test_a_known_vulnerability_fails_the_step_and_is_named(audit, exceptions):
     """Package, version, the vulnerability's id, and where it is mended."""
-    weak = {
-        "name": "weak",
-        "version": "2.1",
-        "vulns": [
-            {"id": "PYSEC-1", "fix_versions": ["2.2"]},
-            {"id": "PYSEC-2", "fix_versions": []},
-        ],
-    }
     expected = (
-        "weak 2.1: PYSEC-1, mended in 2.2\n"
-        "weak 2.1: PYSEC-2, mended in no version yet\n"
-        "audit: 2 packages audited, 1 of them vulnerable; 1 could not be audited"
+        "weak 2.1: PYSEC-1, mended in 2.2: no recorded exception\n"
+        "weak 2.1: PYSEC-2, mended in no version yet: no recorded exception\n"
+        "audit: 2 packages audited, 1 of them vulnerable; 0 could not be audited"
     )
-    assert (expected, 1) == audit.judge(answer(SOUND, weak, UNKNOWN), "")
+    assert (expected, 1) == audit.judge(answer(SOUND, WEAK), "", exceptions())
 
 
-def test_what_could_not_be_asked_about_is_counted(audit):
+def test_all_is_well_where_all_was_audited_and_nothing_found(audit, exceptions):
+    """Then there is one line, with the numbers."""
+    expected = "audit: 1 packages audited, 0 of them vulnerable; 0 could not be audited"
+    assert (expected, 0) == audit.judge(answer(SOUND, OURS), "", exceptions())
+
+
+def test_a_recorded_exception_excuses_one_vulnerability_and_no_other(audit, exceptions):
+    """It is printed with its reason and its end; what it does not name still fails the step."""
+    said, exit_code = audit.judge(answer(WEAK), "", exceptions("PYSEC-1"))
+    assert ("excepted: a reason (until 2026-11-30)" in said, 1) == (True, exit_code)
+    assert 0 == audit.judge(answer(WEAK), "", exceptions("PYSEC-1", "PYSEC-2"))[1]
+    assert 1 == audit.judge(answer(WEAK), "", exceptions("not-audited"))[1]
+
+
+def test_an_exception_that_has_expired_excuses_nothing(audit, exceptions):
+    """From the day after its end on, the step fails and says so."""
+    expired = exceptions("PYSEC-1", "PYSEC-2", expires=date(2026, 11, 29))
+    said, exit_code = audit.judge(answer(WEAK), "", expired)
+    assert ("the exception has expired: a reason (until 2026-11-29)" in said, 1) == (
+        True,
+        exit_code,
+    )
+
+
+def test_what_could_not_be_asked_about_fails_the_step_unless_excepted(audit, exceptions):
     """A database that knows none of the packages has audited none."""
-    expected = "audit: 0 packages audited, 0 of them vulnerable; 2 could not be audited"
-    assert (expected, 0) == audit.judge(answer(UNKNOWN, UNKNOWN), "")
+    counted = "audit: 0 packages audited, 0 of them vulnerable; 1 could not be audited\n"
+    assert (f"{counted}not audited: unknown: no recorded exception", 1) == audit.judge(
+        answer(UNKNOWN), "", exceptions()
+    )
+    assert (
+        f"{counted}not audited: unknown: excepted: a reason (until 2026-11-30)",
+        0,
+    ) == audit.judge(answer(UNKNOWN), "", exceptions("not-audited"))
 
 
 @pytest.mark.parametrize(
     ("errors", "cause"),
     [("Traceback\nConnectionError: no route\n\n", "ConnectionError: no route"), ("", "no answer")],
 )
-def test_an_auditor_that_fails_has_audited_nothing(audit, errors, cause):
-    """Its last words say why."""
-    assert (f"audit: nothing was audited: {cause}", 0) == audit.judge("", errors)
+def test_an_auditor_that_fails_has_audited_nothing(audit, exceptions, errors, cause):
+    """Its last words say why; only a recorded exception keeps that from failing the step."""
+    said = f"audit: nothing was audited: {cause}\n"
+    assert (f"{said}no recorded exception", 1) == audit.judge("", errors, exceptions())
+    assert (f"{said}excepted: a reason (until 2026-11-30)", 0) == audit.judge(
+        "", errors, exceptions("not-audited")
+    )
+    expired = exceptions("not-audited", expires=date(2026, 11, 29))
+    assert 1 == audit.judge("", errors, expired)[1]
+
+
+def test_an_exception_without_a_reason_is_refused(audit):
+    """A blank reason is none."""
+    text = '[[exception]]\nid = "x"\nreason = " "\nexpires = 2027-01-01\n'
+    with pytest.raises(ValueError, match="without a reason: x"):
+        audit.Exceptions(text, TODAY)
+
+
+def test_the_recorded_exceptions_can_be_read(audit):
+    """Each has an id, a reason and an end."""
+    said, _ = audit.Exceptions(audit.EXCEPTIONS.read_text(), TODAY).judge("not-audited")
+    assert said.startswith("excepted: ")

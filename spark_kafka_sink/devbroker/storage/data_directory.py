@@ -31,7 +31,13 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from spark_kafka_sink.devbroker.storage.files import OpenFiles, flush_directory, replace_file
+from spark_kafka_sink.devbroker.storage.files import (
+    DIRECTORY_MODE,
+    FILE_MODE,
+    OpenFiles,
+    flush_directory,
+    replace_file,
+)
 from spark_kafka_sink.devbroker.storage.log_directory import FileLogDirectory
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
@@ -88,12 +94,12 @@ class DataDirectory:
         """
         self.path = path
         self.open_files = OpenFiles()
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
         if not (path / _CLUSTER).exists() and any(entry.name != _LOCK for entry in path.iterdir()):
             raise ConfigError(
                 f"{path} is not empty and has no {_CLUSTER}: name a directory of its own"
             )
-        self._lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -15,10 +15,14 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+#: What is in the files may be confidential: only the broker's own user gets at it.
+FILE_MODE: Final = 0o600
+DIRECTORY_MODE: Final = 0o700
 
 _MAX_OPEN_FILES = 256
 
@@ -35,7 +39,7 @@ class OpenFiles:
         """Return a file's descriptor; the file is created if it is not there."""
         descriptor = self._descriptors.get(path)
         if descriptor is None:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
             self._descriptors[path] = descriptor
             if len(self._descriptors) > self._max_open_files:
                 os.close(self._descriptors.popitem(last=False)[1])
@@ -115,7 +119,7 @@ def replace_file(path: Path, content: bytes, *, flush: bool = True) -> None:
     of the process.
     """
     temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
+    with open(temporary, "wb", opener=_open_private) as file:
         file.write(content)
         if flush:
             file.flush()
@@ -123,6 +127,10 @@ def replace_file(path: Path, content: bytes, *, flush: bool = True) -> None:
     temporary.replace(path)
     if flush:
         flush_directory(path.parent)
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, FILE_MODE)
 
 
 def flush_directory(path: Path) -> None:

@@ -17,6 +17,7 @@ import re
 from typing import TYPE_CHECKING, Protocol
 
 from spark_kafka_sink.devbroker.storage.files import (
+    DIRECTORY_MODE,
     AppendFile,
     OpenFiles,
     flush_directory,
@@ -115,7 +116,7 @@ class FileLogDirectory:
         """Use, or make, a directory; only its last name may be new."""
         self.path = path
         self._open_files = open_files
-        path.mkdir(exist_ok=True)
+        path.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
 
     def file_path(self, offset: int, suffix: str) -> Path:
         """Return the path of one of the files that belong to an offset."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import stat
 import subprocess
 import sys
 
@@ -163,6 +164,20 @@ def test_the_files_have_kafkas_names(cluster):
         "0\n2\norders 0 0\norders 1 0\n"
         == (cluster.path / "recovery-point-offset-checkpoint").read_text()
     )
+
+
+def test_only_the_brokers_own_user_can_read_what_is_kept(cluster, again):
+    """Directories are 0700 and files 0600, also those that are replaced or written later."""
+    create(cluster, "orders", 2, retention_ms="1000")
+    ask(cluster.broker, INIT)
+    again()
+    create(cluster, "later")
+    cluster.close()
+
+    assert {0o700: True, 0o600: False} == {
+        stat.S_IMODE(path.stat().st_mode): path.is_dir()
+        for path in (cluster.path, *cluster.path.rglob("*"))
+    }
 
 
 def test_the_mark_of_an_orderly_end_is_gone_while_the_broker_runs(cluster):

@@ -16,6 +16,7 @@ from spark_kafka_sink.devbroker.listener_arguments import (
     USERS_VARIABLE,
     add_listener_arguments,
     listeners_of,
+    open_to_everybody,
 )
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import SecurityProtocol
@@ -44,6 +45,36 @@ def test_host_and_port_are_a_plain_listeners():
     """The short options are for the common case."""
     arguments = ["--host", "::1", "--port", "1", "--advertised-host", "h"]
     assert [Listener(host="::1", port=1, advertised_host="h")] == listeners(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("host", "protocol", "client_auth", "is_open"),
+    [
+        ("127.0.0.1", "PLAINTEXT", "none", False),
+        ("127.1.2.3", "PLAINTEXT", "none", False),
+        ("localhost", "PLAINTEXT", "none", False),
+        ("::1", "SSL", "none", False),
+        ("0.0.0.0", "PLAINTEXT", "none", True),  # noqa: S104
+        ("", "PLAINTEXT", "none", True),
+        ("::", "SSL", "none", True),
+        ("example.org", "SSL", "requested", True),
+        ("10.0.0.1", "SSL", "required", False),
+        ("0.0.0.0", "SASL_PLAINTEXT", "none", False),  # noqa: S104
+        ("::", "SASL_SSL", "none", False),
+    ],
+)
+def test_a_listener_that_lets_everybody_in_is_warned_of(host, protocol, client_auth, is_open):
+    """Other machines reach all but loopback; SASL or the clients' certificates keep them out."""
+    made = listeners(
+        *("--listener", f"{protocol}://{host}:9092", "--tls-keystore", "k.pem"),
+        *("--tls-truststore", "t.pem", "--tls-client-auth", client_auth),
+        DEVBROKER_SASL_USERS=USERS,
+    )
+    expected = [True] if is_open else []
+    assert expected == [
+        warning.startswith(f"{host}:9092 ({protocol}) can be reached from other machines")
+        for warning in open_to_everybody(made)
+    ]
 
 
 def test_listeners_of_each_kind(tmp_path):
@@ -138,6 +169,18 @@ def test_the_process_listens_with_sasl_and_shows_no_secret():
 
     assert ErrorCode.NONE == answer.error_code
     assert (0, "", "") == (process.returncode, output, errors)
+
+
+@pytest.mark.slow
+def test_the_process_warns_of_a_listener_that_lets_everybody_in():
+    """On the standard error; the first line of the standard output stays what it is."""
+    with run("--host", "0.0.0.0", "--port", "0") as process:  # noqa: S104
+        line = process.stdout.readline()
+        process.terminate()
+        output, errors = process.communicate(timeout=20)
+
+    assert (True, 0, "") == (line.startswith("listening on "), process.returncode, output)
+    assert errors.startswith("warning: 0.0.0.0:0 (PLAINTEXT) can be reached from other machines")
 
 
 @pytest.mark.slow

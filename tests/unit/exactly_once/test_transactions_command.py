@@ -333,6 +333,25 @@ def test_a_wait_for_the_cluster_is_not_silent(capsys):
 
 
 @pytest.mark.parametrize(
+    "name", ["sasl.jaas.config", "ssl.key.password", "ssl.keystore.key", "ssl.truststore.password"]
+)
+def test_a_secret_on_the_command_line_is_refused(capsys, name):
+    """It would be in the list of processes; the error names the file to use, and no value."""
+    given = ["list", "--bootstrap-server", "localhost:1", "--property", f"{name}=pl4nted"]
+    assert 2 == transactions.main(given)
+    said = capsys.readouterr().err
+    assert (True, False) == (f"{name}: other users" in said, "pl4nted" in said)
+    assert "--command-config" in said
+
+
+def test_a_reference_to_a_secret_may_be_on_the_command_line(capsys):
+    """It says where the secret is, and not what it is."""
+    given = ["list", "--bootstrap-server", "localhost:1", "--property"]
+    assert 2 == transactions.main([*given, "sasl.jaas.config=${env:NO_SUCH_VARIABLE}"])
+    assert "NO_SUCH_VARIABLE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["list"], "no cluster: give --bootstrap-server"),
