@@ -59,10 +59,14 @@ fix: $(INSTALLED) ## Mend what the formatter, the linter and the spelling checke
 test: $(INSTALLED) ## Everything: unit, property, Spark, real Kafka (half an hour on 2 cores)
 	@scripts/find_maven.sh
 	@scripts/find_kerberos.sh .venv
-	@echo "Tests, 1 of 2: what needs neither Java nor Kafka"
-	@$(PYTEST_FAST) $(PYTEST_ARGS)
-	@echo "Tests, 2 of 2: Spark, real Kafka, and all that is slow"
-	@$(WITH_JAVA) $(PYTEST_SLOW) $(PYTEST_ARGS)
+	@trap 'exit 130' INT; first=passed; second=passed; \
+	echo "Tests, 1 of 2: what needs neither Java nor Kafka"; \
+	$(PYTEST_FAST) $(PYTEST_ARGS) || first="failed (exit code $$?)"; \
+	echo "Tests, 2 of 2: Spark, real Kafka, and all that is slow"; \
+	{ $(WITH_JAVA) $(PYTEST_SLOW) $(PYTEST_ARGS); } || second="failed (exit code $$?)"; \
+	echo "Tests, 1 of 2: $$first"; \
+	echo "Tests, 2 of 2: $$second"; \
+	[ "$$first$$second" = passedpassed ]
 
 .PHONY: test-fast
 test-fast: $(INSTALLED) ## What needs neither Java nor Kafka (under 3 minutes on 2 cores)
