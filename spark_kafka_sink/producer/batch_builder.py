@@ -47,6 +47,11 @@ GROWTH = 4
 FIRST_BLOCK_BYTES = 16_384
 
 
+def never() -> bool:
+    """Return False: for waits that nothing cuts short."""
+    return False
+
+
 class RowWatcher(Protocol):
     """Who wants to know where each row went, because somebody waits for it."""
 
@@ -130,6 +135,8 @@ class BatchBuilder:
         self.first_opened_at = NEVER
         self._may_wait = True
         self._give_up_at: float | None = None
+        self._renews = False
+        self._unless = never
         self._began_at: float | None = None
         #: Until when a row may wait for memory; kept for the next one if it waited in vain.
         self._deadline: float | None = None
@@ -150,6 +157,8 @@ class BatchBuilder:
         watcher: RowWatcher | None = None,
         may_wait: bool = True,
         give_up_at: float | None = None,
+        renews: bool = False,
+        unless: Callable[[], bool] = never,
         began_at: float | None = None,
     ) -> None:
         """Append all rows.
@@ -157,7 +166,8 @@ class BatchBuilder:
         `partition_counts` has an entry for each of `columns.topics`; `first_row` is the number of
         the first row, for errors, None where rows have no numbers; `now_ms` is the timestamp of
         rows that have none; without `may_wait` memory must be there at once, with `give_up_at` by
-        then, and not max.block.ms.
+        then, and not max.block.ms. With `renews` each wait that memory has ended gives the next
+        one max.block.ms again; as soon as `unless()` is true no row waits any more.
         `began_at`, in seconds, is when the first row came: a batch opened now has waited since.
 
         Raises InvalidTopicError, InvalidPartitionError or RecordTooLargeError for a bad row,
@@ -171,6 +181,8 @@ class BatchBuilder:
             self._history.clear()
         self._may_wait = may_wait
         self._give_up_at = give_up_at
+        self._renews = renews
+        self._unless = unless
         self._began_at = began_at
         self._deadline = None
         self._begin_rows(first_row)
@@ -321,23 +333,27 @@ class BatchBuilder:
 
     def _wait_for(self, size: int) -> bool:
         started = self._clock()
-        if self._deadline is None:
-            self._deadline = started + (self._max_block if self._may_wait else 0)
+        may_wait = self._may_wait and not self._unless()
+        if self._deadline is None or not may_wait:
+            self._deadline = started + (self._max_block if may_wait else 0)
             if self._give_up_at is not None:
                 self._deadline = min(self._deadline, self._give_up_at)
         deadline = max(self._deadline, started)
         until, enough, is_over = started, False, False
         try:
             while not enough and not is_over:
-                since, until = until, self._close_lingering(until, deadline)
+                since = until
+                until = self._close_lingering(since, deadline) if may_wait else deadline
                 enough = self._pool.wait_for(size, until - since)
                 is_over = until >= deadline
         finally:
             now = self._clock()
-            if self._listener is not None and self._may_wait:
+            if self._listener is not None and may_wait:
                 self._listener.on_buffer_wait(now - started, now)
-        if not enough and self._listener is not None and self._may_wait:
+        if not enough and self._listener is not None and may_wait:
             self._listener.on_buffer_exhausted(now)
+        if enough and self._renews:
+            self._give_up_at = None
         return enough
 
     def _close_lingering(self, now: float, deadline: float) -> float:
@@ -346,9 +362,18 @@ class BatchBuilder:
         A thread that waits for memory has the open batches to itself: nobody else can close those
         of the partitions that it has nothing to do with.
         """
-        if not self._lingers or not self._may_wait:
+        if not self._lingers:
             return deadline
         return min(deadline, self.close_due(now, self._is_queue_empty))
+
+    @property
+    def free_bytes(self) -> int:
+        """How much memory is free now."""
+        return self._pool.available_bytes
+
+    def has_room_for(self, size: int) -> bool:
+        """Whether so many bytes are free, and no thread waits for them."""
+        return not self._pool.waiting_threads and size <= self._pool.available_bytes
 
     # --- closing
 

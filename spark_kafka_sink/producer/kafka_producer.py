@@ -19,7 +19,6 @@ from weakref import WeakSet
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import (
     KafkaError,
-    KafkaTimeoutError,
     ProducerClosedError,
     SerializationError,
 )
@@ -66,9 +65,7 @@ if TYPE_CHECKING:
 #: What is staged lies outside of buffer.memory, and must be little. Up to this size keys and values
 #: are not weighed, since that would cost as much as staging them: a full chunk has 2 MB of them.
 MAX_LIGHT_BYTES = 512
-#: Larger ones make a full chunk when they have so many bytes together.
-MAX_HEAVY_BYTES = 1_048_576
-#: And records that are larger still are written into a batch at once.
+#: Records that are larger still are written into a batch at once.
 MAX_STAGED_BYTES = 4_096
 #: When what is staged makes a full chunk.
 CHUNK_ITEMS = CHUNK_RECORDS * RECORD_FIELDS
@@ -142,9 +139,13 @@ class KafkaProducer(TransactionalCalls):
         """Send one record; return at once with a future of its `RecordMetadata`.
 
         `timestamp` is in milliseconds since 1970; without one it is the time at which the record
-        gets into a batch, linger.ms later at most. `on_delivery(metadata, error)` is called on the
-        network thread when the record is acknowledged (`error` is None) or has failed (`metadata`
-        is None); nothing is sent while it runs.
+        gets into a batch, linger.ms later at most. `on_delivery(metadata, error)` is called when
+        the record is acknowledged (`error` is None) or has failed (`metadata` is None): always on
+        the network thread, one call at a time, and for acknowledged records of a partition in
+        their order. Nothing is sent while it runs. It may send, but not wait: a record that finds
+        no memory there fails with BufferExhaustedError.
+
+        max.block.ms bounds the waits for metadata, for memory and for other threads together.
 
         What is wrong with a record or its topic comes with the future, as in Java. Raises
         TypeError, ValueError and SerializationError for what is no record, ProducerClosedError,
@@ -175,7 +176,7 @@ class KafkaProducer(TransactionalCalls):
         items = self._staged_items
         items += (future, topic, key, value)
         if len(items) >= CHUNK_ITEMS:
-            self._write_full_chunk()
+            self._write_full_chunk(future)
         elif self._gatherer.staged_since is None:
             self._gatherer.note_staged()
         return future
@@ -191,14 +192,11 @@ class KafkaProducer(TransactionalCalls):
         future.error = None
         self._staged.append(future, topic, key, value)
         self._staged.weigh(size)
-        self._write_or_note()
-        return future
-
-    def _write_or_note(self) -> None:
-        if len(self._staged) >= CHUNK_RECORDS or self._staged.heavy_bytes > MAX_HEAVY_BYTES:
-            self._write_full_chunk()
+        if self._gatherer.is_full:
+            self._write_full_chunk(future)
         else:
             self._gatherer.note_staged()
+        return future
 
     def _send(
         self,
@@ -216,9 +214,12 @@ class KafkaProducer(TransactionalCalls):
         future.chunk = None
         future.error = None
         future.callback = self._callback(on_delivery)
+        give_up_at = self._core.give_up_at()
         try:
             check_place(record.topic, record.partition)
-            self._core.await_partition(record.topic, record.partition)
+            self._core.await_partition(record.topic, record.partition, give_up_at=give_up_at)
+            if self._gatherer.is_full and self._core.is_network_thread:
+                self._gatherer.check_may_stage()
             prepared = self._preparation.prepare(record)
         except Exception as error:
             if not isinstance(error, KafkaError) or isinstance(
@@ -231,7 +232,8 @@ class KafkaProducer(TransactionalCalls):
             future.headers = record.headers
             future.fail(error)
             if future.callback is not None:
-                call_back(future.callback, future)
+                self._core.callbacks.add(partial(call_back, future.callback, future))
+                self._core.callbacks.run_rest()
             return future
         if self._is_plain:
             self._plain_topics.add(record.topic)
@@ -241,24 +243,31 @@ class KafkaProducer(TransactionalCalls):
         future.partition = prepared.partition
         future.timestamp = prepared.timestamp
         self._staged.append(future, record.topic, prepared.key, prepared.value)
-        if prepared.max_bytes > MAX_STAGED_BYTES:
-            self._write_full_chunk()
+        is_full = self._gatherer.is_full
+        if is_full or prepared.max_bytes > MAX_LIGHT_BYTES:
+            # What the network thread stages beyond a chunk counts, however small it is.
+            self._staged.weigh(prepared.max_bytes)
+        if is_full or self._gatherer.is_full or prepared.max_bytes > MAX_STAGED_BYTES:
+            self._write_full_chunk(future, give_up_at)
         else:
-            if prepared.max_bytes > MAX_LIGHT_BYTES:
-                self._staged.weigh(prepared.max_bytes)
-            self._write_or_note()
+            self._gatherer.note_staged()
         return future
 
-    def _write_full_chunk(self) -> None:
+    def _write_full_chunk(
+        self, future: FutureRecordMetadata, give_up_at: float | None = None
+    ) -> None:
+        """Write what is staged; `future` is of the record that made it a full chunk."""
+        if not self._core.is_network_thread:
+            if give_up_at is None:
+                give_up_at = self._core.give_up_at()
+            self._gatherer.write_for(future, give_up_at)
+            return
         # A callback may send, but the network thread must not wait for memory that only it frees.
-        if self._core.is_network_thread:
-            self._gatherer.note_staged()
-        else:
-            try:
-                self._gatherer.write_staged()
-            except KafkaTimeoutError:
-                # The record is staged: whoever sends it again would have it there twice.
-                self._gatherer.note_staged()
+        self._gatherer.write_without_waiting()
+        if self._gatherer.is_full:
+            # From now on each of its records is held against `check_may_stage` before it is staged.
+            self._plain_topics.clear()
+        self._gatherer.note_staged()
 
     def _callback(
         self, on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None
@@ -276,6 +285,7 @@ class KafkaProducer(TransactionalCalls):
 
         Raises SchemaError for columns that cannot be sent, RecordError for a row that cannot be
         (the rows before it are sent), KafkaTimeoutError, BrokerError for a topic that is refused.
+        max.block.ms bounds all waits together until rows get into batches, and then begins anew.
         """
         self._check_can_call()
         self._core.fail_if_not_ready_for_send()
@@ -286,8 +296,9 @@ class KafkaProducer(TransactionalCalls):
         for batch in record_batches(data):
             columns = record_columns(batch, topic=topic, first_row=first_row)
             if columns.num_rows:
-                counts = [self._core.await_partition(name) for name in columns.topics]
-                parts += self._gatherer.write_table(columns, counts, first_row)
+                give_up_at = self._core.give_up_at()
+                counts = self._core.await_topics(columns.topics, give_up_at)
+                parts += self._gatherer.write_table(columns, counts, first_row, give_up_at)
             first_row += batch.num_rows
         return FutureTableMetadata(self, parts)
 
@@ -307,8 +318,9 @@ class KafkaProducer(TransactionalCalls):
         self._core.fail_if_not_ready_for_send()
         if not columns.num_rows:
             return
-        counts = [self._core.await_partition(topic) for topic in columns.topics]
-        self._gatherer.write_columns(columns, counts, first_row)
+        give_up_at = self._core.give_up_at()
+        counts = self._core.await_topics(columns.topics, give_up_at)
+        self._gatherer.write_columns(columns, counts, first_row, give_up_at)
 
     # --- waiting
 
@@ -432,7 +444,10 @@ class KafkaProducer(TransactionalCalls):
         if self._core.is_network_thread:
             raise ProducerClosedError("the producer's own network thread must not wait for itself")
         if self._gatherer.is_writing:
-            raise ProducerClosedError("a callback must not wait: nothing is written meanwhile")
+            raise ProducerClosedError(
+                "a function that is called while records are written, such as a partitioner, must "
+                "not wait for the producer"
+            )
 
     def check_may_wait(self) -> None:
         """See `record_futures.Gathering`."""
@@ -444,10 +459,10 @@ class KafkaProducer(TransactionalCalls):
         """See `record_futures.Gathering`."""
         return self._core.clock()
 
-    def write_staged(self, give_up_at: float | None = None) -> None:
+    def write_staged(self, give_up_at: float | None, unless: Callable[[], bool]) -> None:
         """See `record_futures.Gathering`."""
         self.check_may_wait()
-        self._gatherer.write_staged(give_up_at)
+        self._gatherer.write_staged(give_up_at, unless)
 
 
 #: All producers of this process, to be told of a fork.

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spark_kafka_sink.model import TopicPartition
-from spark_kafka_sink.producer.produce_result import ProduceResult
+from spark_kafka_sink.producer.produce_result import ProduceResult, call_now
 from spark_kafka_sink.record.kernel import SLOT_DTYPE, STICKY_DTYPE
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from spark_kafka_sink.producer.produce_result import CallLater
     from spark_kafka_sink.producer.row_history import RowOrigin
 
 NO_SLOT = -1
@@ -75,8 +76,9 @@ class _OpenBatch:
 class OpenBatches:
     """The slot table and the blocks behind it."""
 
-    def __init__(self) -> None:
-        """Know no topic yet."""
+    def __init__(self, call_later: CallLater = call_now) -> None:
+        """Know no topic yet; `call_later` calls the callbacks of batches that have ended."""
+        self._call_later = call_later
         self.slots: NDArray[np.void] = np.zeros(0, dtype=SLOT_DTYPE)
         self.sticky: NDArray[np.void] = np.zeros(0, dtype=STICKY_DTYPE)
         #: Per slot, the bytes its last batch had grown to: where the next one starts.
@@ -142,7 +144,7 @@ class OpenBatches:
         self, slot: int, block: NDArray[np.uint8], limit: int, *, origin: RowOrigin, now: float
     ) -> None:
         """Begin a batch in an empty block, of which `limit` bytes may be used."""
-        result = ProduceResult(self._partitions[slot])
+        result = ProduceResult(self._partitions[slot], self._call_later)
         batch = self._batches[slot] = _OpenBatch(block, origin, now, result, slot)
         if len(self._by_age) > 2 * len(self._batches) + MAX_STALE:
             self._by_age = [each for each in self._by_age if each[2].slot != NO_SLOT]

@@ -1,8 +1,11 @@
 """How a batch ended, for those who wait for it (Kafka's ProduceRequestResult).
 
-Made when a batch is opened and resolved once, on the network thread. Futures of single records and
-of tables point to it with an index, so the end of a batch costs nothing per record. A batch that
-had to be divided hands over to the results of its parts.
+Made when a batch is opened and resolved once. Futures of single records and of tables point to it
+with an index, so the end of a batch costs nothing per record. A batch that had to be divided hands
+over to the results of its parts.
+
+A batch may end on any thread, such as that of a sender which aborts a transaction. Its callbacks
+are left to `call_later`, which is `CallbackQueue.add` in a producer.
 """
 
 from __future__ import annotations
@@ -37,6 +40,15 @@ RefusedRecords: TypeAlias = "Mapping[int, RefusedRecord]"
 
 NO_LOG_APPEND_TIME = -1
 
+#: What calls callbacks, now or later.
+CallLater: TypeAlias = "Callable[[Callable[[], object]], object]"
+
+
+def call_now(job: Callable[[], object]) -> None:
+    """Call back where the batch ends, for results that belong to no producer."""
+    job()
+
+
 #: Guards the moment between "not done yet" and waiting; held for a few instructions only.
 _moment = threading.Lock()
 
@@ -54,6 +66,7 @@ class ProduceResult:
     """One batch's end: acknowledged, failed, or divided."""
 
     __slots__ = (
+        "_call_later",
         "_callbacks",
         "_first_indexes",
         "_waiter",
@@ -67,9 +80,10 @@ class ProduceResult:
         "topic_partition",
     )
 
-    def __init__(self, topic_partition: TopicPartition) -> None:
+    def __init__(self, topic_partition: TopicPartition, call_later: CallLater = call_now) -> None:
         """Know nothing yet."""
         self.topic_partition = topic_partition
+        self._call_later = call_later
         self.base_offset = UNKNOWN_OFFSET
         self.log_append_time_ms = NO_LOG_APPEND_TIME
         self.error: Exception | None = None
@@ -142,13 +156,16 @@ class ProduceResult:
         return True
 
     def call_when_done(self, index: int, callback: Callable[[], object]) -> None:
-        """Have `callback` called when a record's batch ends: on the network thread, or at once."""
+        """Call `callback` when a record's batch has ended, after those that came before it.
+
+        At once where all of them have been called.
+        """
         if self.parts:
             result, own_index = self.final(index)
             result.call_when_done(own_index, callback)
             return
         with _moment:
-            if not self.has_ended and not self.parts:
+            if not self.is_settled and not self.parts:
                 self._callbacks.append((index, callback))
                 return
         if self.parts:
@@ -194,7 +211,7 @@ class ProduceResult:
         error.__cause__ = self.error
         return error
 
-    # --- from the network thread
+    # --- from whoever ends the batch
 
     def complete(self, base_offset: int, log_append_time_ms: int = NO_LOG_APPEND_TIME) -> None:
         """Resolve as acknowledged."""
@@ -218,7 +235,7 @@ class ProduceResult:
 
     def divide(self, record_counts: Sequence[int]) -> list[ProduceResult]:
         """Hand over to the results of as many parts, of which this gives one each, in order."""
-        parts = [ProduceResult(self.topic_partition) for _ in record_counts]
+        parts = [ProduceResult(self.topic_partition, self._call_later) for _ in record_counts]
         first_indexes = [sum(record_counts[:number]) for number in range(len(record_counts))]
         with _moment:
             self._first_indexes = first_indexes
@@ -234,20 +251,33 @@ class ProduceResult:
     def _finish(self) -> None:
         with _moment:
             self.has_ended = True
-            callbacks, self._callbacks = self._callbacks, []
+            has_callbacks = bool(self._callbacks)
+        if has_callbacks:
+            self._call_later(self._settle)
+        else:
+            self._settle()
+
+    def _settle(self) -> None:
         interrupt: BaseException | None = None
-        for _, callback in callbacks:
-            try:
-                call_back(callback)
-            except BaseException as error:  # noqa: BLE001 - raised when all have been called
-                interrupt = error
-        with _moment:
-            self.is_settled = True
-            waiter = self._waiter
+        while callbacks := self._take_callbacks():
+            for _, callback in callbacks:
+                try:
+                    call_back(callback)
+                except BaseException as error:  # noqa: BLE001 - raised when all have been called
+                    interrupt = error
+        # Nobody adds a callback to a result that is settled.
+        waiter = self._waiter
         if waiter is not None:
             waiter.set()
         if interrupt is not None:
             raise interrupt
+
+    def _take_callbacks(self) -> list[tuple[int, Callable[[], object]]]:
+        """Return the callbacks that have not been called; without any the result is settled."""
+        with _moment:
+            callbacks, self._callbacks = self._callbacks, []
+            self.is_settled = not callbacks
+        return callbacks
 
 
 def call_back(callback: Callable[..., object], *arguments: object) -> None:

@@ -19,6 +19,7 @@ from spark_kafka_sink.network.network_client import NetworkClient
 from spark_kafka_sink.producer.batch_builder import BatchBuilder
 from spark_kafka_sink.producer.batch_compression import BatchCompression
 from spark_kafka_sink.producer.buffer_pool import BufferPool
+from spark_kafka_sink.producer.callback_queue import CallbackQueue
 from spark_kafka_sink.producer.network_thread import JOIN_TIMEOUT, NetworkThread
 from spark_kafka_sink.producer.open_batches import OpenBatches
 from spark_kafka_sink.producer.partitioner import NodeLatencies
@@ -33,7 +34,7 @@ from spark_kafka_sink.producer.worker_thread import WorkerThread
 from spark_kafka_sink.record.compression import CompressionType, Compressor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.model import PartitionAcks, TopicPartition
@@ -88,7 +89,8 @@ class ProducerCore:
             guarantee_order=config.max_in_flight_requests_per_connection == 1,
             on_failed=self._fail,
         )
-        open_batches = OpenBatches()
+        self.callbacks = CallbackQueue(self._schedule_callbacks)
+        open_batches = OpenBatches(self.callbacks.add)
         self._latencies = NodeLatencies(config.partitioner_availability_timeout_ms / 1000)
         builder = BatchBuilder(
             config,
@@ -125,6 +127,7 @@ class ProducerCore:
             max_block=self._max_block,
             on_refused=self.note_failed_send,
             fail_if_not_ready=self._fail_if_transaction_not_ready,
+            callbacks=self.callbacks,
         )
         self._thread = NetworkThread(self._serve, client_id=config.client_id)
         self._worker = WorkerThread(self._thread.call_soon, client_id=config.client_id)
@@ -172,6 +175,7 @@ class ProducerCore:
             self._worker.close()
             # What it was at is given back now.
             await asyncio.sleep(0)
+            self.callbacks.end()
             await self._client.close()
 
     def _end(self, error: BaseException) -> None:
@@ -182,6 +186,14 @@ class ProducerCore:
         self.accumulator.fail(fatal)
 
     def _on_change(self) -> None:
+        self._sender.wakeup()
+
+    def _schedule_callbacks(self, run: Callable[[], None]) -> None:
+        self._thread.call_soon(partial(self._call_back, run))
+
+    def _call_back(self, run: Callable[[], None]) -> None:
+        run()
+        # Callbacks may have sent.
         self._sender.wakeup()
 
     def _wakeup(self) -> None:
@@ -307,11 +319,22 @@ class ProducerCore:
                 self._wakeup_pending = False
                 raise
 
-    def await_partition(self, topic: str, partition: int | None = None) -> int:
-        """Count a topic's partitions, waiting for its metadata up to max.block.ms if need be.
+    def give_up_at(self) -> float:
+        """When a call that begins now must not wait any longer, whatever for (max.block.ms)."""
+        return self.clock() + self._max_block
 
-        With `partition`, that one has to be among them. Raises KafkaTimeoutError, BrokerError
-        where the topic is refused, NetworkError where no broker answers.
+    def await_topics(self, topics: Iterable[str], give_up_at: float) -> list[int]:
+        """Count the partitions of topics; see `await_partition`."""
+        return [self.await_partition(topic, give_up_at=give_up_at) for topic in topics]
+
+    def await_partition(
+        self, topic: str, partition: int | None = None, *, give_up_at: float | None = None
+    ) -> int:
+        """Count a topic's partitions, waiting for its metadata if need be.
+
+        Until `give_up_at`, or else up to max.block.ms. With `partition`, that one has to be among
+        them. Raises KafkaTimeoutError, BrokerError where the topic is refused, NetworkError where
+        no broker answers.
         """
         count = self._count_partitions(topic)
         known = self._client.metadata.snapshot.partition_count(topic)
@@ -323,10 +346,10 @@ class ProducerCore:
                 "send to it from another thread first"
             )
         with self.timed(TimedCall.METADATA_WAIT):
-            deadline = time.monotonic() + self._max_block
+            deadline = self.give_up_at() if give_up_at is None else give_up_at
             waiting = self._client.wait_for_topics([topic], deadline, partition=partition)
             try:
-                self._thread.run(waiting, self._max_block)
+                self._thread.run(waiting, max(deadline - self.clock(), 0))
             except ProducerClosedError:
                 self.accumulator.raise_if_failed()
                 raise
@@ -356,11 +379,16 @@ class ProducerCore:
         for result in results:
             if not result.wait_for_all(deadline, time.monotonic):
                 raise KafkaTimeoutError(f"not everything was acknowledged within {timeout} s")
+        # Those of records that got into no batch, too.
+        left = None if deadline is None else max(deadline - time.monotonic(), 0)
+        if not self.callbacks.wait(left):
+            raise KafkaTimeoutError(f"not every callback was called within {timeout} s")
 
-    def await_transaction(self, result: TransactionalRequestResult) -> None:
-        """Have the sender see to an operation, and wait for its end up to max.block.ms."""
+    def await_transaction(self, result: TransactionalRequestResult, give_up_at: float) -> None:
+        """Make the sender carry out an operation, and wait for its end until `give_up_at`."""
         self._thread.call_soon(self._wakeup)
-        result.wait(self._max_block, lambda: self._client.last_error)
+        left = max(give_up_at - self.clock(), 0)
+        result.wait(left, lambda: self._client.last_error, limit=self._max_block)
 
     @property
     def _has_open_transaction(self) -> bool:

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 class Gathering(Protocol):
     """Where a record waits before it is in a batch (the producer)."""
 
-    def write_staged(self, give_up_at: float | None = None) -> None:
+    def write_staged(self, give_up_at: float | None, unless: Callable[[], bool]) -> None:
         """Write what has been staged into batches, as much as can be by `give_up_at`.
 
-        Raises KafkaTimeoutError where nothing could be.
+        As soon as `unless()` is true, nothing is waited for any more. Raises KafkaTimeoutError
+        where nothing could be written.
         """
 
     def check_may_wait(self) -> None:
@@ -94,6 +95,8 @@ class FutureRecordMetadata:
                 chunk = None
                 with suppress(KafkaTimeoutError):
                     chunk = self._written(deadline)
+                if self.done():
+                    break
                 left = None if deadline is None else deadline - self.producer.monotonic()
                 if left is not None and left <= 0:
                     raise TimeoutError(f"the record was not acknowledged within {timeout} s")
@@ -129,9 +132,12 @@ class FutureRecordMetadata:
 
         Or where it could not be by `give_up_at`.
         """
-        if self.chunk is None and self.error is None:
-            self.producer.write_staged(give_up_at)
+        if not self._is_written():
+            self.producer.write_staged(give_up_at, self._is_written)
         return self.chunk
+
+    def _is_written(self) -> bool:
+        return self.chunk is not None or self.error is not None
 
     def _metadata(self) -> RecordMetadata:
         chunk, row = self._written(), self.row

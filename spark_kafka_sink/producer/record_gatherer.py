@@ -11,18 +11,15 @@ two threads would take to change places.
 Single records are staged without the lock, and written in chunks: by the sender that makes a chunk
 full, by whoever waits for one of them or flushes, or by the network thread after linger.ms.
 
-A record that gets into no batch ends while the lock is held, and its callback is called then. What
-that one sends is written when the callback has returned.
+No callback is called while the lock is held: see `callback_queue`. User code that runs with it (a
+partitioner, a handler of our log) may send; that is written when the lock is free again.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
-
-import numpy as np
 
 from spark_kafka_sink.errors import (
     BufferExhaustedError,
@@ -30,19 +27,22 @@ from spark_kafka_sink.errors import (
     KafkaTimeoutError,
     RecordError,
 )
+from spark_kafka_sink.producer.append_lock import AppendLock
+from spark_kafka_sink.producer.batch_builder import never
 from spark_kafka_sink.producer.delivery_errors import broken_off
+from spark_kafka_sink.producer.produce_result import call_now
 from spark_kafka_sink.producer.record_accumulator import NEVER
-from spark_kafka_sink.producer.record_futures import TablePart
-from spark_kafka_sink.producer.staged_records import StagedRecords, Stretch
+from spark_kafka_sink.producer.row_watchers import ChunkWatcher, TableWatcher
+from spark_kafka_sink.producer.staged_records import StagedRecords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from numpy.typing import NDArray
-
     from spark_kafka_sink.model import TopicPartition
     from spark_kafka_sink.producer.batch_builder import BatchBuilder
+    from spark_kafka_sink.producer.callback_queue import CallbackQueue
     from spark_kafka_sink.producer.open_batches import OpenBatches
+    from spark_kafka_sink.producer.record_futures import FutureRecordMetadata, TablePart
     from spark_kafka_sink.producer.staged_records import StagedChunk
     from spark_kafka_sink.record.columns import RecordColumns
 
@@ -53,40 +53,12 @@ T = TypeVar("T")
 #: So many staged records are written at once: enough that a chunk's own cost (some 100 us) is
 #: little for each, and few enough that they lie in the processor's cache still.
 CHUNK_RECORDS = 2_048
+#: Large records make a full chunk when they have so many bytes together.
+MAX_HEAVY_BYTES = 1_048_576
+#: Less than is ever free.
+NEVER_SHORT = -(2**63)
 #: When there was no memory for what is staged, look again after this many seconds.
 EXHAUSTED_PAUSE = 0.05
-
-
-class _AppendLock:
-    """A lock that tells whether the caller itself has it, and when somebody has let go of it."""
-
-    def __init__(self, on_release: Callable[[], None]) -> None:
-        self._lock = threading.Lock()
-        self._holder: int | None = None
-        self._on_release = on_release
-
-    def acquire(self, timeout: float = -1) -> bool:
-        """Wait for it, `timeout` seconds at most, where that is not negative."""
-        taken = self._lock.acquire(timeout=timeout)
-        if taken:
-            self._holder = threading.get_ident()
-        return taken
-
-    def release(self, *, quietly: bool = False) -> None:
-        self._holder = None
-        self._lock.release()
-        if not quietly:
-            self._on_release()
-
-    @property
-    def is_held_here(self) -> bool:
-        return self._holder == threading.get_ident()
-
-    def __enter__(self) -> None:
-        self.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
 
 
 class RecordGatherer:
@@ -106,6 +78,7 @@ class RecordGatherer:
         max_block: float,
         on_refused: Callable[[Exception, int], None] = lambda error, records: None,  # noqa: ARG005
         fail_if_not_ready: Callable[[], None] = lambda: None,
+        callbacks: CallbackQueue | None = None,
     ) -> None:
         """`linger` in seconds, None where only callers close batches; `max_block` likewise.
 
@@ -113,7 +86,8 @@ class RecordGatherer:
         call `gather` soon; `on_broken_off` hears of an error that may have lost rows on their way
         to a batch, `on_refused` of one that kept so many staged records from getting into one.
         `fail_if_not_ready` raises where no transaction takes records: it is asked with the lock, so
-        that none gets from one transaction into another.
+        that none gets from one transaction into another. `callbacks` calls those of records that
+        get into no batch; without it they are called where that is found out.
         """
         self._builder = builder
         self._open = open_batches
@@ -126,13 +100,16 @@ class RecordGatherer:
         self._on_refused = on_refused
         self._fail_if_not_ready = fail_if_not_ready
         self._wakeup = wakeup
-        self._lock = _AppendLock(self._on_release)
+        self._lock = AppendLock(self._on_release)
         #: When the network thread will look by itself; `NEVER` while it is about to find that out.
         self._looks_at = NEVER
         #: Whether it came while somebody else had the lock.
         self._was_locked_out = False
         self._failed_by: Exception | None = None
-        self.staged = StagedRecords()
+        #: How much memory was free when it did not suffice the last time.
+        self._short_with = NEVER_SHORT
+        self._callbacks = callbacks
+        self.staged = StagedRecords(call_now if callbacks is None else callbacks.add)
         #: When the oldest staged record came, in seconds; None while nobody has noted one.
         self.staged_since: float | None = None
 
@@ -159,65 +136,148 @@ class RecordGatherer:
             # A record is staged still where there was no memory for it.
             first = self._builder.first_opened_at
             self._wake_if_too_late_for(first if since is None else min(first, since))
+        if self._callbacks is not None:
+            self._callbacks.run_rest()
 
     @property
     def is_writing(self) -> bool:
-        """Whether the caller runs in a callback that is called while records are written."""
+        """Whether the caller is user code that is called while records are written."""
         return self._lock.is_held_here
 
+    @property
+    def is_full(self) -> bool:
+        """Whether what is staged makes a full chunk, which should be written now."""
+        return len(self.staged) >= CHUNK_RECORDS or self.staged.heavy_bytes > MAX_HEAVY_BYTES
+
     def write_columns(
-        self, columns: RecordColumns, partition_counts: Sequence[int], first_row: int
+        self,
+        columns: RecordColumns,
+        partition_counts: Sequence[int],
+        first_row: int,
+        give_up_at: float | None = None,
     ) -> None:
-        """Write rows that nobody holds a future of; errors as of `BatchBuilder.append`."""
-        with self._filling_batches(self._fail_if_not_ready):
-            self._write_staged(may_wait=True)
-            self._builder.append(
-                columns,
-                partition_counts=partition_counts,
-                first_row=first_row,
-                now_ms=self._wall_clock_ms(),
-            )
+        """Write rows that nobody holds a future of; errors as of `BatchBuilder.append`.
+
+        KafkaTimeoutError when another thread does not let go of the batches by `give_up_at`, or
+        memory does not come free by then. Memory that came free in time gives the next row
+        max.block.ms of its own.
+        """
+        self._write_rows(columns, partition_counts, first_row, give_up_at, None)
 
     def write_table(
-        self, columns: RecordColumns, partition_counts: Sequence[int], first_row: int
+        self,
+        columns: RecordColumns,
+        partition_counts: Sequence[int],
+        first_row: int,
+        give_up_at: float | None = None,
     ) -> list[TablePart]:
         """Write rows whose end somebody waits for; errors likewise."""
-        watcher = _TableWatcher(columns.num_rows, self._open)
-        with self._filling_batches(self._fail_if_not_ready):
-            self._write_staged(may_wait=True)
+        watcher = TableWatcher(columns.num_rows, self._open)
+        self._write_rows(columns, partition_counts, first_row, give_up_at, watcher)
+        return watcher.parts
+
+    def _write_rows(
+        self,
+        columns: RecordColumns,
+        partition_counts: Sequence[int],
+        first_row: int,
+        give_up_at: float | None,
+        watcher: TableWatcher | None,
+    ) -> None:
+        with self._filling_batches(self._fail_if_not_ready, give_up_at=give_up_at):
+            self._write_all_staged(give_up_at)
             self._builder.append(
                 columns,
                 partition_counts=partition_counts,
                 first_row=first_row,
                 now_ms=self._wall_clock_ms(),
                 watcher=watcher,
+                give_up_at=give_up_at,
+                renews=True,
             )
-        return watcher.parts
 
-    def write_staged(self, give_up_at: float | None = None) -> None:
+    def write_staged(
+        self, give_up_at: float | None = None, unless: Callable[[], bool] = never
+    ) -> None:
         """Write all that is staged into batches; each record that cannot be fails by itself.
 
         Where `give_up_at` comes before max.block.ms is over, what could not be written by then
         stays staged. So does all when another thread does not let go of the batches in time, which
-        raises KafkaTimeoutError.
+        raises KafkaTimeoutError. As soon as `unless()` is true, nothing is waited for any more.
         """
         if self.is_writing:
             return
         latest = self._clock() + self._max_block + 1
-        self._acquire(latest if give_up_at is None else min(give_up_at, latest))
+        if give_up_at is not None:
+            latest = min(give_up_at, latest)
+        while not self._lock.acquire_unless(unless, max(latest - self._clock(), 0)):
+            if unless():
+                return
+            if latest <= self._clock():
+                raise _lock_timeout(self._max_block)
         try:
             with self._telling_what_breaks_off():
-                self._write_staged(may_wait=True, give_up_at=give_up_at)
+                self._write_staged(may_wait=True, give_up_at=give_up_at, unless=unless)
         finally:
             self._lock.release()
+
+    def write_for(self, future: FutureRecordMetadata, give_up_at: float) -> None:
+        """Write a full chunk, for the record that made it full.
+
+        When memory has not sufficed by `give_up_at`, that record fails: its sender has waited for
+        long enough. The senders of the others have not, so those stay staged. So do all when
+        another thread does not let go of the batches in time.
+        """
+        if self.is_writing or not self._lock.acquire(max(give_up_at - self._clock(), 0)):
+            self.note_staged()
+            return
+        try:
+            with self._telling_what_breaks_off():
+                shortage = self._write_staged(may_wait=True, give_up_at=give_up_at)
+                if shortage is not None and self.staged.withdraw(future, shortage):
+                    self._on_refused(shortage, 1)
+        finally:
+            self._lock.release()
+
+    def write_without_waiting(self) -> None:
+        """Write a full chunk as far as there is memory now, if nobody else has the batches."""
+        if not self._lock.acquire(timeout=0):
+            return
+        try:
+            with self._telling_what_breaks_off():
+                shortage = self._write_staged(may_wait=False)
+            self._short_with = NEVER_SHORT if shortage is None else self._builder.free_bytes
+        finally:
+            self._lock.release()
+
+    def check_may_stage(self) -> None:
+        """Raise BufferExhaustedError where no more may be staged by a thread that must not wait.
+
+        While another thread has the batches but does not wait for memory, that thread will write
+        what is staged: that much may be staged as there is memory free.
+        """
+        # A chunk is much to look at for each record that fails.
+        if self.is_full and self._builder.free_bytes > self._short_with:
+            self.write_without_waiting()
+        if self.is_full and not (
+            self._lock.is_held and self._builder.has_room_for(self.staged.heavy_bytes)
+        ):
+            raise BufferExhaustedError(
+                "the network thread must not wait for memory, and there is none: buffer.memory "
+                "holds records that no broker has acknowledged. Send fewer records from callbacks, "
+                "send them from another thread, or raise buffer.memory"
+            )
+
+    def _write_all_staged(self, give_up_at: float | None) -> None:
+        """Write all that is staged; raises BufferExhaustedError when memory did not suffice."""
+        shortage = self._write_staged(may_wait=True, give_up_at=give_up_at)
+        if shortage is not None:
+            raise shortage
 
     def _acquire(self, give_up_at: float | None) -> None:
         left = -1 if give_up_at is None else max(give_up_at - self._clock(), 0)
         if not self._lock.acquire(timeout=left):
-            raise KafkaTimeoutError(
-                f"another thread has been waiting for memory for {left:g} s (max.block.ms, if not "
-                "less time was given): check that the brokers keep up"
-            )
+            raise _lock_timeout(left)
 
     def close_batches(self, give_up_at: float | None = None) -> None:
         """Write what is staged and close every open batch: nothing lingers any longer.
@@ -225,38 +285,57 @@ class RecordGatherer:
         Raises KafkaTimeoutError where that could not be done by `give_up_at`.
         """
         with self._filling_batches(give_up_at=give_up_at):
-            is_written = self._write_staged(may_wait=True, give_up_at=give_up_at)
+            shortage = self._write_staged(may_wait=True, give_up_at=give_up_at)
             self._builder.close_all()
-            if not is_written:
+            if shortage is not None:
                 raise KafkaTimeoutError(
                     "no memory came free in time for what was sent last: check that the brokers "
                     "keep up"
-                )
+                ) from shortage
 
-    def abort(self, error: Exception) -> None:
-        """Fail all that is in no closed batch yet; later records are welcome."""
+    def abort(self, error: Exception, give_up_at: float | None = None) -> None:
+        """Fail all that is in no closed batch yet; later records are welcome.
+
+        Raises KafkaTimeoutError when another thread does not let go of the batches in time.
+        """
         # Who has the lock may wait for memory that the network thread frees by this very abort.
         self._wakeup()
-        with self._lock:
-            self._fail_staged(error)
+        with self._holding_batches(give_up_at):
             self._builder.abort_open(error)
+            self._fail_staged(error)
 
-    def end_transaction(self, begin: Callable[[], T]) -> T:
-        """Close every open batch, and `begin` to commit before anybody can open another one."""
-        with self._lock:
+    def end_transaction(self, begin: Callable[[], T], give_up_at: float | None = None) -> T:
+        """Close every open batch, and `begin` to commit before anybody can open another one.
+
+        Raises KafkaTimeoutError where that could not be done by `give_up_at`: nothing has begun.
+        """
+        with self._holding_batches(give_up_at):
             with self._telling_what_breaks_off():
-                self._write_staged(may_wait=True)
+                self._write_all_staged(give_up_at)
                 self._builder.close_all()
             return begin()
 
-    def begin_transaction(self, begin: Callable[[], None], error: Exception) -> None:
-        """`begin` a transaction; what was staged before it fails with `error`."""
-        with self._lock:
+    def begin_transaction(
+        self, begin: Callable[[], None], error: Exception, give_up_at: float | None = None
+    ) -> None:
+        """`begin` a transaction; what was staged before it fails with `error`.
+
+        Raises KafkaTimeoutError when another thread does not let go of the batches in time.
+        """
+        with self._holding_batches(give_up_at):
             late = len(self.staged)
             begin()
             chunk = self.staged.take(self._wall_clock_ms(), late)
             if chunk is not None:
                 chunk.fail(range(late), error)
+
+    @contextmanager
+    def _holding_batches(self, give_up_at: float | None) -> Iterator[None]:
+        self._acquire(give_up_at)
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     @contextmanager
     def _filling_batches(
@@ -266,13 +345,10 @@ class RecordGatherer:
 
         What `check` raises comes before anything has been done.
         """
-        self._acquire(give_up_at)
-        try:
+        with self._holding_batches(give_up_at):
             check()
             with self._telling_what_breaks_off():
                 yield
-        finally:
-            self._lock.release()
 
     @contextmanager
     def _telling_what_breaks_off(self) -> Iterator[None]:
@@ -292,17 +368,28 @@ class RecordGatherer:
 
     # --- with the lock
 
-    def _write_staged(self, *, may_wait: bool, give_up_at: float | None = None) -> bool:
-        """Write all that is staged; False when memory did not suffice and the rest was put back."""
+    def _write_staged(
+        self,
+        *,
+        may_wait: bool,
+        give_up_at: float | None = None,
+        unless: Callable[[], bool] = never,
+    ) -> BufferExhaustedError | None:
+        """Write all that is staged; return why the rest was put back, None where there is none."""
         began_at, self.staged_since = self.staged_since, None
         chunk: StagedChunk | None = None
         try:
             while (chunk := self.staged.take(self._wall_clock_ms(), CHUNK_RECORDS)) is not None:
-                if not self._write_chunk(
-                    chunk, may_wait=may_wait, give_up_at=give_up_at, began_at=began_at
-                ):
+                shortage = self._write_chunk(
+                    chunk,
+                    may_wait=may_wait,
+                    give_up_at=give_up_at,
+                    unless=unless,
+                    began_at=began_at,
+                )
+                if shortage is not None:
                     self.staged_since = self._clock()
-                    return False
+                    return shortage
                 # In one piece: once futures serve others, an interrupt must not fail them.
                 written, chunk = chunk, None
                 self.staged.reuse(written)
@@ -310,7 +397,7 @@ class RecordGatherer:
             if chunk is not None:
                 chunk.fail_rest(broken_off(error))
             raise
-        return True
+        return None
 
     def _write_chunk(
         self,
@@ -318,18 +405,24 @@ class RecordGatherer:
         *,
         may_wait: bool,
         give_up_at: float | None,
+        unless: Callable[[], bool],
         began_at: float | None,
-    ) -> bool:
-        """Write a chunk; False when memory did not suffice and the rest was put back."""
+    ) -> BufferExhaustedError | None:
+        """Write a chunk; return why the rest of it was put back, None where there is none."""
         refusal = self._refusal()
         if refusal is not None:
             chunk.fail(range(len(chunk.futures)), refusal)
-            return True
+            return None
         if give_up_at is not None and give_up_at >= self._clock() + self._max_block:
             give_up_at = None
-        puts_back = not may_wait or give_up_at is not None
-        watcher = _ChunkWatcher(chunk, self._open, self._on_refused, puts_back=puts_back)
-        rest = len(chunk.futures)
+        is_short = not may_wait or give_up_at is not None
+        watcher = ChunkWatcher(
+            chunk,
+            self._open,
+            on_refused=self._on_refused,
+            on_progress=self._lock.note_progress,
+            puts_back=lambda: is_short or unless(),
+        )
         try:
             self._builder.append(
                 chunk.columns,
@@ -339,21 +432,24 @@ class RecordGatherer:
                 watcher=watcher,
                 may_wait=may_wait,
                 give_up_at=give_up_at,
+                unless=unless,
                 began_at=began_at,
             )
-        except BufferExhaustedError:
-            rest = watcher.next_row
-            self.staged.put_back(chunk, rest)
+        except BufferExhaustedError as error:
+            self.staged.put_back(chunk, watcher.next_row)
+            return error
         except BaseException as error:
+            rest = [
+                row
+                for row in range(watcher.next_row, len(chunk.futures))
+                if chunk.futures[row].chunk is None
+            ]
             broken = broken_off(error)
-            self._on_refused(broken, rest - watcher.next_row)
-            chunk.fail(range(watcher.next_row, rest), broken)
-            rest = watcher.next_row
+            self._on_refused(broken, len(rest))
+            chunk.fail(rest, broken)
             if not isinstance(error, Exception):
                 raise
-        finally:
-            chunk.tell_places(watcher.stretches, watcher.row_slots, watcher.row_indexes)
-        return rest == len(chunk.futures) or not puts_back
+        return None
 
     def _refusal(self) -> Exception | None:
         if self._failed_by is None:
@@ -394,7 +490,7 @@ class RecordGatherer:
             next_at = NEVER
             if self.staged_since is not None:
                 if self.staged_since + self._linger <= now:
-                    if not self._write_staged(may_wait=False):
+                    if self._write_staged(may_wait=False) is not None:
                         # Memory may come free without a sound, when batches expire.
                         next_at = now + max(self._linger, EXHAUSTED_PAUSE)
                 else:
@@ -416,60 +512,8 @@ class RecordGatherer:
                 self._on_broken_off(error)
 
 
-class _ChunkWatcher:
-    """Notes for each record of a chunk which batch it is in."""
-
-    def __init__(
-        self,
-        chunk: StagedChunk,
-        open_batches: OpenBatches,
-        on_refused: Callable[[Exception, int], None],
-        *,
-        puts_back: bool,
-    ) -> None:
-        self._chunk = chunk
-        self._open = open_batches
-        self._on_refused = on_refused
-        self._puts_back = puts_back
-        count = len(chunk.futures)
-        self.row_indexes: NDArray[np.int32] = np.zeros(count, np.int32)
-        self.row_slots: NDArray[np.int32] = self.row_indexes
-        self.stretches: list[Stretch] = []
-        self.next_row = 0
-
-    def written(self, start: int, stop: int, row_slots: NDArray[np.int32]) -> None:
-        slots = row_slots[start:stop]
-        first = int(slots[0])
-        # Records without keys go to one partition after another.
-        distinct = [first] if (slots == first).all() else np.unique(slots).tolist()
-        results = {slot: self._open.result(slot) for slot in distinct}
-        self.row_slots = row_slots
-        self.stretches.append(Stretch(start, stop, results))
-        self.next_row = stop
-
-    def refused(self, row: int, error: Exception) -> bool:
-        if isinstance(error, BufferExhaustedError) and self._puts_back:
-            return False
-        self._on_refused(error, 1)
-        self._chunk.fail((row,), error)
-        self.next_row = row + 1
-        return True
-
-
-class _TableWatcher:
-    """Notes which stretches of which batches the rows of a table are."""
-
-    def __init__(self, count: int, open_batches: OpenBatches) -> None:
-        self._open = open_batches
-        self.row_indexes: NDArray[np.int32] = np.zeros(count, np.int32)
-        self.parts: list[TablePart] = []
-
-    def written(self, start: int, stop: int, row_slots: NDArray[np.int32]) -> None:
-        slots = row_slots[start:stop]
-        for slot in np.unique(slots).tolist():
-            indexes = self.row_indexes[start:stop][slots == slot]
-            # A call has the batches to itself, so its rows in one are neighbours.
-            self.parts.append(TablePart(self._open.result(slot), int(indexes[0]), len(indexes)))
-
-    def refused(self, row: int, error: Exception) -> bool:  # noqa: ARG002  as the protocol has it
-        return False
+def _lock_timeout(seconds: float) -> KafkaTimeoutError:
+    return KafkaTimeoutError(
+        f"another thread has been waiting for memory for {seconds:g} s (max.block.ms, if not less "
+        "time was given): check that the brokers keep up"
+    )

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import sys
 import threading
+from bisect import bisect_right
 from functools import partial
 from itertools import count
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from spark_kafka_sink.errors import KafkaError
-from spark_kafka_sink.producer.produce_result import call_back
+from spark_kafka_sink.producer.produce_result import call_back, call_now
 from spark_kafka_sink.producer.record_futures import FutureRecordMetadata
 from spark_kafka_sink.record.columns import (
     NULL_PARTITION,
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from spark_kafka_sink.producer.produce_result import ProduceResult
+    from spark_kafka_sink.producer.produce_result import CallLater, ProduceResult
 
 Headers: TypeAlias = "Sequence[tuple[str, bytes | None]]"
 
@@ -83,26 +85,27 @@ class WrittenChunk:
         self.key_sizes = key_sizes
         self.value_sizes = value_sizes
         self._row_indexes = self._row_slots = _NO_ROWS
-        self._stretches: Sequence[Stretch] = ()
+        self._stretches: list[Stretch] = []
         #: Futures of records in batches, of which nobody will ever ask where.
         self.unheld: list[FutureRecordMetadata] = []
 
-    def tell(
-        self,
-        stretches: Sequence[Stretch],
-        row_slots: NDArray[np.int32],
-        row_indexes: NDArray[np.int32],
+    def add(
+        self, stretch: Stretch, row_slots: NDArray[np.int32], row_indexes: NDArray[np.int32]
     ) -> None:
-        """Note where the records went: to which slots, and to which places in their batches."""
-        self._stretches = stretches
+        """Note where more records went: to which slots, and to which places in their batches.
+
+        The arrays have an entry for each record of the chunk, filled in up to the stretch's end.
+        """
         self._row_slots = row_slots
         self._row_indexes = row_indexes
+        self._stretches.append(stretch)
 
     def place(self, row: int) -> tuple[ProduceResult, int]:
         """Give the batch of a record, and its index in it, for a record that is in one."""
-        for stretch in self._stretches:
-            if stretch.start <= row < stretch.stop:
-                return stretch.results[int(self._row_slots[row])], int(self._row_indexes[row])
+        number = bisect_right(self._stretches, row, key=_start) - 1
+        if number >= 0 and row < self._stretches[number].stop:
+            results = self._stretches[number].results
+            return results[int(self._row_slots[row])], int(self._row_indexes[row])
         raise KafkaError("a record was lost on its way to a batch: please report it")
 
 
@@ -113,6 +116,9 @@ class Stretch(NamedTuple):
     stop: int
     #: The batch that was open, for each slot that any of them went to.
     results: Mapping[int, ProduceResult]
+
+
+_start = attrgetter("start")
 
 
 class StagedChunk(NamedTuple):
@@ -128,6 +134,8 @@ class StagedChunk(NamedTuple):
     has_callbacks: bool
     #: All that was staged of them, as it was.
     items: list[Any]
+    #: What calls the callbacks of records that get into no batch.
+    call_later: CallLater = call_now
 
     def fail(self, rows: Iterable[int], error: Exception) -> None:
         """Resolve some futures at once, for records that get into no batch."""
@@ -135,7 +143,7 @@ class StagedChunk(NamedTuple):
             future = self.futures[row]
             future.fail(error)
             if future.callback is not None:
-                call_back(future.callback, future)
+                self.call_later(partial(call_back, future.callback, future))
 
     def fail_rest(self, error: Exception) -> None:
         """Resolve all futures that know neither where their record is nor why it is nowhere."""
@@ -144,45 +152,47 @@ class StagedChunk(NamedTuple):
                 self.fail((row,), error)
 
     def tell_places(
-        self,
-        stretches: Sequence[Stretch],
-        row_slots: NDArray[np.int32],
-        row_indexes: NDArray[np.int32],
+        self, stretch: Stretch, row_slots: NDArray[np.int32], row_indexes: NDArray[np.int32]
     ) -> None:
-        """Tell the futures of the records in `stretches` where they are."""
-        written = self.written
-        written.tell(stretches, row_slots, row_indexes)
-        is_written = sum(stop - start for start, stop, _ in stretches) == len(self.futures)
-        if self.is_plain and is_written:
-            held = _held_rows(self.futures, _UNHELD)
-            if held is not None:
-                self._tell_held(held)
-                return
-        for start, stop, _ in stretches:
-            for row, future in enumerate(self.futures[start:stop], start):
-                future.row = row
-                future.chunk = written
-        if self.has_callbacks:
-            for start, stop, _ in stretches:
-                for future in self.futures[start:stop]:
-                    if future.callback is not None:
-                        result, index = written.place(future.row)
-                        result.call_when_done(index, partial(future.callback, future))
+        """Tell the futures of the records in `stretch` where they are.
 
-    def _tell_held(self, rows: Sequence[int]) -> None:
-        """Tell these futures alone where they are; nobody will ever ask the others."""
-        self.written.unheld = unheld = list(self.futures)
-        for row in reversed(rows):
-            future = unheld.pop(row)
+        Before any of these batches is closed: a future must know its batch when that ends, however
+        long the rest of the chunk waits for memory.
+        """
+        self.written.add(stretch, row_slots, row_indexes)
+        start, stop, results = stretch
+        futures = self.futures[start:stop]
+        held = _held_rows(futures, _UNHELD) if self.is_plain else None
+        if held is not None:
+            self._tell_held(held, futures, start)
+            return
+        for row, future in enumerate(futures, start):
             future.row = row
             future.chunk = self.written
+        if self.has_callbacks:
+            for row, future in enumerate(futures, start):
+                if future.callback is not None:
+                    results[int(row_slots[row])].call_when_done(
+                        int(row_indexes[row]), partial(future.callback, future)
+                    )
+
+    def _tell_held(
+        self, held: Sequence[int], futures: list[FutureRecordMetadata], start: int
+    ) -> None:
+        """Tell these futures alone where they are; nobody will ever ask the others."""
+        for row in reversed(held):
+            future = futures.pop(row)
+            future.row = start + row
+            future.chunk = self.written
+        self.written.unheld += futures
 
 
 class StagedRecords:
     """The records that are in no batch yet. Any thread may stage one, a single one may take."""
 
-    def __init__(self) -> None:
-        """Hold nothing yet."""
+    def __init__(self, call_later: CallLater = call_now) -> None:
+        """Hold nothing yet; `call_later` calls the callbacks of records that get into no batch."""
+        self._call_later = call_later
         #: Future, topic, key and value of a record, those of the next, and so on. Adding the four
         #: at once needs no lock, and slices give the columns. It is always the same list.
         self.items: list[Any] = []
@@ -205,6 +215,20 @@ class StagedRecords:
         """Count the bytes of a record that was staged, and is so large that they count."""
         with self._weighing:
             self.heavy_bytes += size
+
+    def withdraw(self, future: FutureRecordMetadata, error: Exception) -> bool:
+        """Take back one record, which fails; False where it is not staged any more.
+
+        As for `take`: by one thread at a time, while others may go on appending.
+        """
+        for place in range(len(self.items) - RECORD_FIELDS, -1, -RECORD_FIELDS):
+            if self.items[place] is future:
+                del self.items[place : place + RECORD_FIELDS]
+                future.fail(error)
+                if future.callback is not None:
+                    self._call_later(partial(call_back, future.callback, future))
+                return True
+        return False
 
     def put_back(self, chunk: StagedChunk, first_row: int) -> None:
         """Put records that were just taken out back before all others, from `first_row` on."""
@@ -235,7 +259,9 @@ class StagedRecords:
             taken[:], items[:end] = items[:end], ()
             if self.heavy_bytes:
                 with self._weighing:
-                    self.heavy_bytes = 0
+                    # Which of them were heavy is not known; mostly none is left.
+                    left = len(items)
+                    self.heavy_bytes = self.heavy_bytes * left // (left + end)
             return self._chunk(taken, now_ms)
         except BaseException:
             items[:0] = taken
@@ -275,6 +301,7 @@ class StagedRecords:
             is_plain=is_plain,
             has_callbacks=not is_plain and any(f.callback is not None for f in futures),
             items=items,
+            call_later=self._call_later,
         )
 
 
@@ -309,7 +336,9 @@ def _count_of_unheld() -> int:
         return -1
     items = [FutureRecordMetadata()]
     futures = items[:]
-    return next(unheld for unheld in count() if _held_rows(futures, unheld) == [])
+    # And the stretch of it that is told just now.
+    stretch = futures[:]
+    return next(unheld for unheld in count() if _held_rows(stretch, unheld) == [])
 
 
 _UNHELD = _count_of_unheld()

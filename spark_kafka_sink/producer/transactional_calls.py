@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     )
     from spark_kafka_sink.producer.producer_core import ProducerCore
     from spark_kafka_sink.producer.transaction_manager import TransactionManager
-    from spark_kafka_sink.producer.transactional_request_result import TransactionalRequestResult
 
 
 class TransactionalCalls:
@@ -46,8 +45,9 @@ class TransactionalCalls:
         KafkaTimeoutError after max.block.ms, IllegalStateError when called twice, and BrokerError.
         """
         manager = self._manager()
+        give_up_at = self._core.give_up_at()
         with self._core.timed(TimedCall.INIT_TRANSACTIONS):
-            self._wait(manager.initialize_transactions())
+            self._core.await_transaction(manager.initialize_transactions(), give_up_at)
 
     def begin_transaction(self) -> None:
         """Begin a transaction; raises IllegalStateError while another one is open."""
@@ -57,6 +57,7 @@ class TransactionalCalls:
                 IllegalStateError(
                     "the record was sent while its transaction ended: send it again in the next one"
                 ),
+                self._core.give_up_at(),
             )
 
     def send_offsets_to_transaction(
@@ -71,9 +72,11 @@ class TransactionalCalls:
         IllegalStateError outside of a transaction, and what the brokers refuse.
         """
         manager = self._manager()
+        give_up_at = self._core.give_up_at()
         with self._core.timed(TimedCall.SEND_OFFSETS_TO_TRANSACTION):
             if offsets:
-                self._wait(manager.send_offsets_to_transaction(offsets, group_metadata))
+                sent = manager.send_offsets_to_transaction(offsets, group_metadata)
+                self._core.await_transaction(sent, give_up_at)
 
     def prepare_transaction(self) -> PreparedTransaction:
         """Flush, and leave the transaction open for another process to end.
@@ -93,8 +96,10 @@ class TransactionalCalls:
         Raises KafkaTimeoutError after max.block.ms: call it again to go on waiting.
         """
         manager = self._manager()
+        give_up_at = self._core.give_up_at()
         with self._core.timed(TimedCall.COMMIT_TRANSACTION):
-            self._wait(self._core.gatherer.end_transaction(manager.begin_commit))
+            committed = self._core.gatherer.end_transaction(manager.begin_commit, give_up_at)
+            self._core.await_transaction(committed, give_up_at)
 
     def abort_transaction(self) -> None:
         """Abort; what is not sent yet is dropped: its futures fail with TransactionAbortedError.
@@ -104,14 +109,16 @@ class TransactionalCalls:
         Raises KafkaTimeoutError after max.block.ms: call it again to go on waiting.
         """
         manager = self._manager()
+        give_up_at = self._core.give_up_at()
         with self._core.timed(TimedCall.ABORT_TRANSACTION):
             result = manager.begin_abort()
             # Who writes just now may wait for memory for long: the abort begins meanwhile.
             self._core.wake_network_thread()
             self._core.gatherer.abort(
-                TransactionAbortedError("the record was not sent: its transaction was aborted")
+                TransactionAbortedError("the record was not sent: its transaction was aborted"),
+                give_up_at,
             )
-            self._wait(result)
+            self._core.await_transaction(result, give_up_at)
 
     def _manager(self) -> TransactionManager:
         self._check_can_call()
@@ -119,6 +126,3 @@ class TransactionalCalls:
         if manager is None or not self._core.is_transactional:
             raise ConfigError("transactions need transactional.id to be set")
         return manager
-
-    def _wait(self, result: TransactionalRequestResult) -> None:
-        self._core.await_transaction(result)

@@ -57,11 +57,16 @@ class TransactionalRequestResult:
         return self._acked
 
     def wait(
-        self, timeout: float | None, last_error: Callable[[], Exception | None] = lambda: None
+        self,
+        timeout: float | None,
+        last_error: Callable[[], Exception | None] = lambda: None,
+        *,
+        limit: float | None = None,
     ) -> None:
         """Wait for the end, at most `timeout` seconds; raise the error that it failed with.
 
-        `last_error` tells what went wrong last on the network, for who has waited in vain.
+        `last_error` tells what went wrong last on the network, for who has waited in vain; `limit`
+        is max.block.ms, of which the caller may have spent a part before.
 
         Raises KafkaTimeoutError when the time was too short: the operation goes on, and the same
         call made again waits for the rest of it.
@@ -69,7 +74,8 @@ class TransactionalRequestResult:
         if not self._ended.wait(timeout):
             cause = last_error()
             raise KafkaTimeoutError(
-                f"{self.operation} did not end within {timeout:g} s (max.block.ms) and goes on: "
+                f"{self.operation} did not end within {limit or timeout:g} s (max.block.ms) and "
+                "goes on: "
                 f"call {self.operation} again to wait for it, or close the producer"
                 + ("" if cause is None else f". The last error of the network was: {cause}")
             ) from cause

@@ -91,9 +91,9 @@ class GathererHarness:
 
     # --- what the producer is to its futures
 
-    def write_staged(self, give_up_at: float | None = None) -> None:
+    def write_staged(self, give_up_at: float | None, unless: Callable[[], bool]) -> None:
         """See `record_futures.Gathering`."""
-        self.gatherer.write_staged(give_up_at)
+        self.gatherer.write_staged(give_up_at, unless)
 
     def monotonic(self) -> float:
         """Tell the real time: whoever waits in a test really waits."""

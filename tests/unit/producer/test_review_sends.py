@@ -158,9 +158,9 @@ def test_rows_that_are_late_for_their_transaction_are_refused(broker):
         producer.begin_transaction()
         await_partition = producer._core.await_partition
 
-        def be_overtaken(topic: str) -> int:
+        def be_overtaken(topic: str, **limits: float) -> int:
             producer.commit_transaction()
-            return await_partition(topic)
+            return await_partition(topic, **limits)
 
         producer._core.await_partition = be_overtaken
         with pytest.raises(IllegalStateError, match="begin a transaction first"):
@@ -260,7 +260,7 @@ def test_a_send_behind_a_long_wait_for_memory_is_not_refused_and_written_too(bro
     waiting.start()
     pool = producer._core.accumulator._pool
     _await(lambda: pool.waiting_threads > 0)
-    producer._gatherer._max_block = -0.9
+    producer._core._max_block = 0.1
     futures = [producer.send("t", b"%d" % n) for n in range(CHUNK_RECORDS)]
     pool.release(pool.total_bytes - pool.available_bytes)
     producer.close()

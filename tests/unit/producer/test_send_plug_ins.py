@@ -86,6 +86,7 @@ def test_interceptors_hear_of_records_that_got_nowhere(broker):
     settings = {"interceptor.classes": (_Interceptor(b"1", seen),), "max.request.size": 1_000}
     with sending_producer(broker, **settings) as producer:
         future = producer.send("one", bytes(2_000))
+        producer.flush()
         assert [(b"1", None, future.exception(0))] == seen
 
 

@@ -208,7 +208,8 @@ def test_futures_learn_where_their_records_are():
     held = list(chunk.futures)
     results = [_result() for _ in range(3)]
     stretches = [Stretch(0, 2, {7: results[0], 8: results[1]}), Stretch(2, 4, {7: results[2]})]
-    chunk.tell_places(stretches, _int32s(8, 7, 7, 7), _int32s(3, 4, 0, 1))
+    for stretch in stretches:
+        chunk.tell_places(stretch, _int32s(8, 7, 7, 7), _int32s(3, 4, 0, 1))
     assert [(results[1], 3), (results[0], 4), (results[2], 0), (results[2], 1)] == [
         future.chunk.place(future.row) for future in chunk.futures
     ]
@@ -218,10 +219,11 @@ def test_futures_learn_where_their_records_are():
 def test_futures_of_records_that_went_nowhere_are_not_told_of_a_place():
     """Those behind the last one written go again, and those without a batch have failed already."""
     chunk = _take(_Sent(), _Sent(), _Sent())
+    held = list(chunk.futures)
     chunk.fail([0], DeliveryError("refused"))
-    chunk.tell_places([Stretch(1, 2, {0: _result()})], _int32s(0, 0, 0), _int32s(0, 0, 0))
-    assert [True, False, False] == [future.done() for future in chunk.futures]
-    assert [False, True, False] == [future.chunk is not None for future in chunk.futures]
+    chunk.tell_places(Stretch(1, 2, {0: _result()}), _int32s(0, 0, 0), _int32s(0, 0, 0))
+    assert [True, False, False] == [future.done() for future in held]
+    assert [False, True, False] == [future.chunk is not None for future in held]
 
 
 def _written(staged: StagedRecords, *, refused: int | None = None) -> None:
@@ -236,7 +238,8 @@ def _written(staged: StagedRecords, *, refused: int | None = None) -> None:
             Stretch(0, refused, {0: _result()}),
             Stretch(refused + 1, count, {0: _result()}),
         ]
-    chunk.tell_places(stretches, np.zeros(count, np.int32), rows)
+    for stretch in stretches:
+        chunk.tell_places(stretch, np.zeros(count, np.int32), rows)
     staged.reuse(chunk)
 
 
@@ -273,13 +276,15 @@ def test_where_many_futures_are_kept_all_are():
     assert list(range(1, MAX_HELD + 2)) == [future.row for future in kept]
 
 
-def test_futures_of_a_chunk_that_is_not_written_serve_nobody_else():
-    """One of a record that was refused has its error, which is nobody else's."""
+def test_the_future_of_a_record_that_was_refused_serves_nobody_else():
+    """It has its error, which is nobody else's."""
     staged = StagedRecords()
     for _ in range(3):
         _Sent().stage(staged)
+    refused = staged.items[4]
     _written(staged, refused=1)
-    assert [] == staged.spare
+    assert 2 == len(staged.spare)
+    assert refused not in staged.spare
 
 
 def test_futures_with_callbacks_serve_nobody_else():
@@ -319,7 +324,7 @@ def test_callbacks_are_called_at_the_end_of_their_batch():
     chunk = staged.take(NOW_MS, 10)
     assert chunk.has_callbacks
     result = _result()
-    chunk.tell_places([Stretch(0, 3, {0: result})], _int32s(0, 0, 0), _int32s(0, 1, 2))
+    chunk.tell_places(Stretch(0, 3, {0: result}), _int32s(0, 0, 0), _int32s(0, 1, 2))
     assert [] == told
     result.complete(0)
     assert [futures[0], futures[2]] == told
