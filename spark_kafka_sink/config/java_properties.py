@@ -29,19 +29,18 @@ def parse_properties(text: str) -> dict[str, str]:
 
 def _logical_lines(text: str) -> Iterator[str]:
     r"""Drop blank lines and comments, and join what a `\` at a line's end continues."""
-    begun: str | None = None
+    begun: list[str] = []
     for natural in _LINE_END.split(text):
         line = natural.lstrip(_SPACE)
-        if begun is None and (not line or line[0] in "#!"):
+        if not begun and (not line or line[0] in "#!"):
             continue
-        begun = (begun or "") + line
-        if (len(begun) - len(begun.rstrip("\\"))) % 2:
-            begun = begun[:-1]
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            begun.append(line[:-1])
         else:
-            yield begun
-            begun = None
-    if begun:
-        yield begun
+            yield "".join([*begun, line])
+            begun = []
+    if any(begun):
+        yield "".join(begun)
 
 
 def _unescape(text: str) -> str:

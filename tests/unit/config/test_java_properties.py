@@ -41,6 +41,12 @@ def test_a_broken_escape_is_refused(text):
         parse_properties(text)
 
 
+def test_a_value_may_go_on_over_many_lines():
+    """Each line is read once, however many there are before it."""
+    lines = 200_000
+    assert {"key": "a" * lines} == parse_properties("key=" + "a\\\n" * lines)
+
+
 @given(st.text())
 def test_any_text_is_read_or_refused(text):
     """Whatever a file holds, reading it raises nothing but ValueError."""
