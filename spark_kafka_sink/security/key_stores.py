@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PEM: Final = "PEM"
-_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+#: What is between the two lines has no five dashes: a search for an end that is missing stops at
+#: the next block.
+_BLOCK: Final = re.compile(
+    r"-----BEGIN ([A-Z0-9 ]{1,64})-----((?:[^-]|-(?!----))*+)-----END \1-----"
+)
 #: Lines before the base64 of an old encrypted key: "Proc-Type: 4,ENCRYPTED".
 _PARAMETER: Final = re.compile(r"^[^\r\n:]+:[^\r\n]*$", re.MULTILINE)
 _CERTIFICATES: Final = frozenset({"CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE"})

@@ -181,6 +181,16 @@ def test_a_truststore_with_a_wrong_password_is_refused(certificates):
         tls_context(settings, truststore=content)
 
 
+def test_a_block_that_has_no_end_is_passed_over(certificates):
+    """Nor does a store of such blocks alone take longer than one of others."""
+    begun = "-----BEGIN CERTIFICATE-----\nMII\n"
+    settings = TlsSettings(truststore_type="PEM", truststore_location="/x")
+    good = f"{begun}{certificates.authority.pem}"
+    assert 1 == len(tls_context(settings, truststore=good.encode()).get_ca_certs())
+    with pytest.raises(ValueError, match="holds no certificate in PEM"):
+        tls_context(settings, truststore=(begun * 30_000).encode())
+
+
 def test_a_key_needs_its_password(certificates):
     """A locked key with a wrong password, or none, is refused without asking at the terminal."""
     content = certificates.client.encrypted_pem_file.read_bytes()
