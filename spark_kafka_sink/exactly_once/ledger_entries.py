@@ -250,17 +250,21 @@ class LedgerState:
     """
 
     def __init__(self, entries: PrefixEntries) -> None:
-        """View the entries of a prefix; raises LedgerFormatError for a malformed claim."""
+        """View the entries of a prefix."""
         self._entries = entries
-        #: None before the first claim.
-        self.claim: Claim | None = entries.claim
         #: All writes. Looking one up costs nothing; going through all of them, a large ledger does.
         self.writes: Mapping[str, WriteRecord] = _Writes(entries)
 
     @property
+    def claim(self) -> Claim | None:
+        """The latest claim; None before the first."""
+        return self._entries.claim
+
+    @property
     def generation(self) -> int:
         """The latest generation that was claimed; 0 before the first."""
-        return 0 if self.claim is None else self.claim.generation
+        claim = self.claim
+        return 0 if claim is None else claim.generation
 
     def unfinished(self) -> dict[str, WriteRecord]:
         """See `PrefixEntries.unfinished`."""

@@ -244,11 +244,15 @@ def test_an_entry_that_cannot_be_read_stops_its_own_prefix_alone(here):
     """Nobody knows what it decided, and it decides nothing about others."""
     deep = b"\x01" + b'{"a":' * 50_000
     [(key, _)] = _done("job", f"{here.prefix}.eu")
-    _forge(here, (key, deep))
+    claim_key, _ = encode_claim(f"{here.prefix}.us", Claim(1, 1, "me"))
+    _forge(here, (key, deep), (claim_key, deep))
     here.finish(0)
+    states = read_all_prefixes(here.admin, here.ledger, here.budget())
+    assert WriteState.DONE is states[here.prefix].writes[QUERY].write.state
     assert each_once(0) == here.visible()
-    with pytest.raises(LedgerFormatError):
-        here.driver(prefix=f"{here.prefix}.eu").plan("job")
+    for stopped in ("eu", "us"):
+        with pytest.raises(LedgerFormatError):
+            here.driver(prefix=f"{here.prefix}.{stopped}").plan("job")
 
 
 def test_a_prefix_that_somebody_has_made_unusable_is_freed_by_hand(here):
