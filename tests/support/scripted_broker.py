@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 Script = "Callable[[bytes], bytes | None]"
 
 
+#: How often it looks whether it has been stopped.
+_LOOK_SECONDS = 0.05
+#: How long a client may take to receive an answer, however large and however busy the machine is.
+_SEND_SECONDS = 30.0
+
+
 class ScriptedBroker:
     """Serves connections one after another until stopped."""
 
@@ -23,7 +29,7 @@ class ScriptedBroker:
         """Listen; the script is asked on the server's thread."""
         self._script = script
         self._server = socket.create_server(("127.0.0.1", 0))
-        self._server.settimeout(0.05)
+        self._server.settimeout(_LOOK_SECONDS)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self.requests: list[bytes] = []
@@ -51,12 +57,12 @@ class ScriptedBroker:
             except TimeoutError:
                 continue
             with connection:
+                connection.settimeout(_LOOK_SECONDS)
                 self._converse(connection)
 
     def _converse(self, connection: socket.socket) -> None:
         received = b""
         while not self._stopping.is_set():
-            connection.settimeout(0.05)
             try:
                 data = connection.recv(65_536)
             except TimeoutError:
@@ -75,9 +81,9 @@ class ScriptedBroker:
                 answer = self._script(request)
                 if answer is None:
                     return
-                # The time is for the whole answer, however large, on a machine however busy.
-                connection.settimeout(60)
+                connection.settimeout(_SEND_SECONDS)
                 try:
                     connection.sendall(answer)
                 except ConnectionError:
                     return  # The client has closed the connection, as it may.
+                connection.settimeout(_LOOK_SECONDS)

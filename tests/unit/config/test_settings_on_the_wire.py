@@ -18,7 +18,7 @@ import pytest
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.faults import AnswerError
-from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, RecordTooLargeError
+from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, NetworkError, RecordTooLargeError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -298,17 +298,17 @@ def test_a_peer_that_says_nothing_is_given_up(settings, seconds):
 
 def test_a_topic_is_waited_for_no_longer_than_asked():
     """max.block.ms bounds the wait for a topic's metadata."""
-    waits = []
     with DevBroker(auto_create_topics=False) as broker:
         for milliseconds in (50, 400):
             producer = _producer(broker.bootstrap_servers, max_block_ms=milliseconds)
             begun = time.monotonic()
-            with pytest.raises(KafkaTimeoutError):
+            # 50 ms may not be enough to reach a broker on a busy machine, which is a NetworkError.
+            with pytest.raises((KafkaTimeoutError, NetworkError), match=r"s \(max\.block\.ms\)"):
                 producer.append(columns([b"v"], topic="absent"))
-            waits.append(time.monotonic() - begun)
+            waited = time.monotonic() - begun
             producer.close(0)
-    assert waits[1] >= 0.4
-    assert waits[0] < waits[1]
+            # By default it would be a minute.
+            assert milliseconds / 1000 <= waited < 45
 
 
 def test_metadata_is_asked_for_again_when_it_is_old(broker):
@@ -332,14 +332,17 @@ def test_metadata_is_asked_for_again_when_it_is_old(broker):
 @pytest.mark.parametrize("size", [50_000, -1])
 def test_sockets_get_the_buffers_that_were_asked_for(broker, monkeypatch, setting, option, size):
     """The size is asked of the operating system for each socket; -1 leaves it alone."""
+    # Others use sockets, too: only this producer's thread counts.
+    thread_name = "kafka-producer-network-thread | buffers"
     sizes = []
     set_option = socket.socket.setsockopt
 
     def take_down(self, level, name, *value):
-        if (level, name) == (socket.SOL_SOCKET, option):
+        by = threading.current_thread().name
+        if (by, level, name) == (thread_name, socket.SOL_SOCKET, option):
             sizes.extend(value)
         return set_option(self, level, name, *value)
 
     monkeypatch.setattr(socket.socket, "setsockopt", take_down)
-    _write(broker, [b"v"], **{setting: size})
+    _write(broker, [b"v"], client_id="buffers", **{setting: size})
     assert ({size} if size > 0 else set()) == set(sizes)

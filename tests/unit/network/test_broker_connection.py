@@ -9,10 +9,12 @@ import pytest
 
 from spark_kafka_sink.errors import BrokerError, NetworkError, UnsupportedVersionError
 from spark_kafka_sink.model import Node
+from spark_kafka_sink.network import broker_connection
 from spark_kafka_sink.network.broker_connection import BrokerConnection, ConnectionSettings
 from spark_kafka_sink.network.dialer import Dialer
 from spark_kafka_sink.network.host_resolver import HostResolver
 from spark_kafka_sink.network.node_api_versions import NodeApiVersions
+from spark_kafka_sink.network.response_limits import LATER_RESPONSES
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.api_versions import (
@@ -233,13 +235,15 @@ def test_a_broker_that_is_known_may_say_more():
     assert 10_001 == len(answer.topics)
 
 
-def test_a_known_broker_may_not_say_everything():
-    """An answer with more than a million elements ends the connection."""
+def test_a_known_broker_may_not_say_everything(monkeypatch):
+    """An answer with more elements than the limit for later answers ends the connection."""
+    limits = LATER_RESPONSES._replace(elements=100)
+    monkeypatch.setattr(broker_connection, "LATER_RESPONSES", limits)
     topics = Writer()
-    topics.write_compact_length(1_000_001)
+    topics.write_compact_length(101)
     # No tags in the header, no throttling, no brokers, no cluster id, no controller.
     body = b"\0" + bytes(4) + b"\1" + b"\0" + bytes(4) + b"".join(topics.finish())
-    padding = bytes(20 * 1_000_001)
+    padding = bytes(20 * 101)
 
     def endless(correlation_id: int, _version: int) -> bytes:
         frame = struct.pack(">i", correlation_id) + body + padding
@@ -247,7 +251,7 @@ def test_a_known_broker_may_not_say_everything():
 
     [error] = _ask(_versions_first(endless))
     assert isinstance(error, NetworkError)
-    assert "1000001 before byte 13 are 1 more than the limit" in str(error)
+    assert "101 before byte 11 are 1 more than the limit" in str(error)
 
 
 def test_a_connection_that_ends_fails_all_that_is_unanswered():
