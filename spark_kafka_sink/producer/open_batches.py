@@ -2,7 +2,9 @@
 
 Belongs to the writing thread. A slot's numbers live in one structured array that the kernel reads
 and advances; beside it stands what only Python needs. Slots of a topic are neighbours, so that
-`first_slot + partition` finds one. When a topic grows, its slots move to the end of the array.
+`first_slot + partition` finds one. When a topic grows, its slots move to the end of the array. A
+topic that was deleted and created again may have fewer partitions: the slots of the others stay,
+and what is in their open batches ends as any batch without a leader does.
 
 Batches are found by age, too. They are not opened in the order of their age: a batch is as old as
 its first record, which may have been staged before a younger batch was opened.
@@ -39,7 +41,10 @@ class TopicSlots:
 
     index: int
     first_slot: int
+    #: How many partitions the topic has now.
     partition_count: int
+    #: How many slots it has: as many as it ever had partitions.
+    slot_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,9 @@ class OpenBatches:
     def topic(self, name: str, partition_count: int) -> TopicSlots:
         """Give a topic's slots, as many as it has partitions by now."""
         known = self._topics.get(name)
-        if known is not None and partition_count <= known.partition_count:
+        if known is not None and partition_count <= known.slot_count:
+            if partition_count != known.partition_count:
+                self._resize(known, partition_count)
             return known
         first_slot = len(self.slots)
         self.slots = np.concatenate([self.slots, np.zeros(partition_count, dtype=SLOT_DTYPE)])
@@ -114,19 +121,25 @@ class OpenBatches:
             index = len(self.sticky)
             self.sticky = np.concatenate([self.sticky, np.zeros(1, dtype=STICKY_DTYPE)])
             self.sticky["slot"][index] = NO_SLOT
-            self._topics[name] = TopicSlots(index, first_slot, partition_count)
+            self._topics[name] = TopicSlots(index, first_slot, partition_count, partition_count)
             return self._topics[name]
         self._move(known, first_slot)
-        known.first_slot, known.partition_count = first_slot, partition_count
+        known.first_slot = first_slot
+        known.partition_count = known.slot_count = partition_count
         return known
+
+    def _resize(self, topic: TopicSlots, partition_count: int) -> None:
+        topic.partition_count = partition_count
+        if self.sticky["slot"][topic.index] >= topic.first_slot + partition_count:
+            self.sticky["slot"][topic.index] = NO_SLOT
 
     def _move(self, topic: TopicSlots, first_slot: int) -> None:
         self.moves += 1
         offset = first_slot - topic.first_slot
-        old = slice(topic.first_slot, topic.first_slot + topic.partition_count)
-        new = slice(first_slot, first_slot + topic.partition_count)
+        old = slice(topic.first_slot, topic.first_slot + topic.slot_count)
+        new = slice(first_slot, first_slot + topic.slot_count)
         self.slots[new] = self.slots[old]
-        self.slots[old] = np.zeros(topic.partition_count, dtype=SLOT_DTYPE)
+        self.slots[old] = np.zeros(topic.slot_count, dtype=SLOT_DTYPE)
         self.last_bytes[new] = self.last_bytes[old]
         if self.sticky["slot"][topic.index] != NO_SLOT:
             self.sticky["slot"][topic.index] += offset

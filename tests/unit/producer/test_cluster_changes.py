@@ -21,6 +21,7 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.metadata import MetadataResponseBroker
 from spark_kafka_sink.record.decode import decode_records
 from tests.support.record_columns import columns
+from tests.support.recreated_topic import AFTER, BEFORE, write_around_a_shrinking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -243,3 +244,10 @@ def test_without_acks_a_connection_that_was_lost_is_made_anew():
             producer.flush()
             _await(lambda: len(_values(broker)) >= 100)
         assert _rows(100, 100) == _values(broker)[-100:]
+
+
+def test_records_follow_a_topic_that_comes_back_with_fewer_partitions():
+    """No record goes to a partition that is not there any more."""
+    with DevBroker(topics={"t": BEFORE}) as broker:
+        before, after = set(range(BEFORE)), set(range(AFTER))
+        assert [before, before, after, after] == write_around_a_shrinking(broker, "t")

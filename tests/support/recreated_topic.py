@@ -1,0 +1,65 @@
+"""A topic that comes back with fewer partitions, under a producer that lives on."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.producing import patiently, producer_for
+from tests.support.record_columns import columns
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+    from tests.support.producing import Bootstrap
+
+#: More than a busy machine needs.
+SECONDS = 60
+BEFORE, AFTER = 6, 2
+KEYS = 20
+
+
+def recreate_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
+    """Delete a topic, and create it again."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.delete_topics([topic])[topic].result(SECONDS)
+    new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
+    admin.create_topics([new])[topic].result(SECONDS)
+
+
+def await_partition_count(producer: KafkaProducer, topic: str, count: int) -> None:
+    """Wait until the producer's metadata says so."""
+    pause = threading.Event()
+    assert any(
+        len(producer.partitions_for(topic)) == count or pause.wait(0.1) for _ in range(10 * SECONDS)
+    )
+
+
+def write_around_a_shrinking(cluster: Bootstrap, topic: str) -> list[set[int]]:
+    """Write keyed and keyless records to a topic of 6 partitions, and once it has 2 again.
+
+    Gives the partitions that they went to: sent one by one, then as a table, before and after.
+    """
+    places = []
+    with producer_for(
+        cluster,
+        **{"metadata.max.age.ms": 200, "delivery.timeout.ms": 30_000, "request.timeout.ms": 10_000},
+        # Each keyless record goes where the sticky partition is just then.
+        **{"batch.size": 0},
+    ) as producer:
+        for count in (BEFORE, AFTER):
+            patiently(lambda: producer.partitions_for(topic))
+            await_partition_count(producer, topic, count)
+            futures = [producer.send(topic, b"v", key=b"key-%d" % n) for n in range(KEYS)]
+            futures += [producer.send(topic, b"v") for _ in range(KEYS)]
+            producer.flush()
+            places.append({future.result(0).partition for future in futures})
+            producer.take_acks()
+            keys = [b"key-%d" % n for n in range(KEYS)] + [None] * KEYS
+            producer.append(columns([b"v"] * 2 * KEYS, keys=keys, topic=topic))
+            producer.flush()
+            places.append({place.partition for place in producer.take_acks()})
+            if count == BEFORE:
+                recreate_topic(cluster.bootstrap_servers, topic, AFTER)
+    return places
