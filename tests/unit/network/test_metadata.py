@@ -96,6 +96,13 @@ def test_the_leader_epoch_never_goes_back(answers):
             assert highest == epoch
 
 
+def test_another_leader_of_the_same_epoch_is_believed(metadata):
+    """Only an older epoch is an older answer: of equals the last one counts."""
+    metadata.update(_response((0, 7)), now=0.0)
+    metadata.update(_response((1, 7)), now=0.0)
+    assert PartitionMetadata(1, 7) == metadata.snapshot.topics["t"].partitions[0]
+
+
 def test_a_recreated_topic_starts_its_epochs_anew(metadata):
     """A topic that was deleted and created again is another one, epochs and all."""
     metadata.update(_response((0, 7)), now=0.0)

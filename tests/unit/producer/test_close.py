@@ -16,10 +16,12 @@ from spark_kafka_sink.errors import (
     KafkaTimeoutError,
     ProducerFencedError,
 )
+from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.record_columns import columns
+from tests.support.sending import values_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -152,12 +154,18 @@ def test_appended_rows_that_the_end_of_the_producer_lost_are_told_by_closing(bro
 
 
 def test_rows_that_were_acknowledged_before_the_end_of_the_producer_are_not_lost(broker):
-    """Closing has nothing to tell of them."""
+    """Closing has nothing to tell of them, although the producer has failed."""
     producer = _producer(broker)
     producer.append(columns([b"v"]))
     producer.flush()
+    acks = producer.acks()
     _end_network_thread(producer)
-    producer.close()
+    assert producer._core.has_ended
+    assert None is producer.close()
+    assert not producer._core._thread.is_alive
+    assert 1 == acks[TopicPartition("t", 0)].records
+    assert acks == producer.acks()
+    assert [b"v"] == values_of(broker, "t")
 
 
 def test_records_given_up_because_the_time_was_over_are_told_by_closing(broker):

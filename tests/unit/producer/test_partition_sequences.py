@@ -69,3 +69,41 @@ def test_after_all_that_may_be_in_has_failed_a_new_epoch_begins(sequences):
     assert sequences.restart_quiet_partitions()
     (later,) = assigned(sequences, 1)
     assert (ProducerIdAndEpoch(1, 1), 0) == (later.producer_id_and_epoch, later.base_sequence)
+
+
+@pytest.mark.parametrize(
+    ("counts", "numbers"),
+    [
+        ((2, 2), [2**31 - 2, 0]),
+        ((1, 2, 1), [2**31 - 2, 2**31 - 1, 1]),
+        ((3, 1), [2**31 - 2, 1]),
+    ],
+    ids=str,
+)
+def test_the_parts_of_a_batch_take_over_its_numbers_also_where_they_wrap(
+    sequences, counts, numbers
+):
+    """Behind 2^31 - 1 comes 0, in the middle of a batch as well."""
+    whole = batch(records=4)
+    entry = sequences._partitions.entry(whole.topic_partition)
+    entry.next_sequence = 2**31 - 2
+    sequences.assign(whole)
+    parts = [batch(records=count) for count in counts]
+    sequences.split(whole, parts)
+    assert numbers == [part.base_sequence for part in parts]
+    assert {ProducerIdAndEpoch(1, 0)} == {part.producer_id_and_epoch for part in parts}
+    assert parts == entry.in_flight
+    assert 2 == entry.next_sequence
+
+
+@pytest.mark.parametrize(("log_start_offset", "may_retry"), [(5, False), (6, True)])
+def test_a_transaction_goes_on_only_if_all_of_its_records_were_deleted(log_start_offset, may_retry):
+    """While the log still has our last record, a broker that has forgotten us has lost more."""
+    sequences = PartitionSequences(is_transactional=True)
+    sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
+    (first,) = assigned(sequences, 1)
+    sequences.acknowledge(first)
+    sequences.note_offset(first, 5)
+    (second,) = assigned(sequences, 1)
+    unknown = ErrorCode.UNKNOWN_PRODUCER_ID
+    assert may_retry == sequences.can_retry(second, unknown, log_start_offset)
