@@ -13,6 +13,7 @@ from spark_kafka_sink.record.decode import (
     decode_control_record,
     decode_record_batch,
 )
+from spark_kafka_sink.record.record_batch import split_record_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,13 +35,16 @@ def committed_records(log: PartitionLog) -> Iterator[Record]:
         aborted = sorted(
             log.aborted_transactions(offset, read.end_offset), key=lambda txn: txn.first_offset
         )
-        for data in read.batches:
+        for data in (batch for piece in read.batches for batch in split_record_batches(piece)):
             batch = decode_record_batch(data)
             header = batch.header
             while aborted and aborted[0].first_offset <= header.last_offset:
                 aborting.add(aborted.pop(0).producer_id)
             if header.is_control:
-                if decode_control_record(batch.records[0]).type == ControlRecordType.ABORT:
+                # A marker that was removed has left an empty batch, and no transaction to end.
+                if batch.records and (
+                    decode_control_record(batch.records[0]).type == ControlRecordType.ABORT
+                ):
                     aborting.discard(header.producer_id)
             elif not (header.is_transactional and header.producer_id in aborting):
                 yield from (record for record in batch.records if record.offset >= offset)

@@ -302,6 +302,14 @@ def test_a_stopped_dev_broker_can_be_started_again_or_replaced(tmp_path):
         assert [0, 1] == _values(broker)
 
 
+def test_a_dev_broker_with_a_directory_tells_its_records(tmp_path):
+    """Also where several batches are read from a file in one piece."""
+    with DevBroker(data_dir=tmp_path, topics={"t": 1}) as broker:
+        with RawClient(broker.port) as client:
+            _produce(client, range(3))
+        assert [b"0", b"1", b"2"] == [record.value for record in broker.records("t")[0]]
+
+
 class _OverSocket(TransactionalRequests):
     """Requests through a connection."""
 
