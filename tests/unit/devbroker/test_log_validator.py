@@ -257,7 +257,9 @@ def test_a_record_without_a_timestamp_is_never_too_old():
     """-1 stands for no timestamp, and is not compared."""
     config = TopicConfig(message_timestamp_before_max_ms=1000)
 
-    validate(plain_batch([PlainRecord(timestamp=-1)]), config)
+    _, header = validate(plain_batch([PlainRecord(timestamp=-1)]), config)
+
+    assert (-1, 1) == (header.max_timestamp, header.record_count)
 
 
 def test_timestamps_do_not_matter_under_log_append_time():

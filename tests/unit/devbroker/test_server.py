@@ -386,9 +386,13 @@ def test_a_client_that_cannot_be_accepted_is_accepted_later(broker, caplog):
 
 
 def test_stopping_twice_is_stopping_once(broker):
-    """A broker that does not run need not be stopped."""
+    """A broker that does not run need not be stopped, and can be started again."""
     broker.stop()
     broker.stop()
+
+    broker.start()
+    with RawClient(broker.port) as client:
+        assert ErrorCode.NONE == client.ask(API_VERSIONS, 3).error_code
 
 
 def test_stopping_ends_long_polls(broker, client):

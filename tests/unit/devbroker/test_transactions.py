@@ -372,3 +372,24 @@ class TestEndWithoutEpochBump:
 
         assert FENCED == self.end(client, (producer_id, 1), committed=True)
         assert NO_MAPPING == self.end(client, (producer_id + 1, 0), committed=True)
+
+
+class TestTimersOfTransactionsThatHaveEnded:
+    """A transaction's time is its own."""
+
+    @pytest.mark.parametrize("committed", [True, False])
+    def test_the_next_transaction_is_not_aborted_by_the_timer_of_the_one_before(self, committed):
+        """The check after the first one's timeout leaves alone the one that is open by then."""
+        client = client_of(transaction_abort_interval_ms=1000)
+        _, identity = client.init(timeout_ms=10_000)
+        client.produce(identity, 0)
+        _, identity = client.end(identity, committed=committed)
+        client.now += 6
+        client.produce(identity, 0, value=b"next")
+
+        client.now += 6
+        client.broker.tick(client.now)
+        assert "Ongoing" == client.state()
+        client.now += 5
+        client.broker.tick(client.now)
+        assert "CompleteAbort" == client.state()
