@@ -1,10 +1,10 @@
 """A broker without sockets or clock: requests in, answers out.
 
 `handle` looks up the API's handler and turns what it raises into what Kafka answers: RefusedError
-into the API's own error answer, anything unforeseen into UNKNOWN_SERVER_ERROR. What has no answer
-is CloseConnectionError: an API, or a version of one, that this broker does not have. Only
-ApiVersions answers to versions it does not have, so that client and broker find each other
-(KIP-511).
+into the API's own error answer, an error of the disk into KAFKA_STORAGE_ERROR, anything unforeseen
+into UNKNOWN_SERVER_ERROR. What has no answer is CloseConnectionError: an API, or a version of one,
+that this broker does not have. Only ApiVersions answers to versions it does not have, so that
+client and broker find each other (KIP-511).
 
 Handlers are added here, in one table; ApiVersions lists what the table holds.
 """
@@ -200,6 +200,10 @@ class Broker:
             return self._error(handler, context, request, refused.error_code, refused.message)
         except CloseConnectionError:
             raise
+        except OSError as error:
+            # Handlers use the disk, and nothing else of the operating system.
+            logger.warning("cannot handle %s: %s", header, error)
+            return self._error(handler, context, request, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
         except Exception:
             # As KafkaApis does: the client is told, the operator finds the reason in the log.
             logger.exception("cannot handle %s", header)

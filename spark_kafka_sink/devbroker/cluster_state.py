@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import base64
 import uuid
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
@@ -23,7 +25,7 @@ from spark_kafka_sink.devbroker.internal_topics import (
 from spark_kafka_sink.devbroker.leadership import NO_LEADER, Leadership, place_replicas
 from spark_kafka_sink.devbroker.log_manager import LogManager
 from spark_kafka_sink.devbroker.partition import Partition, Topic
-from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.devbroker.refusal import RefusedError, refused_if_disk_fails
 from spark_kafka_sink.devbroker.storage.data_directory import StoredCluster, StoredTopic
 from spark_kafka_sink.devbroker.timers import Timers
 from spark_kafka_sink.devbroker.topic_names import collision_key, validate_topic_name
@@ -33,7 +35,7 @@ from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from spark_kafka_sink.devbroker.partition_log import PartitionLog
@@ -113,7 +115,7 @@ class ClusterState:
                 log.open(self._internal_topic_ids[name], now)
             self.logs.remove_strays()
             self.transactions.load(now)
-            self.groups.load(now)
+            self.groups.load(self._topics, now)
         except BaseException as error:
             # Not closed in order: some logs may not have been looked through yet.
             self.logs.abandon()
@@ -123,10 +125,15 @@ class ClusterState:
             raise
 
     def close(self, now: float) -> None:
-        """Give the data directory back, with all that is known; in memory nothing changes."""
+        """Give the data directory back, with all that is known; in memory nothing changes.
+
+        Raises OSError.
+        """
         if self.logs.is_durable:
-            self.logs.close(now)
-            self._forget()
+            try:
+                self.logs.close(now)
+            finally:
+                self._forget()
 
     def _forget(self) -> None:
         """Know nothing but what the next `open` reads."""
@@ -158,27 +165,35 @@ class ClusterState:
                 )
             self._know(topic)
 
-    def _save(self) -> None:
-        """Keep what is known of topics and producer ids, before anybody is told of it."""
+    def _save(
+        self, topics: Mapping[str, Topic] | None = None, *, next_producer_id: int | None = None
+    ) -> None:
+        """Keep what is known of topics and producer ids, or what is going to be.
+
+        A change is written first, then made in memory. Raises RefusedError, KAFKA_STORAGE_ERROR.
+        """
         data = self.logs.data
         if data is None:
             return
-        data.write_cluster(
-            StoredCluster(
-                cluster_id=self.cluster_id,
-                next_producer_id=self._producer_id_block_end,
-                internal_topic_ids=self._internal_topic_ids,
-                topics=tuple(
-                    StoredTopic(
-                        name=topic.name,
-                        topic_id=topic.topic_id,
-                        configs=topic.overrides,
-                        replicas=tuple(partition.replicas for partition in topic.partitions),
-                    )
-                    for topic in self.topics
-                ),
-            )
+        topics = self._topics if topics is None else topics
+        if next_producer_id is None:
+            next_producer_id = self._producer_id_block_end
+        stored = StoredCluster(
+            cluster_id=self.cluster_id,
+            next_producer_id=next_producer_id,
+            internal_topic_ids=self._internal_topic_ids,
+            topics=tuple(
+                StoredTopic(
+                    name=name,
+                    topic_id=topics[name].topic_id,
+                    configs=topics[name].overrides,
+                    replicas=tuple(partition.replicas for partition in topics[name].partitions),
+                )
+                for name in sorted(topics)
+            ),
         )
+        with refused_if_disk_fails("the cluster's topics cannot be written down"):
+            data.write_cluster(stored)
 
     def _open_log(self, topic: Topic, index: int) -> PartitionLog:
         return self.logs.log(
@@ -263,7 +278,8 @@ class ClusterState:
         `assignments`, the preferred leader first.
 
         Raises RefusedError as `check_new_topic_name` does, with INVALID_PARTITIONS for a number
-        below 1, and with INVALID_REPLICATION_FACTOR for more replicas than there are brokers.
+        below 1, with INVALID_REPLICATION_FACTOR for more replicas than there are brokers, and with
+        KAFKA_STORAGE_ERROR; then nothing has changed.
         """
         self.check_new_topic_name(name)
         if partitions < 1:
@@ -271,6 +287,7 @@ class ClusterState:
                 ErrorCode.INVALID_PARTITIONS,
                 "Number of partitions was set to an invalid non-positive value.",
             )
+        self.groups.check_new_topic()
         if replication_factor is None:
             replication_factor = self.settings.default_replication_factor
         if assignments is None:
@@ -278,9 +295,10 @@ class ClusterState:
         topic = Topic(
             name=name, topic_id=uuid.uuid4(), config=config, overrides=dict(overrides or {})
         )
-        self._append_partitions(topic, assignments)
+        with self._new_partitions(topic, assignments) as partitions_made:
+            topic.partitions.extend(partitions_made)
+            self._save(self._topics | {name: topic})
         self._know(topic)
-        self._save()
         return topic
 
     def check_replication_factor(self, replication_factor: int) -> None:
@@ -298,32 +316,50 @@ class ClusterState:
         brokers = sorted(self.nodes)
         return [place_replicas(index, replication_factor, brokers) for index in indexes]
 
-    def _append_partitions(self, topic: Topic, assignments: Sequence[tuple[int, ...]]) -> None:
-        for index, replicas in enumerate(assignments, start=len(topic.partitions)):
-            leadership = Leadership.begin(replicas, self.nodes)
-            log = self._open_log(topic, index)
-            topic.partitions.append(
-                Partition(topic=topic, index=index, leadership=leadership, log=log)
-            )
+    @contextmanager
+    def _new_partitions(
+        self, topic: Topic, assignments: Sequence[tuple[int, ...]]
+    ) -> Iterator[list[Partition]]:
+        """Make partitions that follow those of a topic; after an error their logs go again."""
+        made: list[Partition] = []
+        try:
+            with refused_if_disk_fails(f"logs of {topic.name} cannot be made"):
+                for index, replicas in enumerate(assignments, start=len(topic.partitions)):
+                    leadership = Leadership.begin(replicas, self.nodes)
+                    log = self._open_log(topic, index)
+                    made.append(Partition(topic=topic, index=index, leadership=leadership, log=log))
+            yield made
+        except RefusedError:
+            for partition in made:
+                self.logs.delete(TopicPartition(topic.name, partition.index))
+            raise
 
     def delete_topic(self, topic: Topic) -> None:
-        """Forget a topic, its records, and what groups have read of it."""
+        """Forget a topic, its records, and what groups have read of it; files may go later.
+
+        Raises RefusedError with KAFKA_STORAGE_ERROR; then nothing has changed.
+        """
+        self._save({name: kept for name, kept in self._topics.items() if name != topic.name})
         del self._topics[topic.name]
         del self._topics_by_id[topic.topic_id]
         del self._topics_by_collision_key[collision_key(topic.name)]
-        self._save()
-        self.groups.offsets.delete_topic(topic.name)
         for partition in topic.partitions:
             topic_partition = TopicPartition(topic.name, partition.index)
             self.logs.delete(topic_partition)
             self.changed(topic_partition)
+        # With the room that the records have left.
+        self.groups.delete_topic(topic.name)
 
     def configure_topic(
         self, topic: Topic, config: TopicConfig, overrides: Mapping[str, str]
     ) -> None:
-        """Let a topic have other settings; `overrides` are those that somebody has set."""
-        topic.config, topic.overrides = config, dict(overrides)
-        self._save()
+        """Let a topic have other settings; `overrides` are those that somebody has set.
+
+        Raises RefusedError with KAFKA_STORAGE_ERROR; then nothing has changed.
+        """
+        changed = replace(topic, config=config, overrides=dict(overrides))
+        self._save(self._topics | {topic.name: changed})
+        topic.config, topic.overrides = changed.config, changed.overrides
         for partition in topic.partitions:
             self.logs.configure(
                 TopicPartition(topic.name, partition.index), config, self.timers.now
@@ -338,10 +374,10 @@ class ClusterState:
         """
         topic = self._topics[name]
         indexes = range(len(topic.partitions), count)
-        self._append_partitions(
-            topic, assignments or self._place(indexes, topic.replication_factor)
-        )
-        self._save()
+        places = assignments or self._place(indexes, topic.replication_factor)
+        with self._new_partitions(topic, places) as made:
+            self._save(self._topics | {name: replace(topic, partitions=[*topic.partitions, *made])})
+        topic.partitions.extend(made)
 
     # Brokers that come and go.
 
@@ -447,10 +483,18 @@ class ClusterState:
             self.changed(topic_partition)
 
     def next_producer_id(self) -> int:
-        """Give out a producer id that nobody has had."""
+        """Give out a producer id that nobody has had.
+
+        Raises RefusedError with COORDINATOR_LOAD_IN_PROGRESS if it cannot be written down.
+        """
         producer_id = self._next_producer_id
         if producer_id >= self._producer_id_block_end:
-            self._producer_id_block_end = producer_id + _PRODUCER_ID_BLOCK_SIZE
-            self._save()
+            block_end = producer_id + _PRODUCER_ID_BLOCK_SIZE
+            try:
+                self._save(next_producer_id=block_end)
+            except RefusedError as refused:
+                code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+                raise RefusedError(code, refused.message) from refused
+            self._producer_id_block_end = block_end
         self._next_producer_id += 1
         return producer_id

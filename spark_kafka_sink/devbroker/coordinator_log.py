@@ -10,9 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.devbroker.internal_topics import coordinator_partition
+from spark_kafka_sink.devbroker.refusal import RefusedError, refused_if_disk_fails
 from spark_kafka_sink.devbroker.storage.batch_builder import build_batch
 from spark_kafka_sink.devbroker.topic_config import TopicConfig
 from spark_kafka_sink.model import NO_PRODUCER_ID_AND_EPOCH, NO_SEQUENCE, TopicPartition
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.decode import (
     ControlRecordType,
     Record,
@@ -73,21 +75,29 @@ class CoordinatorLog:
         self._latest_ms = int(now * 1000)
         if self._logs.data is not None:
             for index in self._logs.data.partitions(self.topic):
-                self.partition(index)
+                self._open_partition(index)
 
     def leader_epochs(self) -> dict[int, int]:
         """Tell the latest leader epoch of each partition that there is."""
         return {index: log.leader_epoch for index, log in self._partitions.items()}
 
     def partition(self, index: int) -> PartitionLog:
-        """Return a partition's log, which is made if it is not there."""
+        """Return a partition's log, which is made if it is not there.
+
+        Raises RefusedError with KAFKA_STORAGE_ERROR if it cannot be.
+        """
         log = self._partitions.get(index)
         if log is None:
-            if self._topic_id is None:
-                raise RuntimeError(f"{self.topic} has not been opened")
-            log = self._partitions[index] = self._logs.log(
-                TopicPartition(self.topic, index), self._topic_id, _CONFIG, self._latest_ms / 1000
-            )
+            with refused_if_disk_fails(f"{self.topic}-{index} cannot be made"):
+                log = self._open_partition(index)
+        return log
+
+    def _open_partition(self, index: int) -> PartitionLog:
+        if self._topic_id is None:
+            raise RuntimeError(f"{self.topic} has not been opened")
+        log = self._partitions[index] = self._logs.log(
+            TopicPartition(self.topic, index), self._topic_id, _CONFIG, self._latest_ms / 1000
+        )
         return log
 
     def append(
@@ -101,16 +111,13 @@ class CoordinatorLog:
         """Write records about a group or transactional id; nothing where nothing is kept.
 
         Those of a `producer` belong to its transaction. Raises RefusedError if they cannot be
-        written.
+        written; where the disk fails with NOT_COORDINATOR, upon which clients ask again
+        (TransactionStateManager.appendTransactionToLog, CoordinatorOperationExceptionHelper).
         """
         if not self.is_durable or not records:
             return
         index = coordinator_partition(key)
         self._latest_ms = now_ms = max(self._latest_ms, now_ms or 0)
-        log = self.partition(index)
-        epoch = self._leader_epoch(index)
-        if epoch > log.leader_epoch:
-            log.begin_leader_epoch(epoch)
         batch = memoryview(
             build_batch(
                 [Record(offset, now_ms, *record) for offset, record in enumerate(records)],
@@ -124,7 +131,16 @@ class CoordinatorLog:
                 base_sequence=NO_SEQUENCE,
             )
         )
-        log.append(batch, decode_header(batch), now_ms=now_ms, from_coordinator=True)
+        try:
+            log = self.partition(index)
+            epoch = self._leader_epoch(index)
+            if epoch > log.leader_epoch:
+                log.begin_leader_epoch(epoch)
+            log.append(batch, decode_header(batch), now_ms=now_ms, from_coordinator=True)
+        except RefusedError as refused:
+            if refused.error_code is not ErrorCode.KAFKA_STORAGE_ERROR:
+                raise
+            raise RefusedError(ErrorCode.NOT_COORDINATOR, refused.message) from refused
 
     def batches(self) -> Iterator[CoordinatorBatch]:
         """Give all that was written, partition by partition. Raises CorruptRecordError."""

@@ -7,6 +7,7 @@ filled in later, perhaps by a timer. Offsets are in `group_offsets`.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.classic_group import ClassicGroup, Member
@@ -22,7 +23,7 @@ from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+    from collections.abc import Callable, Collection, Hashable, Iterable
 
     from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
     from spark_kafka_sink.devbroker.coordinator_log import CoordinatorLog
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
     from spark_kafka_sink.protocol.messages.leave_group import MemberIdentity
     from spark_kafka_sink.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+logger = logging.getLogger(__name__)
 
 
 class GroupCoordinator:
@@ -53,12 +56,14 @@ class GroupCoordinator:
         self._rebalances = GroupRebalances(settings, timers, changed=changed, log=log)
         self._joins = GroupJoins(settings, self._rebalances)
 
-    def load(self, now: float) -> None:
+    def load(self, topics: Collection[str], now: float) -> None:
         """Know what is in the log, and nothing else; members have a session's time to come back.
 
-        GroupCoordinatorShard.replay.
+        Offsets of any but these topics are what a deletion has left (GroupCoordinatorShard.replay).
         """
         self._groups = replay_groups(self._log, self.offsets)
+        for topic in self.offsets.topics().difference(topics):
+            self.delete_topic(topic)
         for group in self._groups.values():
             for member in group.members.values():
                 self._rebalances.restart_session(group, member, now)
@@ -78,17 +83,37 @@ class GroupCoordinator:
     def delete(self, group_id: str) -> None:
         """Forget a group and its offsets.
 
-        Raises RefusedError with GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP.
+        Raises RefusedError with GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP or NOT_COORDINATOR.
         """
         group = self._groups.get(group_id)
         if group is None:
             raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
         if group.state is not GroupState.EMPTY:
             raise RefusedError(ErrorCode.NON_EMPTY_GROUP, f"group {group_id!r} has members")
+        self.offsets.delete_group(group_id)
         group.transition_to(GroupState.DEAD)
         del self._groups[group_id]
-        self.offsets.delete_group(group_id)
-        self._rebalances.keep(group)
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget how far groups have read a topic that is no more.
+
+        If the log cannot say so now, `check_new_topic` or the next `load` sees to it.
+        """
+        self.offsets.delete_topic(topic)
+        try:
+            self.offsets.write_deletions()
+        except RefusedError as refused:
+            logger.warning("offsets of %s are deleted on disk later: %s", topic, refused)
+
+    def check_new_topic(self) -> None:
+        """Make sure that no offset of a deleted topic can come back for one of the same name.
+
+        Raises RefusedError with KAFKA_STORAGE_ERROR.
+        """
+        try:
+            self.offsets.write_deletions()
+        except RefusedError as refused:
+            raise RefusedError(ErrorCode.KAFKA_STORAGE_ERROR, refused.message) from refused
 
     def moved(self, partition: int, now: float) -> None:
         """Let those who wait ask anew: another broker coordinates the groups of a partition.
@@ -162,10 +187,7 @@ class GroupCoordinator:
             assignments = {a.member_id: a.assignment for a in request.assignments}
             for each in group.members.values():
                 each.assignment = assignments.get(each.member_id, b"")
-            group.transition_to(GroupState.STABLE)
-            self._rebalances.keep(group, now)
-            for each in group.members.values():
-                self._rebalances.complete_sync(group, each, ErrorCode.NONE, now)
+            self._rebalances.assigned(group, now)
         return parked
 
     def _find_member(

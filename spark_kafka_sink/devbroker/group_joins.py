@@ -127,7 +127,18 @@ class GroupJoins:
         self._rebalances.restart_session(group, member, now)
         self._update_member(member, join.request)
         if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
-            self._rebalances.keep(group, now)
+            try:
+                self._rebalances.keep(group, now)
+            except RefusedError:
+                # It stays who it was, and asks again.
+                _, back = group.replace_static_member(
+                    join.request.group_instance_id or "", old.member_id
+                )
+                back.protocols = old.protocols
+                back.rebalance_timeout_ms = old.rebalance_timeout_ms
+                back.session_timeout_ms = old.session_timeout_ms
+                self._rebalances.restart_session(group, back, now)
+                raise
             if join.client.version >= _FIRST_VERSION_THAT_SKIPS_ASSIGNMENT:
                 join.parked.response = self._rebalances.joined(
                     group, member, skip_assignment=group.leader_id == member_id

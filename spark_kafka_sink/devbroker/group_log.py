@@ -74,11 +74,14 @@ def decode_offset(
     return named.group, TopicPartition(named.topic, named.partition), committed
 
 
+def encode_deleted_group(group_id: str) -> tuple[bytes, bytes | None]:
+    """Write that there is no such group any more."""
+    return encode_versioned(GroupMetadataKey(group=group_id), GROUP_METADATA_KEY), None
+
+
 def encode_group(group: ClassicGroup, *, now_ms: int) -> tuple[bytes, bytes | None]:
-    """Write a group's generation; of a dead one that there is nothing."""
-    key = encode_versioned(GroupMetadataKey(group=group.group_id), GROUP_METADATA_KEY)
-    if group.state is GroupState.DEAD:
-        return key, None
+    """Write a group's generation."""
+    key, _ = encode_deleted_group(group.group_id)
     value = GroupMetadataValue(
         protocol_type=group.protocol_type or "",
         generation=group.generation_id,

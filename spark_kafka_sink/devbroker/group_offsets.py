@@ -3,8 +3,8 @@
 Kafka's OffsetMetadataManager. Offsets of a transaction are kept beside the others under its
 producer id; its end applies them or throws them away. To transactions the offsets are partitions
 like others, those of __consumer_offsets, each with the state of its producers. Where there is a log
-(`coordinator_log`), it has those producers, and every offset before it is answered. Offsets do not
-expire.
+(`coordinator_log`), it has those producers, and every offset before it counts here. Offsets do not
+expire. Those of a deleted topic are gone at once, though the log may say so later.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.group_log import encode_offsets
+from spark_kafka_sink.devbroker.group_log import encode_deleted_group, encode_offsets
 from spark_kafka_sink.devbroker.internal_topics import coordinator_partition
 from spark_kafka_sink.devbroker.producer_state import ProducerBatchInfo, ProducerStateManager
 from spark_kafka_sink.model import (
@@ -22,7 +22,7 @@ from spark_kafka_sink.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from spark_kafka_sink.devbroker.committed_offset import CommittedOffset
     from spark_kafka_sink.devbroker.coordinator_log import CoordinatorLog
@@ -46,11 +46,14 @@ class GroupOffsets:
         self._pending: dict[int, dict[str, dict[TopicPartition, CommittedOffset]]] = defaultdict(
             dict
         )
+        #: Offsets that are gone, by group, and the log does not say so yet.
+        self._unwritten: dict[str, set[TopicPartition]] = {}
 
     def clear(self) -> None:
         """Know none."""
         self._committed.clear()
         self._pending.clear()
+        self._unwritten.clear()
 
     def replay(
         self,
@@ -93,6 +96,7 @@ class GroupOffsets:
             records = encode_offsets(group_id, offsets.items(), now_ms=now_ms)
             self._log.append(group_id, records, now_ms=now_ms)
         self._committed.setdefault(group_id, {}).update(offsets)
+        self._unwritten.get(group_id, set()).difference_update(offsets)
 
     def producer_state(self, group_id: str) -> ProducerStateManager:
         """Return what is known of the producers that commit offsets of a group."""
@@ -148,22 +152,39 @@ class GroupOffsets:
         if not pending:
             self._pending.pop(producer_id, None)
 
+    def topics(self) -> set[str]:
+        """Return the topics that groups have offsets of."""
+        return {partition.topic for offsets in self._committed.values() for partition in offsets}
+
     def delete_group(self, group_id: str) -> None:
-        """Forget all of a group's offsets."""
-        self._forget(group_id, list(self.committed(group_id)))
+        """Forget a group with all of its offsets. Raises RefusedError; then nothing has changed."""
+        if self._log.is_durable:
+            gone = {*self.committed(group_id), *self._unwritten.get(group_id, ())}
+            records = _encode_gone(group_id, gone)
+            self._log.append(group_id, [*records, encode_deleted_group(group_id)])
         self._committed.pop(group_id, None)
+        self._unwritten.pop(group_id, None)
         for pending in self._pending.values():
             pending.pop(group_id, None)
 
     def delete_topic(self, topic: str) -> None:
-        """Forget the offsets of a topic that is no more."""
+        """Forget the offsets of a topic that is no more; `write_deletions` must follow."""
         for group_id, committed in self._committed.items():
-            gone = [partition for partition in committed if partition.topic == topic]
-            self._forget(group_id, gone)
+            gone = {partition for partition in committed if partition.topic == topic}
             for partition in gone:
                 del committed[partition]
+            if gone:
+                self._unwritten.setdefault(group_id, set()).update(gone)
 
-    def _forget(self, group_id: str, partitions: list[TopicPartition]) -> None:
-        if self._log.is_durable:
-            gone = ((partition, None) for partition in partitions)
-            self._log.append(group_id, encode_offsets(group_id, gone, now_ms=0))
+    def write_deletions(self) -> None:
+        """Write which offsets are gone. Raises RefusedError; some may be written even so."""
+        for group_id, gone in list(self._unwritten.items()):
+            self._log.append(group_id, _encode_gone(group_id, gone))
+            del self._unwritten[group_id]
+
+
+def _encode_gone(
+    group_id: str, partitions: Iterable[TopicPartition]
+) -> list[tuple[bytes, bytes | None]]:
+    gone = ((partition, None) for partition in sorted(partitions))
+    return encode_offsets(group_id, gone, now_ms=0)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 from spark_kafka_sink.devbroker.group_answers import join_error, sync_error, synced
 from spark_kafka_sink.devbroker.group_log import encode_group
 from spark_kafka_sink.devbroker.group_state import GroupState
+from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.join_group import JoinGroupResponse
 
@@ -135,7 +136,11 @@ class GroupRebalances:
             member.is_new = False
             group.pending_sync.add(member.member_id)
         if not group.members:
-            self.keep(group, now)
+            try:
+                self.keep(group, now)
+            except RefusedError as refused:
+                # After a restart the members before it count again, and time out.
+                logger.warning("that %s is empty cannot be written: %s", group.group_id, refused)
         else:
             generation_id = group.generation_id
             _cancel(group.sync_timer)
@@ -175,6 +180,21 @@ class GroupRebalances:
         )
 
     # Phase two: members get their parts.
+
+    def assigned(self, group: ClassicGroup, now: float) -> None:
+        """Give every member its part, once that is written; if it cannot be, begin anew."""
+        try:
+            self.keep(group, now)
+        except RefusedError as refused:
+            logger.warning("the parts of %s cannot be written: %s", group.group_id, refused)
+            for each in group.members.values():
+                each.assignment = b""
+                self.complete_sync(group, each, refused.error_code, now)
+            self.rebalance_or_complete(group, now)
+            return
+        group.transition_to(GroupState.STABLE)
+        for each in group.members.values():
+            self.complete_sync(group, each, ErrorCode.NONE, now)
 
     def complete_sync(
         self, group: ClassicGroup, member: Member, error_code: ErrorCode, now: float
@@ -253,12 +273,11 @@ class GroupRebalances:
         parked.response = response
         self._changed(parked)
 
-    def keep(self, group: ClassicGroup, now: float | None = None) -> None:
-        """Write a group's generation down."""
+    def keep(self, group: ClassicGroup, now: float) -> None:
+        """Write a group's generation. Raises RefusedError."""
         if self._log.is_durable:
-            now_ms = None if now is None else int(now * 1000)
-            record = encode_group(group, now_ms=now_ms or 0)
-            self._log.append(group.group_id, [record], now_ms=now_ms)
+            now_ms = int(now * 1000)
+            self._log.append(group.group_id, [encode_group(group, now_ms=now_ms)], now_ms=now_ms)
 
 
 def _cancel(timer: Timer | None) -> None:

@@ -7,6 +7,8 @@ it and give it back, and in between:
 - logs whose `flush.ms` have gone by are flushed;
 - where a log starts is kept as soon as it has changed.
 
+Whatever of it fails for one log is logged, done for the others, and tried again the next time.
+
 In memory and on disk alike, old segments are deleted every five minutes
 (log.retention.check.interval.ms), and every 15 seconds (log.cleaner.backoff.ms) logs are compacted
 that have enough new records for it. Where the clock jumps both wait for as long again; neither
@@ -20,7 +22,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.devbroker.internal_topics import (
+    GROUP_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from spark_kafka_sink.devbroker.partition_log import PartitionLog
+from spark_kafka_sink.devbroker.refusal import refused_if_disk_fails
 from spark_kafka_sink.devbroker.storage.data_directory import DataDirectory
 from spark_kafka_sink.devbroker.storage.log_cleaner import clean, needs_cleaning
 from spark_kafka_sink.devbroker.storage.log_loader import load_log
@@ -38,6 +45,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_RESTORE = "To have them back, stop the broker and restore the file from a copy."
+#: What has gone with the end of a file, by topic.
+_LOST = {
+    GROUP_METADATA_TOPIC: f"Later commits of its groups are lost: see where they go on. {_RESTORE}",
+    TRANSACTION_STATE_TOPIC: f"Later steps of its transactional ids are lost. {_RESTORE}",
+}
 _CHECKPOINT_INTERVAL_MS = 60_000
 _MIN_FLUSH_INTERVAL_MS = 10
 _RETENTION_INTERVAL_SECONDS = 300.0
@@ -89,7 +102,10 @@ class LogManager:
         return stored
 
     def close(self, now: float) -> None:
-        """Flush and close every log, and give the directory back. Raises OSError."""
+        """Flush and close every log, and give the directory back.
+
+        Raises OSError if that fails for any of them; then the next `open` looks through all.
+        """
         data, self._data = self._data, None
         if data is None:
             return
@@ -99,8 +115,9 @@ class LogManager:
             self._flush_timer.cancel()
             self._flush_timer = None
         try:
-            for log in self._logs.values():
-                log.close(int(now * 1000))
+            failed = self._each_log("cannot be closed", lambda log: log.close(int(now * 1000)))
+            if failed is not None:
+                raise failed
             self._checkpoint(data)
             data.mark_clean_shutdown()
         finally:
@@ -134,9 +151,10 @@ class LogManager:
             )
             if loaded.truncated_bytes:
                 logger.warning(
-                    "%s: %d bytes behind the last whole batch were cut off",
-                    topic_partition,
+                    "%s was cut off, %d bytes that are no valid batches. %s",
+                    loaded.truncated_at,
                     loaded.truncated_bytes,
+                    _LOST.get(topic_partition.topic, "Records behind that are lost."),
                 )
             log = PartitionLog(config=config, directory=directory, loaded=loaded, now_ms=now_ms)
             log.first_dirty_offset = self._cleaner_offsets.get(topic_partition, 0)
@@ -149,14 +167,16 @@ class LogManager:
         return log
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """Remove a log."""
+        """Remove a log; files that cannot be removed now go later."""
         log = self._logs.pop(topic_partition, None)
         self._recovery_points.pop(topic_partition, None)
         self._log_starts.pop(topic_partition, None)
         self._cleaner_offsets.pop(topic_partition, None)
         if log is not None and self._data is not None:
-            log.directory.close()
-            self._data.delete_log(topic_partition)
+            try:
+                self._data.delete_log(topic_partition)
+            except OSError as error:
+                logger.warning("files of %s are left and removed later: %s", topic_partition, error)
 
     def configure(self, topic_partition: TopicPartition, config: TopicConfig, now: float) -> None:
         """Let a log have other settings."""
@@ -164,59 +184,83 @@ class LogManager:
         self._schedule_flush(config, now)
 
     def delete_records(self, topic_partition: TopicPartition, offset: int) -> int:
-        """Let a log start later, for good; tell where it starts. Raises OSError."""
+        """Let a log start later, for good; tell where it starts.
+
+        Whole segments go first, which takes no room on the disk. Raises RefusedError with
+        KAFKA_STORAGE_ERROR if that fails, or if the rest cannot be written down.
+        """
         log = self._logs[topic_partition]
-        if self._data is not None and offset > log.log_start_offset:
-            # Kept first: a segment that is removed must not be missed.
-            self._write_log_starts(self._data, {topic_partition: offset})
+        with refused_if_disk_fails(f"records of {topic_partition} cannot be deleted"):
+            log.delete_segments_before(offset)
+            if self._data is not None and offset > log.log_start_offset:
+                self._write_log_starts(self._data, {topic_partition: offset})
         log.delete_records(offset)
         return log.log_start_offset
 
     def delete_old_segments(self, now: float) -> None:
         """Delete what topics do not keep any longer (LogManager.cleanupLogs)."""
-        for topic_partition, log in self._logs.items():
+
+        def delete(log: PartitionLog) -> None:
             if log.config.deletes:
-                try:
-                    count = log.delete_old_segments(int(now * 1000))
-                except OSError:
-                    logger.exception("old segments of %s cannot be deleted", topic_partition)
-                    continue
+                count = log.delete_old_segments(int(now * 1000))
                 if count:
-                    logger.info("%d segments of %s are deleted", count, topic_partition)
+                    logger.info("%d segments from %d on are deleted", count, log.log_start_offset)
+
+        self._each_log("old segments cannot be deleted", delete)
+        self.remove_strays()
 
     def clean(self, now: float) -> None:
         """Compact the logs that need it (LogCleaner)."""
+        now_ms = int(now * 1000)
         cleaned = False
         for topic_partition, log in self._logs.items():
-            now_ms = int(now * 1000)
-            if not log.config.compact or not needs_cleaning(log, now_ms):
-                continue
             try:
+                if not log.config.compact or not needs_cleaning(log, now_ms):
+                    continue
                 clean(log, now_ms)
-            except (OSError, CorruptRecordError):
-                logger.exception("%s cannot be compacted", topic_partition)
+            except (OSError, CorruptRecordError) as error:
+                logger.warning("%s cannot be compacted: %s", topic_partition, error)
                 continue
             self._cleaner_offsets[topic_partition] = log.first_dirty_offset
             cleaned = True
         if cleaned and self._data is not None:
-            self._data.write_cleaner_offsets(self._cleaner_offsets)
+            try:
+                self._data.write_cleaner_offsets(self._cleaner_offsets)
+            except OSError as error:
+                logger.warning("how far logs are compacted cannot be written: %s", error)
+
+    def _each_log(self, problem: str, action: Callable[[PartitionLog], None]) -> OSError | None:
+        """Do something to every log; an error is logged, and the last one returned."""
+        failed = None
+        for topic_partition, log in list(self._logs.items()):
+            try:
+                action(log)
+            except OSError as error:
+                logger.warning("%s: %s: %s", topic_partition, problem, error)
+                failed = error
+        return failed
 
     def _repeat(self, interval: float, action: Callable[[float], None]) -> None:
         def run(then: float) -> None:
+            self._repeat(interval, action)
             now = self._timers.now
             # When the first time is told, all the time before it has not gone by.
             if now < then + interval:
                 action(now)
-            self._repeat(interval, action)
 
         self._timers.schedule_in_background(self._timers.now + interval, run)
 
     def remove_strays(self) -> None:
-        """Remove the logs of topics that were being deleted when the last broker ended."""
-        if self._data is not None:
+        """Remove the files of topics that are gone, or as many as can be removed now."""
+        if self._data is None:
+            return
+        try:
+            self._data.remove_deleted()
             for topic_partition in self._data.logs().difference(self._logs):
                 logger.info("%s belongs to no topic and is removed", topic_partition)
                 self._data.delete_log(topic_partition)
+        except OSError as error:
+            logger.warning("files of deleted topics cannot be removed: %s", error)
 
     def _write_log_starts(
         self, data: DataDirectory, later: dict[TopicPartition, int] | None = None
@@ -239,11 +283,14 @@ class LogManager:
         data = self._data
 
         def checkpoint(then: float) -> None:
-            if data is not None and data is self._data:
-                for log in self._logs.values():
-                    log.maybe_flush(int(then * 1000))
+            if data is None or data is not self._data:
+                return
+            self._schedule_checkpoint(then)
+            self._each_log("cannot be flushed", lambda log: log.maybe_flush(int(then * 1000)))
+            try:
                 self._checkpoint(data)
-                self._schedule_checkpoint(then)
+            except OSError as error:
+                logger.warning("up to where logs are flushed cannot be written: %s", error)
 
         self._timers.schedule(now + _CHECKPOINT_INTERVAL_MS / 1000, checkpoint)
 
@@ -262,6 +309,6 @@ class LogManager:
         self._flush_timer = self._timers.schedule(deadline, self._flush)
 
     def _flush(self, now: float) -> None:
-        for log in list(self._logs.values()):
-            log.maybe_flush(int(now * 1000))
+        for log in self._logs.values():
             self._schedule_flush(log.config, now)
+        self._each_log("cannot be flushed", lambda log: log.maybe_flush(int(now * 1000)))

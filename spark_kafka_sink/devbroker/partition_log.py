@@ -13,6 +13,9 @@ Kafka's UnifiedLog with its LocalLog, in memory by default, on disk with a direc
 - Batches go to the last segment. When that is rolled it is flushed, and what is known of the
   producers is kept as a snapshot. Otherwise flushing is left to the operating system unless
   `flush.messages` or `flush.ms` ask for it: what was written survives the end of the process.
+- Writing comes first: the log changes in memory when that has succeeded. An append is one write, of
+  the batch; everything else on disk can be made again from the batches, follows with the next
+  flush, and the recovery point moves only after that. A full disk refuses batches, and harms none.
 - Reads give whole batches of one segment. Only look-ups by time decode, and then one batch.
 """
 
@@ -23,8 +26,8 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.devbroker.producer_state import ProducerBatchInfo, TransactionMarker
-from spark_kafka_sink.devbroker.refusal import RefusedError
-from spark_kafka_sink.devbroker.storage.leader_epoch_checkpoint import encode_leader_epochs
+from spark_kafka_sink.devbroker.refusal import RefusedError, refused_if_disk_fails
+from spark_kafka_sink.devbroker.storage.leader_epoch_checkpoint import LeaderEpochFile
 from spark_kafka_sink.devbroker.storage.log_directory import LogDirectory, MemoryLogDirectory
 from spark_kafka_sink.devbroker.storage.log_loader import LoadedLog
 from spark_kafka_sink.devbroker.storage.log_segment import LogSegment
@@ -39,7 +42,7 @@ from spark_kafka_sink.record.decode import ControlRecordType, decode_record_batc
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spark_kafka_sink.devbroker.leader_epoch_cache import EpochEnd
+    from spark_kafka_sink.devbroker.leader_epoch_cache import EpochEnd, LeaderEpochCache
     from spark_kafka_sink.devbroker.storage.segment_records import BatchSpan
     from spark_kafka_sink.record.record_batch import RecordBatchHeader
 
@@ -112,7 +115,7 @@ class PartitionLog:
         self._segments = loaded.segments
         self._base_offsets = [segment.base_offset for segment in self._segments]
         self._active = self._segments[-1]
-        self.leader_epochs = loaded.leader_epochs
+        self._leader_epoch_file = LeaderEpochFile(self.directory, loaded.leader_epochs)
         #: What is appended is stamped with it.
         self.leader_epoch = leader_epoch
         self.begin_leader_epoch(max(leader_epoch, loaded.leader_epochs.latest or 0))
@@ -121,11 +124,12 @@ class PartitionLog:
     def begin_leader_epoch(self, leader_epoch: int) -> None:
         """Stamp what is appended from now on with another leader epoch."""
         self.leader_epoch = leader_epoch
-        self.leader_epochs.assign(leader_epoch, self.log_end_offset)
-        self._write_leader_epochs()
+        self._leader_epoch_file.assign(leader_epoch, self.log_end_offset)
 
-    def _write_leader_epochs(self) -> None:
-        self.directory.write_leader_epochs(encode_leader_epochs(self.leader_epochs))
+    @property
+    def leader_epochs(self) -> LeaderEpochCache:
+        """Where each leader epoch began."""
+        return self._leader_epoch_file.epochs
 
     @property
     def high_watermark(self) -> int:
@@ -232,23 +236,24 @@ class PartitionLog:
         _PARTITION_LEADER_EPOCH.pack_into(
             batch, _PARTITION_LEADER_EPOCH_POSITION, self.leader_epoch
         )
-        try:
+        must_flush = last_offset >= self.recovery_point + config.flush_messages - 1
+        with refused_if_disk_fails("the batch cannot be written"):
             if self._active.should_roll(config, size, last_offset, max_timestamp, now_ms):
                 self.roll(now_ms)
-            self._active.append(batch, last_offset, max_timestamp, config)
-        except OSError as error:
-            raise RefusedError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"the batch cannot be written: {error}"
-            ) from error
+            if must_flush:
+                self._flush_older_segments(now_ms)
+            self._active.append(batch, last_offset, max_timestamp, config, flush=must_flush)
         self.log_end_offset = last_offset + 1
-        if last_offset >= self.recovery_point + config.flush_messages - 1:
-            self.flush(now_ms)
+        if must_flush:
+            self.recovery_point = self.log_end_offset
+            self._last_flushed_ms = now_ms
         return AppendResult(first_offset, last_offset, False, max_timestamp)
 
     def roll(self, now_ms: int) -> None:
         """Begin a new segment with the next offset (LocalLog.roll).
 
-        A segment without batches is left as it is. Raises OSError.
+        A segment without batches is left as it is. Raises OSError; the log is then as it was, and a
+        file that was made in vain is used later or removed by the next start.
         """
         if self._active.base_offset == self.log_end_offset:
             return
@@ -270,26 +275,43 @@ class PartitionLog:
 
     def flush(self, now_ms: int) -> None:
         """Let everything up to the log end survive the end of the machine. Raises OSError."""
+        if (
+            self.recovery_point < self.log_end_offset
+            or self._active.is_dirty
+            or self._leader_epoch_file.is_dirty
+        ):
+            for segment in self._segments[self._segment_index(self.recovery_point) :]:
+                segment.flush()
+            self._leader_epoch_file.flush()
+            if self.recovery_point <= self._active.base_offset:
+                self.directory.flush()
+            self.recovery_point = self.log_end_offset
         self._last_flushed_ms = now_ms
-        if self.recovery_point >= self.log_end_offset:
-            return
-        for segment in self._segments[self._segment_index(self.recovery_point) :]:
-            segment.flush()
-        if self.recovery_point <= self._active.base_offset:
+
+    def _flush_older_segments(self, now_ms: int) -> None:
+        """Flush everything but what is yet to be appended to the segment that grows."""
+        if self.recovery_point < self._active.base_offset:
+            self.flush(now_ms)
+        elif self.recovery_point == self._active.base_offset:
             self.directory.flush()
-        self.recovery_point = self.log_end_offset
 
     def maybe_flush(self, now_ms: int) -> None:
-        """Flush if `flush.ms` have gone by since the last time (LogManager.flushDirtyLogs)."""
+        """Flush if `flush.ms` have gone by since the last time (LogManager.flushDirtyLogs).
+
+        Leader epochs that could not be written when they began are written now. Raises OSError.
+        """
+        self._leader_epoch_file.flush()
         if now_ms - self._last_flushed_ms >= self.config.flush_ms:
             self.flush(now_ms)
 
     def close(self, now_ms: int) -> None:
         """Flush and close the files; the log must not be used any more. Raises OSError."""
         self._active.become_inactive()
-        self.flush(now_ms)
-        self.take_snapshot()
-        self.directory.close()
+        try:
+            self.flush(now_ms)
+            self.take_snapshot()
+        finally:
+            self.directory.close()
 
     def aborted_transactions(self, fetch_offset: int, upper_bound: int) -> list[AbortedTxn]:
         """List the aborted transactions with records from `fetch_offset` to below `upper_bound`.
@@ -305,16 +327,18 @@ class PartitionLog:
         return found
 
     def delete_records(self, offset: int) -> None:
-        """Start at `offset`, if that is later than now; segments that lie before it go.
+        """Start at `offset`, if that is later than now, and remove the segments before it.
 
         UnifiedLog.maybeIncrementLogStartOffset. The offset must not be above the high watermark.
+        Raises OSError.
         """
-        if offset <= self.log_start_offset:
-            return
-        self.log_start_offset = offset
-        self.leader_epochs.truncate_from_start(offset)
-        self._write_leader_epochs()
-        self.delete_segments(self._segment_index(offset))
+        self.delete_segments_before(offset)
+        if offset > self.log_start_offset:
+            self._start_at(offset)
+
+    def delete_segments_before(self, offset: int) -> None:
+        """Remove the segments before the one that holds `offset`. Raises OSError."""
+        self._delete_segments(self._segment_index(offset))
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Remove segments that `retention.ms` or `retention.bytes` are up for; tell how many.
@@ -331,28 +355,38 @@ class PartitionLog:
             if segment.size_in_bytes == 0 or not (too_old or too_much >= 0):
                 break
             count += 1
-        if count == len(self._segments):
+        if count < len(self._segments):
+            self._delete_segments(count)
+        else:
+            # Only a new segment takes room on the disk, which the others have made by then.
+            self._delete_segments(count - 1)
             self.roll(now_ms)
-        if count:
-            self.log_start_offset = max(self.log_start_offset, self._base_offsets[count])
-            self.leader_epochs.truncate_from_start(self.log_start_offset)
-            self._write_leader_epochs()
-            self.delete_segments(count)
+            self._delete_segments(1)
         return count
 
-    def delete_segments(self, count: int) -> None:
-        """Remove the first segments; the one that grows stays."""
-        for segment in self._segments[: min(count, len(self._segments) - 1)]:
-            self._segments.pop(0)
-            self._base_offsets.pop(0)
-            self.directory.delete_segment(segment)
+    def _delete_segments(self, count: int) -> None:
+        """Remove the first segments; the one that grows stays. Raises OSError.
+
+        The log starts behind a segment before its files go, so nobody reads what is half removed.
+        """
+        for _ in range(min(count, len(self._segments) - 1)):
+            self._start_at(max(self.log_start_offset, self._base_offsets[1]))
+            self.directory.delete_segment(self._segments[0])
+            del self._segments[0], self._base_offsets[0]
+
+    def _start_at(self, offset: int) -> None:
+        self.log_start_offset = offset
+        self._leader_epoch_file.truncate_from_start(offset)
 
     def replace_segments(self, cleaned: LogSegment, replaced: list[LogSegment]) -> None:
-        """Put a cleaned segment in the place of others (LocalLog.replaceSegments)."""
+        """Put a cleaned segment in the place of others (LocalLog.replaceSegments).
+
+        Raises OSError; the log is then as it was.
+        """
         first = self._segments.index(replaced[0])
-        segment = self.directory.replace_segments(cleaned, replaced)
-        self._segments[first : first + len(replaced)] = [segment]
-        self._base_offsets[first : first + len(replaced)] = [segment.base_offset]
+        self.directory.replace_segments(cleaned, replaced)
+        self._segments[first : first + len(replaced)] = [cleaned]
+        self._base_offsets[first : first + len(replaced)] = [cleaned.base_offset]
 
     def read(
         self, offset: int, *, max_bytes: int, min_one_batch: bool, committed: bool = False

@@ -7,14 +7,14 @@ be written or was not asked for (an API or version that it does not have, an err
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from spark_kafka_sink.protocol.error_codes import ErrorCode
+    from collections.abc import Iterator, Sequence
 
 
 class RefusedRecord(NamedTuple):
@@ -44,3 +44,12 @@ class RefusedError(KafkaError):
 
 class CloseConnectionError(KafkaError):
     """The broker answers by closing the connection."""
+
+
+@contextmanager
+def refused_if_disk_fails(what: str) -> Iterator[None]:
+    """Raise RefusedError with KAFKA_STORAGE_ERROR for an OSError; `what` says what failed."""
+    try:
+        yield
+    except OSError as error:
+        raise RefusedError(ErrorCode.KAFKA_STORAGE_ERROR, f"{what}: {error}") from error

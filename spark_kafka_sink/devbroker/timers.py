@@ -3,13 +3,15 @@
 Kafka's SystemTimer without a clock: `run_due` is told the time and does what is due,
 `next_deadline` says when there will be something to do. However late that is, each action is told
 the time it was meant for, and so things take as long as they should. An action may schedule others,
-also for at once.
+also for at once. One that fails is logged and keeps nothing else from being done; what repeats an
+action schedules the next time first.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 import math
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
     #: Called with the time for which it was scheduled, seconds since 1970.
     Action = Callable[[float], None]
+
+logger = logging.getLogger(__name__)
 
 #: Below this, cancelled timers are not worth looking for.
 _MIN_CANCELLED_TO_SWEEP = 64
@@ -47,10 +51,13 @@ class Timer:
             self._timers.cancelled()
 
     def run(self) -> None:
-        """Do it, once."""
+        """Do it, once; an error of the action is logged."""
         action, self._action = self._action, None
         if action is not None:
-            action(self.deadline)
+            try:
+                action(self.deadline)
+            except Exception:
+                logger.exception("what was to be done at %s failed", self.deadline)
 
 
 class Timers:

@@ -15,15 +15,18 @@ Kafka's TransactionCoordinator 4.3, decision for decision:
 - A transaction that is open for longer than its timeout is aborted, and its producer fenced, by a
   check that runs every `transaction_abort_interval_ms`.
 
-Every step is written to the log before it is answered, where there is one (`coordinator_log`), and
-read again when the broker starts. Ids that have expired are forgotten when they are next asked for.
+Every step is taken on a copy of what is known of an id, written to the log, where there is one
+(`coordinator_log`), and then counts: a step that cannot be written has not been taken, and the
+producer asks again. What has been decided is brought to its end however often that takes: markers
+that cannot be written, and the record behind them, are tried again. The log is read when the broker
+starts. Ids that have expired are forgotten when they are next asked for.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.producer_state import MAX_EPOCH, TransactionMarker
@@ -56,8 +59,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Codes of a partition that will take a marker later, and how long to wait before the next try.
-_NO_LEADER_NOW = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER})
+#: Codes of a partition that will take a marker later, and how long to wait before the next try
+#: (TransactionMarkerRequestCompletionHandler).
+_LATER = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
 _MARKER_BACKOFF_MS = 100
 
 _ENDS = {True: TransactionState.PREPARE_COMMIT, False: TransactionState.PREPARE_ABORT}
@@ -111,13 +121,20 @@ class TransactionCoordinator:
             elif metadata.state is TransactionState.ONGOING:
                 self._schedule_timeout(metadata, now_ms)
 
-    def _keep(self, metadata: TransactionMetadata) -> None:
-        """Write down what is known of an id."""
+    def _take_step(self, changed: TransactionMetadata) -> None:
+        """Let what is known of an id be something else, once that is written.
+
+        Raises RefusedError with NOT_COORDINATOR if it cannot be; then nothing has changed.
+        """
         if self._log.is_durable:
             record = encode_transaction(
-                metadata, transaction_version=self._settings.transaction_version
+                changed, transaction_version=self._settings.transaction_version
             )
-            self._log.append(metadata.transactional_id, [record], now_ms=metadata.last_update_ms)
+            self._log.append(changed.transactional_id, [record], now_ms=changed.last_update_ms)
+        if changed.state is TransactionState.DEAD:
+            del self._metadata[changed.transactional_id]
+        else:
+            self._metadata[changed.transactional_id] = changed
 
     def find(self, transactional_id: str, now_ms: int) -> TransactionMetadata | None:
         """Return what is known of an id; one that has expired is forgotten."""
@@ -127,10 +144,14 @@ class TransactionCoordinator:
             and metadata.state in EXPIRABLE
             and metadata.last_update_ms <= now_ms - self._settings.transactional_id_expiration_ms
         ):
-            metadata.expire()
-            self._keep(metadata)
-            del self._metadata[transactional_id]
-            return None
+            expired = replace(metadata)
+            expired.expire()
+            try:
+                self._take_step(expired)
+            except RefusedError as refused:
+                logger.warning("%s expires later: %s", transactional_id, refused)
+            else:
+                return None
         return metadata
 
     def all(self, now_ms: int) -> list[TransactionMetadata]:
@@ -159,7 +180,7 @@ class TransactionCoordinator:
             )
         metadata = self.find(transactional_id, now_ms)
         if metadata is None:
-            metadata = self._metadata[transactional_id] = TransactionMetadata(
+            metadata = TransactionMetadata(
                 transactional_id=transactional_id,
                 producer_id=self._new_producer_id(),
                 timeout_ms=timeout_ms,
@@ -175,21 +196,22 @@ class TransactionCoordinator:
                 ErrorCode.CONCURRENT_TRANSACTIONS,
                 f"the open transaction of {transactional_id} is being aborted: ask again",
             )
+        changed = replace(metadata)
         if metadata.epoch_exhausted and (
             expected is None or expected.epoch == metadata.producer_epoch
         ):
-            metadata.rotate_producer_id(
+            changed.rotate_producer_id(
                 self._new_producer_id(),
                 timeout_ms,
                 now_ms,
                 record_last_epoch=expected is not None,
             )
         else:
-            metadata.increment_epoch(
+            changed.increment_epoch(
                 timeout_ms, None if expected is None else expected.epoch, now_ms
             )
-        self._keep(metadata)
-        return metadata.identity
+        self._take_step(changed)
+        return changed.identity
 
     def add_partitions(
         self,
@@ -212,10 +234,11 @@ class TransactionCoordinator:
             raise _concurrent(metadata)
         begins = metadata.state is not TransactionState.ONGOING
         if begins or not partitions <= metadata.partitions:
-            metadata.add_partitions(partitions, client_version, now_ms)
-            self._keep(metadata)
-        if begins:
-            self._schedule_timeout(metadata, now_ms)
+            changed = replace(metadata)
+            changed.add_partitions(partitions, client_version, now_ms)
+            self._take_step(changed)
+            if begins:
+                self._schedule_timeout(changed, now_ms)
 
     def verify_partitions(
         self,
@@ -314,10 +337,11 @@ class TransactionCoordinator:
 
     def _fence_and_abort(self, metadata: TransactionMetadata, now_ms: int) -> None:
         version = self._settings.transaction_version
-        metadata.fence()
+        fenced = replace(metadata)
+        fenced.fence()
         if version < EPOCH_BUMP_VERSION:
-            metadata.bump_fencing_epoch()
-        self._end(metadata, version, now_ms, committed=False)
+            fenced.bump_fencing_epoch()
+        self._end(fenced, version, now_ms, committed=False)
 
     def _end(
         self, metadata: TransactionMetadata, version: int, now_ms: int, *, committed: bool
@@ -325,66 +349,103 @@ class TransactionCoordinator:
         next_producer_id = NO_PRODUCER_ID
         if version >= EPOCH_BUMP_VERSION and metadata.epoch_exhausted:
             next_producer_id = self._new_producer_id()
-        metadata.prepare_end(_ENDS[committed], version, now_ms, next_producer_id=next_producer_id)
-        self._keep(metadata)
-        identity = metadata.identity_after_completion
+        decided = replace(metadata)
+        decided.prepare_end(_ENDS[committed], version, now_ms, next_producer_id=next_producer_id)
+        self._take_step(decided)
         delay_ms = self._settings.transaction_marker_delay_ms
         if delay_ms:
-            self._complete_later(metadata, sorted(metadata.partitions), now_ms + delay_ms)
+            self._complete_later(decided, sorted(decided.partitions), now_ms + delay_ms)
         else:
-            self._complete(metadata, sorted(metadata.partitions), now_ms)
-        return identity
+            self._complete(decided, sorted(decided.partitions), now_ms)
+        return decided.identity_after_completion
 
     def _complete_later(
-        self, metadata: TransactionMetadata, partitions: Sequence[TopicPartition], when_ms: int
+        self,
+        decided: TransactionMetadata,
+        partitions: Sequence[TopicPartition],
+        when_ms: int,
+        *,
+        is_retry: bool = False,
     ) -> None:
         self._timers.schedule(
-            when_ms / 1000, lambda now: self._complete(metadata, partitions, int(now * 1000))
+            when_ms / 1000,
+            lambda now: self._complete(decided, partitions, int(now * 1000), is_retry=is_retry),
         )
 
     def _complete(
-        self, metadata: TransactionMetadata, partitions: Sequence[TopicPartition], now_ms: int
+        self,
+        decided: TransactionMetadata,
+        partitions: Sequence[TopicPartition],
+        now_ms: int,
+        *,
+        is_retry: bool = False,
     ) -> None:
-        """Write the markers, as far as the partitions take them; some may do so only later."""
+        """Write the markers, as far as the partitions take them; some may do so only later.
+
+        Until all are written, and that, nothing else happens to the id: `decided` is what is known.
+        """
         marker = TransactionMarker(
-            producer_id=metadata.producer_id,
-            producer_epoch=metadata.producer_epoch,
-            committed=metadata.state is TransactionState.PREPARE_COMMIT,
-            coordinator_epoch=self._coordinator_epoch(metadata.transactional_id),
-            transaction_version=metadata.client_version,
+            producer_id=decided.producer_id,
+            producer_epoch=decided.producer_epoch,
+            committed=decided.state is TransactionState.PREPARE_COMMIT,
+            coordinator_epoch=self._coordinator_epoch(decided.transactional_id),
+            transaction_version=decided.client_version,
             timestamp=now_ms,
         )
-        leaderless = []
+        left = []
+        problem: RefusedError | None = None
         for partition in partitions:
             try:
                 self._write_marker(partition, marker)
             except RefusedError as refused:
-                if refused.error_code in _NO_LEADER_NOW:
-                    leaderless.append(partition)
-                    continue
-                # As TransactionMarkerRequestCompletionHandler: a newer epoch has been there
-                # already, and this transaction is left as it is.
-                logger.warning(
-                    "the markers of %s cannot be written: %s", metadata.transactional_id, refused
-                )
+                if refused.error_code not in _LATER:
+                    # As TransactionMarkerRequestCompletionHandler: a newer epoch has been there
+                    # already, and this transaction is left as it is.
+                    logger.warning(
+                        "the markers of %s cannot be written: %s", decided.transactional_id, refused
+                    )
+                    return
+                left.append(partition)
+                problem = refused
+        if not left:
+            completed = replace(decided)
+            completed.complete(now_ms)
+            try:
+                self._take_step(completed)
+            except RefusedError as refused:
+                problem = refused
+            else:
                 return
-        if leaderless:
-            self._complete_later(metadata, leaderless, now_ms + _MARKER_BACKOFF_MS)
-        else:
-            metadata.complete(now_ms)
-            self._keep(metadata)
+        if not is_retry:
+            logger.warning(
+                "the end of %s is written later, tried every %d ms: %s",
+                decided.transactional_id,
+                _MARKER_BACKOFF_MS,
+                problem,
+            )
+        self._complete_later(decided, left, now_ms + _MARKER_BACKOFF_MS, is_retry=True)
 
     def _schedule_timeout(self, metadata: TransactionMetadata, now_ms: int) -> None:
         """Look at a transaction at the first regular check after its timeout."""
-        start_ms = metadata.start_ms
+        transactional_id, start_ms = metadata.transactional_id, metadata.start_ms
         interval_ms = self._settings.transaction_abort_interval_ms
         timed_out_ms = max(start_ms + metadata.timeout_ms + 1, now_ms)
         check_ms = math.ceil(timed_out_ms / interval_ms) * interval_ms
 
         def check(now: float) -> None:
-            if metadata.state is TransactionState.ONGOING and metadata.start_ms == start_ms:
-                logger.info("the transaction of %s has timed out", metadata.transactional_id)
-                self._fence_and_abort(metadata, int(now * 1000))
+            current = self._metadata.get(transactional_id)
+            if (
+                current is None
+                or current.state is not TransactionState.ONGOING
+                or current.start_ms != start_ms
+            ):
+                return  # It has ended; if the id has a transaction, it is a later one.
+            logger.info("the transaction of %s has timed out", transactional_id)
+            try:
+                self._fence_and_abort(current, int(now * 1000))
+            except RefusedError as refused:
+                logger.warning("%s is aborted with the next check: %s", transactional_id, refused)
+                self._schedule_timeout(current, check_ms + 1)
 
         self._timers.schedule(check_ms / 1000, check)
 

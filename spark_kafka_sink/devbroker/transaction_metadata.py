@@ -1,8 +1,9 @@
 """What the coordinator knows of one transactional id, and the steps from state to state.
 
 Kafka's TransactionMetadata. There each step is first prepared and then completed, when the
-transaction log has taken it; here a step is taken at once. Nothing else changes the state, and a
-step that the table of states does not have raises IllegalTransitionError and changes nothing.
+transaction log has taken it; here the coordinator takes a step on a copy, which counts when it has
+been written. Nothing else changes the state, and a step that the table of states does not have
+raises IllegalTransitionError and changes nothing.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ class TransactionMetadata:
         self._move(TransactionState.ONGOING, self.producer_id, now_ms)
         if begins:
             self.start_ms = now_ms
-        self.partitions |= partitions
+        self.partitions = self.partitions | partitions
         self.client_version = client_version
 
     def fence(self) -> None:

@@ -20,30 +20,34 @@ class DurableCluster:
         self.path = path
         self.settings = BrokerSettings(**settings)
         self.now = NOW
-        self.broker = self._open()
+        self.broker = self.open()
 
-    def _open(self) -> Broker:
+    def open(self) -> Broker:
+        """Open the directory, which nobody else may have open."""
         cluster = ClusterState(settings=self.settings, data_dir=self.path)
         cluster.open(self.now)
         broker = Broker(cluster=cluster)
         broker.advertise("127.0.0.1", 9092)
         cluster.elect(self.now)
         broker.tick(self.now)
+        self.broker = broker
         return broker
 
     def restart(self) -> Broker:
         """Close the broker in order and open the next one."""
         self.close()
-        self.broker = self._open()
-        return self.broker
+        return self.open()
 
     def kill(self) -> Broker:
         """Leave everything as it lies, as SIGKILL does, and open the next broker."""
+        self.end()
+        return self.open()
+
+    def end(self) -> None:
+        """Leave everything as it lies, as SIGKILL does."""
         data = self.broker.cluster.logs.data
         if data is not None:
             data.close()
-        self.broker = self._open()
-        return self.broker
 
     def close(self) -> None:
         """Close the broker in order."""

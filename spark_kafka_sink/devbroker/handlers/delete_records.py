@@ -1,7 +1,8 @@
 """DeleteRecords 0-2: a partition starts later from now on.
 
 Offset -1 is the high watermark; above it is OFFSET_OUT_OF_RANGE; below the log start nothing
-happens. Topics that are only compacted are POLICY_VIOLATION. The answer has the new log start.
+happens. Topics that are only compacted are POLICY_VIOLATION. If the disk fails it is
+KAFKA_STORAGE_ERROR, and whole segments may have gone even so. The answer has the new log start.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler

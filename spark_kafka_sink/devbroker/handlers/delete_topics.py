@@ -1,7 +1,8 @@
 """DeleteTopics 1-6: topics go, with their records and the offsets that groups have in them.
 
 By name, from version 6 on also by id. A topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION or
-UNKNOWN_TOPIC_ID; one that is named twice, both ways, or not at all is INVALID_REQUEST.
+UNKNOWN_TOPIC_ID; one that is named twice, both ways, or not at all is INVALID_REQUEST. What cannot
+be written down is KAFKA_STORAGE_ERROR, and the topic stays.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.delete_topics import (
@@ -52,11 +54,15 @@ class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
             elif times[topic.name] > 1:
                 code, message = ErrorCode.INVALID_REQUEST, "the topic is named more than once"
             else:
-                context.cluster.delete_topic(topic)
-                results[state.name, state.topic_id] = DeletableTopicResult(
-                    name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE
-                )
-                continue
+                try:
+                    context.cluster.delete_topic(topic)
+                except RefusedError as refused:
+                    code, message = refused.error_code, refused.message
+                else:
+                    results[state.name, state.topic_id] = DeletableTopicResult(
+                        name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE
+                    )
+                    continue
             results[state.name, state.topic_id] = _failed(state, code, message)
         return DeleteTopicsResponse(responses=tuple(results.values()))
 

@@ -26,18 +26,12 @@ import fcntl
 import json
 import os
 import re
-import shutil
 import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from spark_kafka_sink.devbroker.storage.files import (
-    DIRECTORY_MODE,
-    FILE_MODE,
-    OpenFiles,
-    flush_directory,
-    replace_file,
-)
+from spark_kafka_sink.devbroker.storage import disk
+from spark_kafka_sink.devbroker.storage.files import OpenFiles, replace_file
 from spark_kafka_sink.devbroker.storage.log_directory import FileLogDirectory
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
@@ -94,19 +88,22 @@ class DataDirectory:
         """
         self.path = path
         self.open_files = OpenFiles()
-        path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+        disk.make_directory(path, parents=True)
         if not (path / _CLUSTER).exists() and any(entry.name != _LOCK for entry in path.iterdir()):
             raise ConfigError(
                 f"{path} is not empty and has no {_CLUSTER}: name a directory of its own"
             )
-        self._lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        self._lock = disk.open_file(path / _LOCK, create=True)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._lock)
             raise ConfigError(f"{path} is in use by another broker") from error
-        for entry in path.glob(f"*{_DELETE_SUFFIX}"):
-            shutil.rmtree(entry)
+        try:
+            self.remove_deleted()
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Let others use the directory."""
@@ -117,8 +114,8 @@ class DataDirectory:
         """Tell whether the last broker was closed in order; of this one that is not known yet."""
         marker = self.path / _CLEAN_SHUTDOWN
         clean = marker.exists() or not (self.path / _CLUSTER).exists()
-        marker.unlink(missing_ok=True)
-        flush_directory(self.path)
+        disk.remove(marker)
+        disk.sync_directory(self.path)
         return clean
 
     def mark_clean_shutdown(self) -> None:
@@ -177,12 +174,22 @@ class DataDirectory:
         return directory
 
     def delete_log(self, topic_partition: TopicPartition) -> None:
-        """Remove a log; it is out of the way at once, whatever happens (LogManager)."""
+        """Remove a log (LogManager). Raises OSError.
+
+        It is out of the way with one step; what is left after an error `remove_deleted` removes.
+        """
         path = self._log_path(topic_partition)
+        for entry in path.iterdir():
+            self.open_files.close(entry)
         doomed = path.with_name(f"{uuid.uuid4().hex}{_DELETE_SUFFIX}")
-        path.rename(doomed)
-        flush_directory(self.path)
-        shutil.rmtree(doomed)
+        disk.rename(path, doomed)
+        disk.sync_directory(self.path)
+        disk.remove_directory(doomed)
+
+    def remove_deleted(self) -> None:
+        """Remove what deleted logs have left. Raises OSError."""
+        for entry in self.path.glob(f"*{_DELETE_SUFFIX}"):
+            disk.remove_directory(entry)
 
     def partitions(self, topic: str) -> list[int]:
         """List the partitions of a topic that have a directory."""

@@ -1,7 +1,7 @@
 """A segment's sparse indexes: from offsets to positions, and from times to offsets.
 
-Kafka's OffsetIndex and TimeIndex. Entries are kept in memory, sorted; on disk they are appended to
-the index's file as well, offsets relative to the segment's:
+Kafka's OffsetIndex and TimeIndex. Entries are kept in memory, sorted; on disk they are written to
+the index's file with every flush, offsets relative to the segment's:
 
     .index      relative offset int32, position int32
     .timeindex  timestamp int64, relative offset int32
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from spark_kafka_sink.errors import CorruptRecordError
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.devbroker.storage.files import AppendFile
+    from spark_kafka_sink.devbroker.storage.index_file import IndexFile
 
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
@@ -48,16 +48,15 @@ class TimestampOffset(NamedTuple):
 class OffsetIndex:
     """Where batches lie."""
 
-    def __init__(self, base_offset: int, file: AppendFile | None = None) -> None:
+    def __init__(self, base_offset: int, file: IndexFile | None = None) -> None:
         """Have the entries of the file; without a file begin with none."""
         self.base_offset = base_offset
         self.file = file
         self._offsets: list[int] = []
         self._positions: list[int] = []
         if file is not None:
-            # What a crash has left of an entry is not one.
-            file.truncate(file.size - file.size % _OFFSET_ENTRY.size)
-            for relative_offset, position in _OFFSET_ENTRY.iter_unpack(file.read(0, file.size)):
+            entries = file.load(_OFFSET_ENTRY.size)
+            for relative_offset, position in _OFFSET_ENTRY.iter_unpack(entries):
                 self._offsets.append(base_offset + relative_offset)
                 self._positions.append(position)
 
@@ -107,7 +106,7 @@ class OffsetIndex:
         self._offsets.clear()
         self._positions.clear()
         if self.file is not None:
-            self.file.truncate(0)
+            self.file.clear()
 
     def _entry(self, index: int) -> OffsetPosition:
         if index < 0:
@@ -118,7 +117,7 @@ class OffsetIndex:
 class TimeIndex:
     """How late the records are, up to some batches."""
 
-    def __init__(self, base_offset: int, file: AppendFile | None = None) -> None:
+    def __init__(self, base_offset: int, file: IndexFile | None = None) -> None:
         """Have the entries of the file; without a file begin with none."""
         self.base_offset = base_offset
         self.file = file
@@ -127,8 +126,8 @@ class TimeIndex:
         self._timestamps: list[int] = []
         self._offsets: list[int] = []
         if file is not None:
-            file.truncate(file.size - file.size % _TIME_ENTRY.size)
-            for timestamp, relative_offset in _TIME_ENTRY.iter_unpack(file.read(0, file.size)):
+            entries = file.load(_TIME_ENTRY.size)
+            for timestamp, relative_offset in _TIME_ENTRY.iter_unpack(entries):
                 self._timestamps.append(timestamp)
                 self._offsets.append(base_offset + relative_offset)
                 self.last_timestamp = timestamp
@@ -173,7 +172,7 @@ class TimeIndex:
         self._timestamps.clear()
         self._offsets.clear()
         if self.file is not None:
-            self.file.truncate(0)
+            self.file.clear()
 
     def _entry(self, index: int) -> TimestampOffset:
         if index < 0:

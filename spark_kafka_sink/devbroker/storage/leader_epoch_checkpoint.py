@@ -1,12 +1,24 @@
 """A log's leader epochs as a file, Kafka's `leader-epoch-checkpoint`.
 
 A text: a version, the number of entries, and a line with epoch and first offset for each.
+
+The file is written when an epoch begins, but nothing depends on that: batches say in which epoch
+they were written, and the log's next flush, behind which they are not looked at again, writes the
+file if that was not possible before. Entries from before the log's start do no harm in it.
 """
 
 from __future__ import annotations
 
+import logging
+from typing import TYPE_CHECKING
+
 from spark_kafka_sink.devbroker.leader_epoch_cache import EpochEntry, LeaderEpochCache
 from spark_kafka_sink.errors import CorruptRecordError
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.devbroker.storage.log_directory import LogDirectory
+
+logger = logging.getLogger(__name__)
 
 _VERSION = 0
 _HEADER_LINES = 2
@@ -33,3 +45,34 @@ def decode_leader_epochs(content: bytes) -> LeaderEpochCache:
             f"a leader-epoch-checkpoint of version {version} with {len(entries)} of {count} entries"
         )
     return LeaderEpochCache(entries)
+
+
+class LeaderEpochFile:
+    """A log's leader epochs, in memory and on disk."""
+
+    def __init__(self, directory: LogDirectory, epochs: LeaderEpochCache) -> None:
+        """Have the epochs that were read from the directory."""
+        self._directory = directory
+        self.epochs = epochs
+        #: Whether the file does not yet say what `epochs` says.
+        self.is_dirty = False
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Let an epoch begin; see `LeaderEpochCache.assign`."""
+        self.epochs.assign(epoch, start_offset)
+        self.is_dirty = True
+        try:
+            self.flush()
+        except OSError as error:
+            logger.warning("the leader epochs are written with the next flush: %s", error)
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Forget epochs that ended before the log starts."""
+        self.epochs.truncate_from_start(start_offset)
+        self.is_dirty = True
+
+    def flush(self) -> None:
+        """Write the file if that is yet to be done. Raises OSError."""
+        if self.is_dirty:
+            self._directory.write_leader_epochs(encode_leader_epochs(self.epochs))
+            self.is_dirty = False

@@ -9,20 +9,21 @@
 
 The log decides what is written when, the same for both; a directory in memory makes segments and
 forgets the rest.
+
+A cleaned segment counts from the moment when its batches are named `.swap`. From then on the log
+uses it, under whatever names its files have; the replaced files go, and the names become the usual
+ones, at once, or if that fails with the next cleaning or the next start.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import TYPE_CHECKING, Protocol
 
-from spark_kafka_sink.devbroker.storage.files import (
-    DIRECTORY_MODE,
-    AppendFile,
-    OpenFiles,
-    flush_directory,
-    replace_file,
-)
+from spark_kafka_sink.devbroker.storage import disk
+from spark_kafka_sink.devbroker.storage.files import AppendFile, OpenFiles, replace_file
+from spark_kafka_sink.devbroker.storage.index_file import IndexFile
 from spark_kafka_sink.devbroker.storage.indexes import OffsetIndex, TimeIndex
 from spark_kafka_sink.devbroker.storage.log_segment import LogSegment, SegmentParts
 from spark_kafka_sink.devbroker.storage.segment_records import FileRecords, MemoryRecords
@@ -30,6 +31,8 @@ from spark_kafka_sink.devbroker.storage.transaction_index import TransactionInde
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+logger = logging.getLogger(__name__)
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -54,8 +57,8 @@ class LogDirectory(Protocol):
     def delete_segment(self, segment: LogSegment) -> None:
         """Remove a segment's files, and the snapshot of its first offset."""
 
-    def replace_segments(self, cleaned: LogSegment, replaced: list[LogSegment]) -> LogSegment:
-        """Put a segment that was made under another name in the place of others; give it anew."""
+    def replace_segments(self, cleaned: LogSegment, replaced: list[LogSegment]) -> None:
+        """Put a segment that was made under another name in the place of others."""
 
     def write_snapshot(self, offset: int, content: bytes) -> None:
         """Keep what is known of the producers at an offset."""
@@ -85,13 +88,8 @@ class MemoryLogDirectory:
     def delete_segment(self, segment: LogSegment) -> None:
         """Do nothing: what nobody holds is gone."""
 
-    def replace_segments(
-        self,
-        cleaned: LogSegment,
-        replaced: list[LogSegment],  # noqa: ARG002
-    ) -> LogSegment:
-        """Give the segment as it is."""
-        return cleaned
+    def replace_segments(self, cleaned: LogSegment, replaced: list[LogSegment]) -> None:
+        """Do nothing."""
 
     def write_snapshot(self, offset: int, content: bytes) -> None:
         """Do nothing: the log itself remembers."""
@@ -116,7 +114,9 @@ class FileLogDirectory:
         """Use, or make, a directory; only its last name may be new."""
         self.path = path
         self._open_files = open_files
-        path.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+        #: Cleaned segments that count and have not got their names yet, and what they replace.
+        self._swapped: list[tuple[LogSegment, list[LogSegment]]] = []
+        disk.make_directory(path)
 
     def file_path(self, offset: int, suffix: str) -> Path:
         """Return the path of one of the files that belong to an offset."""
@@ -132,64 +132,80 @@ class FileLogDirectory:
         """Make, or open, a segment's files; what was left of a cleaned one is not used."""
         if suffix == CLEANED_SUFFIX:
             for path in self.path.glob(f"{base_offset:020d}.*{CLEANED_SUFFIX}"):
-                self._open_files.close(path)
-                path.unlink()
+                self._remove(path)
         log, index, time_index, txn_index = (
             self.file_path(base_offset, kind + suffix) for kind in _SEGMENT_SUFFIXES
         )
         return SegmentParts(
             FileRecords(self._file(log)),
-            OffsetIndex(base_offset, self._file(index)),
-            TimeIndex(base_offset, self._file(time_index)),
+            OffsetIndex(base_offset, IndexFile(lambda: self._file(index))),
+            TimeIndex(base_offset, IndexFile(lambda: self._file(time_index))),
             TransactionIndex(
-                file=self._file(txn_index) if txn_index.exists() else None,
-                new_file=lambda: self._file(txn_index),
+                IndexFile(
+                    lambda: self._file(txn_index),
+                    # A cleaned segment always has one, so that none of a replaced one is left.
+                    lazily=suffix != CLEANED_SUFFIX and not txn_index.exists(),
+                )
             ),
         )
 
     def delete_segment(self, segment: LogSegment) -> None:
         """Remove a segment's files, the batches last, and the snapshot of its first offset."""
-        for suffix in (SNAPSHOT_SUFFIX, *reversed(_SEGMENT_SUFFIXES)):
-            path = self.file_path(segment.base_offset, suffix)
-            self._open_files.close(path)
-            path.unlink(missing_ok=True)
+        self.finish_swaps()
+        self._remove(self.file_path(segment.base_offset, SNAPSHOT_SUFFIX))
+        self.delete_files(segment.base_offset)
+
+    def delete_files(self, base_offset: int) -> None:
+        """Remove a segment's files, the batches last. Raises OSError."""
+        for suffix in reversed(_SEGMENT_SUFFIXES):
+            self._remove(self.file_path(base_offset, suffix))
 
     def delete_indexes(self, base_offset: int) -> None:
         """Remove what can be had again from a segment's batches."""
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
-            path = self.file_path(base_offset, suffix)
-            self._open_files.close(path)
-            path.unlink(missing_ok=True)
+            self._remove(self.file_path(base_offset, suffix))
 
-    def replace_segments(self, cleaned: LogSegment, replaced: list[LogSegment]) -> LogSegment:
+    def replace_segments(self, cleaned: LogSegment, replaced: list[LogSegment]) -> None:
         """Put a `.cleaned` segment in the place of others (LocalLog.replaceSegments).
 
-        It is flushed and then named `.swap`, the batches last: with that it counts. Whoever is
-        interrupted before that begins anew, and after that goes on (`log_loader`).
+        It is flushed and then named `.swap`, the batches last: with that it counts. Raises OSError
+        before that, and nothing has changed then.
         """
-        # There is one in every case, so that none of a replaced segment is left.
-        self._file(self.file_path(cleaned.base_offset, TXN_INDEX_SUFFIX + CLEANED_SUFFIX))
+        self.finish_swaps()
         cleaned.flush()
-        for suffix in reversed(_SEGMENT_SUFFIXES):
-            source = self.file_path(cleaned.base_offset, suffix + CLEANED_SUFFIX)
-            self._open_files.close(source)
-            source.rename(self.file_path(cleaned.base_offset, suffix + SWAP_SUFFIX))
-        flush_directory(self.path)
-        for segment in replaced:
-            if segment.base_offset != cleaned.base_offset:
-                self.delete_segment(segment)
-        self.finish_swap(cleaned.base_offset)
-        return LogSegment(cleaned.base_offset, self.new_segment(cleaned.base_offset), now_ms=0)
+        for file in cleaned.files:
+            file.rename(file.path.with_suffix(SWAP_SUFFIX))
+        self._swapped.append((cleaned, replaced))
+        try:
+            self.finish_swaps()
+        except OSError as error:
+            logger.warning("%s: compaction goes on later: %s", self.path, error)
+
+    def finish_swaps(self) -> None:
+        """Remove what cleaned segments have replaced, and give them their names. Raises OSError."""
+        while self._swapped:
+            cleaned, replaced = self._swapped[0]
+            self.flush()
+            for segment in replaced:
+                if segment.base_offset != cleaned.base_offset:
+                    self._remove(self.file_path(segment.base_offset, SNAPSHOT_SUFFIX))
+                    self.delete_files(segment.base_offset)
+            for file in cleaned.files:
+                if file.path.suffix == SWAP_SUFFIX:
+                    file.rename(file.path.with_suffix(""))
+            self.flush()
+            self._swapped.pop(0)
 
     def finish_swap(self, base_offset: int) -> None:
-        """Give `.swap` files their names, in place of those that have them, the batches last."""
+        """Give the `.swap` files that a broker has left their names, the batches last."""
         for suffix in reversed(_SEGMENT_SUFFIXES):
             source = self.file_path(base_offset, suffix + SWAP_SUFFIX)
             target = self.file_path(base_offset, suffix)
+            self._open_files.close(source)
             self._open_files.close(target)
             if source.exists():
-                source.rename(target)
-        flush_directory(self.path)
+                disk.rename(source, target)
+        self.flush()
 
     def write_snapshot(self, offset: int, content: bytes) -> None:
         """Keep what is known of the producers at an offset."""
@@ -203,7 +219,7 @@ class FileLogDirectory:
         """Remove all snapshots but those at some offsets."""
         for offset in self.offsets(SNAPSHOT_SUFFIX):
             if offset not in keep:
-                self.file_path(offset, SNAPSHOT_SUFFIX).unlink()
+                disk.remove(self.file_path(offset, SNAPSHOT_SUFFIX))
 
     def write_leader_epochs(self, content: bytes) -> None:
         """Keep the leader epochs."""
@@ -215,8 +231,8 @@ class FileLogDirectory:
         return path.read_bytes() if path.exists() else None
 
     def flush(self) -> None:
-        """Let the files' names survive the end of the machine."""
-        flush_directory(self.path)
+        """Let the files' names survive the end of the machine. Raises OSError."""
+        disk.sync_directory(self.path)
 
     def close(self) -> None:
         """Close every file."""
@@ -225,3 +241,7 @@ class FileLogDirectory:
 
     def _file(self, path: Path) -> AppendFile:
         return AppendFile(path, self._open_files)
+
+    def _remove(self, path: Path) -> None:
+        self._open_files.close(path)
+        disk.remove(path)

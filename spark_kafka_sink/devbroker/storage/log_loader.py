@@ -22,6 +22,7 @@ from spark_kafka_sink.devbroker.producer_state import (
     ProducerStateManager,
     TransactionMarker,
 )
+from spark_kafka_sink.devbroker.storage import disk
 from spark_kafka_sink.devbroker.storage.leader_epoch_checkpoint import decode_leader_epochs
 from spark_kafka_sink.devbroker.storage.log_directory import (
     CLEANED_SUFFIX,
@@ -63,6 +64,8 @@ class LoadedLog:
     leader_epochs: LeaderEpochCache = field(default_factory=LeaderEpochCache)
     #: Bytes that were cut off because they were no whole, valid batches.
     truncated_bytes: int = 0
+    #: The file that they were in, and at which byte.
+    truncated_at: str = ""
 
 
 def replay_batch(
@@ -149,11 +152,14 @@ def load_log(
         _replay(loaded.producer_state, segment, replay_from)
     for segment in to_recover:
         if loaded.truncated_bytes:
-            logger.warning("the log ends before %s: the segment is removed", segment.base_offset)
+            logger.warning("%s lies behind that and is removed", segment.records.place)
             directory.delete_segment(segment)
         else:
             loaded.segments.append(segment)
             _recover(loaded, segment, config)
+            if segment is not segments[-1] and (clean or loaded.log_end_offset <= recovery_point):
+                # The next start looks through no segment that was flushed but the last one.
+                segment.flush()
     if loaded.log_end_offset < loaded.log_start_offset:
         _begin_anew(directory, loaded, now_ms)
     loaded.recovery_point = (
@@ -180,26 +186,26 @@ def _begin_anew(directory: FileLogDirectory, loaded: LoadedLog, now_ms: int) -> 
 def _finish_cleaning(directory: FileLogDirectory) -> None:
     """Finish what the cleaner was about to do, or take it back (LogLoader.load)."""
     for path in list(directory.path.glob(f"*{CLEANED_SUFFIX}")):
-        path.unlink()
+        disk.remove(path)
     swaps = directory.offsets(LOG_SUFFIX, SWAP_SUFFIX)
     for base_offset in swaps:
         swapped = LogSegment(base_offset, directory.new_segment(base_offset, SWAP_SUFFIX), now_ms=0)
         next_offset = swapped.read_next_offset()
         for replaced in directory.offsets(LOG_SUFFIX):
             if base_offset < replaced < next_offset:
-                segment = LogSegment(replaced, directory.new_segment(replaced), now_ms=0)
-                directory.delete_segment(segment)
+                disk.remove(directory.file_path(replaced, SNAPSHOT_SUFFIX))
+                directory.delete_files(replaced)
         directory.finish_swap(base_offset)
     # Files without their batches are what is left of a segment that was not to count yet.
     for path in list(directory.path.glob(f"*{SWAP_SUFFIX}")):
-        path.unlink()
+        disk.remove(path)
 
 
 def _open_segments(directory: FileLogDirectory, now_ms: int) -> tuple[list[LogSegment], int | None]:
     """Open all segments; tell which is the first whose indexes have to be built anew."""
     segments: list[LogSegment] = []
     first_broken: int | None = None
-    for base_offset in directory.offsets(LOG_SUFFIX):
+    for base_offset in _segment_offsets(directory):
         missing = not directory.file_path(base_offset, INDEX_SUFFIX).exists()
         try:
             segment = LogSegment(base_offset, directory.new_segment(base_offset), now_ms=now_ms)
@@ -215,6 +221,23 @@ def _open_segments(directory: FileLogDirectory, now_ms: int) -> tuple[list[LogSe
             first_broken = len(segments)
         segments.append(segment)
     return segments, first_broken
+
+
+def _segment_offsets(directory: FileLogDirectory) -> list[int]:
+    """List the segments; empty ones go unless there is no other.
+
+    A broker that could not roll a segment has left an empty one, maybe behind which the log went on
+    in the segment before it.
+    """
+    found = directory.offsets(LOG_SUFFIX)
+    filled = [
+        offset for offset in found if directory.file_path(offset, LOG_SUFFIX).stat().st_size > 0
+    ]
+    kept = filled or found[-1:]
+    for offset in found:
+        if offset not in kept:
+            directory.delete_files(offset)
+    return kept
 
 
 def _read_leader_epochs(directory: FileLogDirectory) -> LeaderEpochCache:
@@ -239,7 +262,7 @@ def _load_producers(directory: FileLogDirectory, loaded: LoadedLog, *, limit: in
                 logger.warning("%s, offset %d: %s", directory.path, offset, error)
             else:
                 return offset
-        directory.file_path(offset, SNAPSHOT_SUFFIX).unlink()
+        disk.remove(directory.file_path(offset, SNAPSHOT_SUFFIX))
     return loaded.log_start_offset
 
 
@@ -260,7 +283,8 @@ def _recover(loaded: LoadedLog, segment: LogSegment, config: TopicConfig) -> Non
             (batch,) = segment.records.read(span.position, span.position + span.size_in_bytes)
             header = validate_record_batch(batch)
             if header.base_offset < next_offset:
-                logger.warning("offset %d behind %d", header.base_offset, next_offset - 1)
+                place = segment.records.place
+                logger.warning("%s: offset %d after %d", place, header.base_offset, next_offset - 1)
                 break
             if header.partition_leader_epoch >= 0:
                 loaded.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
@@ -271,8 +295,9 @@ def _recover(loaded: LoadedLog, segment: LogSegment, config: TopicConfig) -> Non
             valid_bytes = span.position + span.size_in_bytes
             next_offset = header.last_offset + 1
     except CorruptRecordError as error:
-        logger.warning("segment %d at byte %d: %s", segment.base_offset, valid_bytes, error)
+        logger.warning("%s, byte %d: %s", segment.records.place, valid_bytes, error)
     loaded.truncated_bytes = segment.size_in_bytes - valid_bytes
+    loaded.truncated_at = f"{segment.records.place}, byte {valid_bytes}"
     segment.records.truncate(valid_bytes)
     segment.become_inactive()
     loaded.log_end_offset = next_offset

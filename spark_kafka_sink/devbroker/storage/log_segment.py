@@ -4,10 +4,14 @@ Only the last segment of a log grows. It is rolled, that is, followed by a new o
 become too large or too old, when an index is full, or when an offset does not fit the indexes any
 more. Every `index.interval.bytes` of batches get an entry in the offset and the time index; a
 look-up goes to the entry before what it looks for, and on from batch to batch.
+
+An append writes the batch, and the rest is memory: it succeeds as a whole or leaves nothing. The
+index files are written with the next flush (`index_file`).
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.devbroker.storage.indexes import (
@@ -15,10 +19,12 @@ from spark_kafka_sink.devbroker.storage.indexes import (
     NO_TIMESTAMP,
     TimestampOffset,
 )
+from spark_kafka_sink.devbroker.storage.segment_records import FileRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from spark_kafka_sink.devbroker.storage.files import AppendFile
     from spark_kafka_sink.devbroker.storage.indexes import OffsetIndex, TimeIndex
     from spark_kafka_sink.devbroker.storage.segment_records import BatchSpan, SegmentRecords
     from spark_kafka_sink.devbroker.storage.transaction_index import TransactionIndex
@@ -110,13 +116,51 @@ class LogSegment:
                 found = TimestampOffset(span.max_timestamp, span.last_offset)
         self._max_timestamp, self._offset_of_max_timestamp = found
 
+    @property
+    def is_dirty(self) -> bool:
+        """Whether the files do not yet say what the segment says in memory."""
+        return self.records.is_torn or any(
+            index.file is not None and index.file.is_dirty for index in self._indexes
+        )
+
+    @property
+    def _indexes(self) -> tuple[OffsetIndex, TimeIndex, TransactionIndex]:
+        return self.offset_index, self.time_index, self.transaction_index
+
+    @property
+    def files(self) -> list[AppendFile]:
+        """The segment's files, the batches last; none in memory."""
+        files = [
+            index.file.file
+            for index in reversed(self._indexes)
+            if index.file is not None and index.file.file is not None
+        ]
+        return [*files, self.records.file] if isinstance(self.records, FileRecords) else files
+
     def append(
-        self, batch: memoryview, last_offset: int, max_timestamp: int, config: TopicConfig
+        self,
+        batch: memoryview,
+        last_offset: int,
+        max_timestamp: int,
+        config: TopicConfig,
+        *,
+        flush: bool = False,
     ) -> None:
-        """Append a batch that has its offsets. Raises OSError; the segment is then as it was."""
+        """Append a batch that has its offsets, and with `flush` make it survive a crash.
+
+        Raises OSError; the segment is then as it was. The batch is written first, and nothing that
+        follows can fail.
+        """
         records = self.records
         position = records.size_in_bytes
         records.append(batch)
+        if flush:
+            try:
+                records.flush()
+            except OSError:
+                with suppress(OSError):  # Then it is cut off before anything else is written.
+                    records.truncate(position)
+                raise
         self._take_in(position, len(batch), last_offset, max_timestamp, config)
 
     def recover_batch(self, span: BatchSpan, config: TopicConfig) -> None:
@@ -223,9 +267,9 @@ class LogSegment:
         return offset
 
     def flush(self) -> None:
-        """Let all of the segment survive the end of the machine."""
+        """Write the indexes, and make the segment survive a crash of the machine."""
         self.records.flush()
-        for index in (self.offset_index, self.time_index, self.transaction_index):
+        for index in self._indexes:
             if index.file is not None:
                 index.file.flush()
 

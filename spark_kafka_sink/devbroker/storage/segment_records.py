@@ -46,6 +46,14 @@ class SegmentRecords(Protocol):
     def append(self, batch: memoryview) -> None:
         """Add a batch."""
 
+    @property
+    def is_torn(self) -> bool:
+        """Whether there may be bytes behind the end, which are yet to be cut off."""
+
+    @property
+    def place(self) -> str:
+        """Where the batches lie, for messages."""
+
     def read(self, start: int, end: int) -> list[memoryview]:
         """Return what lies between two positions, each the beginning of a batch or the end."""
 
@@ -86,6 +94,9 @@ class MemoryRecords:
     """Batches in memory."""
 
     __slots__ = ("_batches", "_positions", "size_in_bytes")
+
+    is_torn = False
+    place = "memory"
 
     def __init__(self) -> None:
         """Have none."""
@@ -146,12 +157,22 @@ class FileRecords:
         self.file = file
 
     @property
+    def is_torn(self) -> bool:
+        """Whether there may be bytes behind the end, which are yet to be cut off."""
+        return self.file.is_torn
+
+    @property
+    def place(self) -> str:
+        """The file's path."""
+        return str(self.file.path)
+
+    @property
     def size_in_bytes(self) -> int:
         """Bytes of all batches."""
         return self.file.size
 
     def append(self, batch: memoryview) -> None:
-        """Write a batch. Raises OSError; the file is then as it was."""
+        """Write a batch. Raises OSError; then nothing of it counts."""
         self.file.append(batch)
 
     def read(self, start: int, end: int) -> list[memoryview]:

@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from spark_kafka_sink.errors import CorruptRecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from spark_kafka_sink.devbroker.storage.files import AppendFile
+    from spark_kafka_sink.devbroker.storage.index_file import IndexFile
 
 _ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0
@@ -38,18 +36,16 @@ class AbortedTxn(NamedTuple):
 class TransactionIndex:
     """Aborted transactions in the order of their markers."""
 
-    def __init__(
-        self, *, file: AppendFile | None = None, new_file: Callable[[], AppendFile] | None = None
-    ) -> None:
-        """Have the entries of the file; `new_file` makes one for the first entry."""
+    def __init__(self, file: IndexFile | None = None) -> None:
+        """Have the entries of the file; without a file begin with none."""
         self.file = file
-        self._new_file = new_file
         self._entries: list[AbortedTxn] = []
         if file is not None:
-            file.truncate(file.size - file.size % _ENTRY.size)
-            for version, *values in _ENTRY.iter_unpack(file.read(0, file.size)):
+            for version, *values in _ENTRY.iter_unpack(file.load(_ENTRY.size)):
                 if version != _VERSION:
-                    raise CorruptRecordError(f"{file.path} has an entry of version {version}")
+                    raise CorruptRecordError(
+                        f"a transaction index has an entry of version {version}"
+                    )
                 self._entries.append(AbortedTxn(*values))
 
     @property
@@ -59,8 +55,6 @@ class TransactionIndex:
 
     def append(self, aborted: AbortedTxn) -> None:
         """Add a transaction whose marker has just been appended."""
-        if self.file is None and self._new_file is not None:
-            self.file = self._new_file()
         if self.file is not None:
             self.file.append(_ENTRY.pack(_VERSION, *aborted))
         self._entries.append(aborted)
@@ -91,4 +85,4 @@ class TransactionIndex:
         """Forget every transaction."""
         self._entries.clear()
         if self.file is not None:
-            self.file.truncate(0)
+            self.file.clear()

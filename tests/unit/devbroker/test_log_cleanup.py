@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from spark_kafka_sink.devbroker.partition_log import PartitionLog
 from spark_kafka_sink.devbroker.producer_state import TransactionMarker
 from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.devbroker.storage import disk
 from spark_kafka_sink.devbroker.storage.log_cleaner import clean, needs_cleaning
 from spark_kafka_sink.devbroker.topic_config import TopicConfig
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.compression import CompressionType
 from spark_kafka_sink.record.decode import decode_record_batch
 from tests.support.durable_cluster import DurableCluster
+from tests.support.faulty_disk import Failure, FaultyDisk
 from tests.support.log_script import LogWriter, Step, open_log, producers_of
 from tests.support.plain_batches import PlainRecord, plain_batch
 from tests.support.transactional_client import TransactionalClient
@@ -358,19 +360,18 @@ def test_a_broker_killed_while_it_swaps_segments_loses_nothing(tmp_path, monkeyp
     writer.do([Step(1, 1, 0, committed=True), Step(1, 0, 0, committed=False)])
     expected = visible(log)
     steps = iter(range(stop))
-    real_rename, real_unlink = Path.rename, Path.unlink
 
     def counted(real):
-        def act(self, *args, **kwargs):
+        def act(*args):
             if next(steps, None) is None:
                 raise KeyboardInterrupt
-            return real(self, *args, **kwargs)
+            return real(*args)
 
         return act
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", counted(real_rename))
-        patch.setattr(Path, "unlink", counted(real_unlink))
+        patch.setattr(disk, "rename", counted(disk.rename))
+        patch.setattr(disk, "remove", counted(disk.remove))
         with pytest.raises(KeyboardInterrupt):
             clean(log, 0)
     log.directory.close()
@@ -379,5 +380,39 @@ def test_a_broker_killed_while_it_swaps_segments_loses_nothing(tmp_path, monkeyp
 
     assert expected == visible(log)
     assert 14 == log.log_end_offset
+    assert not [path.name for path in tmp_path.iterdir() if path.suffix in {".swap", ".cleaned"}]
+    log.directory.close()
+
+
+@pytest.mark.parametrize("failure", Failure)
+@pytest.mark.parametrize("number", range(26))
+def test_a_disk_that_fails_while_segments_are_swapped_loses_nothing(
+    tmp_path, monkeypatch, number, failure
+):
+    """The log answers as before or as cleaned, goes on, and is the same after a kill."""
+    log = open_log(tmp_path, config=COMPACTED)
+    writer = LogWriter(log)
+    for key in range(12):
+        write(log, (b"key%d" % (key % 3), b"%d" % key))
+    writer.do([Step(1, 1, 0, committed=True), Step(1, 0, 0, committed=False)])
+    expected = visible(log)
+    broken = FaultyDisk(monkeypatch)
+    broken.fail_after(number, failure)
+
+    try:
+        clean(log, 0)
+    except OSError:
+        assert expected == visible(log)
+    assert expected == visible(log)
+    broken.free()
+    write(log, (b"key0", b"later"))
+    expected[b"key0"] = b"later"
+    recovery_point = log.recovery_point
+    clean(log, 0)
+    assert expected == visible(log)
+    log.directory.close()
+
+    log = open_log(tmp_path, config=COMPACTED, clean=False, recovery_point=recovery_point)
+    assert (expected, 15) == (visible(log), log.log_end_offset)
     assert not [path.name for path in tmp_path.iterdir() if path.suffix in {".swap", ".cleaned"}]
     log.directory.close()

@@ -61,6 +61,27 @@ def test_cancelled_timers_do_not_pile_up():
     assert last.deadline == timers.next_deadline
 
 
+def fail(_):
+    raise OSError(28, "No space left on device")
+
+
+def test_an_action_that_fails_keeps_no_other_from_being_done(caplog):
+    """It is logged with its reason; whatever else is due, also in the background, is done."""
+    timers, done = Timers(), []
+    for schedule in (timers.schedule, timers.schedule_in_background):
+        schedule(1.0, done.append)
+        schedule(2.0, fail)
+        schedule(3.0, done.append)
+        schedule(9.0, done.append)
+
+    timers.run_due(5.0)
+    assert [1.0, 3.0, 1.0, 3.0] == done
+    assert 2 == len(caplog.records)
+    assert "No space left on device" in caplog.text
+    timers.run_due(9.0)
+    assert [9.0, 9.0] == done[4:]
+
+
 def test_what_is_done_in_the_background_wakes_nobody():
     """It is done with the next thing, and may be scheduled again by itself."""
     timers = Timers()
