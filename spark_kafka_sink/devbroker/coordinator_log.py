@@ -9,11 +9,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from spark_kafka_sink.devbroker.internal_topics import coordinator_partition
+from spark_kafka_sink.devbroker.internal_topics import (
+    GROUP_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    coordinator_partition,
+)
 from spark_kafka_sink.devbroker.refusal import RefusedError, refused_if_disk_fails
 from spark_kafka_sink.devbroker.storage.batch_builder import build_batch
 from spark_kafka_sink.devbroker.topic_config import TopicConfig
-from spark_kafka_sink.model import NO_PRODUCER_ID_AND_EPOCH, NO_SEQUENCE, TopicPartition
+from spark_kafka_sink.errors import CorruptRecordError, DecodeError
+from spark_kafka_sink.model import (
+    NO_PRODUCER_ID,
+    NO_PRODUCER_ID_AND_EPOCH,
+    NO_SEQUENCE,
+    TopicPartition,
+)
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.decode import (
     ControlRecordType,
@@ -25,7 +35,7 @@ from spark_kafka_sink.record.record_batch import decode_header
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from spark_kafka_sink.devbroker.log_manager import LogManager
     from spark_kafka_sink.devbroker.partition_log import PartitionLog
@@ -37,6 +47,11 @@ if TYPE_CHECKING:
 _TRANSACTIONAL = 0x10
 #: As offsets.topic.segment.bytes and transaction.state.log.segment.bytes.
 _CONFIG = TopicConfig(cleanup_policy="compact", segment_bytes=100 * 1024**2)
+#: What it means to be without a partition.
+_BEGIN_ANEW = {
+    GROUP_METADATA_TOPIC: "its groups then have no committed offsets",
+    TRANSACTION_STATE_TOPIC: "its transactional ids then begin anew, what they had open stays so",
+}
 
 
 class CoordinatorBatch(NamedTuple):
@@ -142,21 +157,45 @@ class CoordinatorLog:
                 raise
             raise RefusedError(ErrorCode.NOT_COORDINATOR, refused.message) from refused
 
-    def batches(self) -> Iterator[CoordinatorBatch]:
-        """Give all that was written, partition by partition. Raises CorruptRecordError."""
+    def replay(self, apply: Callable[[CoordinatorBatch], None]) -> None:
+        """Hand over all that was written, partition by partition.
+
+        Raises CorruptRecordError, which names the file and says how to go on, for a batch that
+        cannot be read or applied.
+        """
         for index, log in sorted(self._partitions.items()):
-            for batch in log.batches():
-                decoded = decode_record_batch(batch)
-                header = decoded.header
-                committed = None
-                if header.is_control:
-                    if not decoded.records:
-                        continue
-                    control = decode_control_record(decoded.records[0])
-                    committed = control.type == ControlRecordType.COMMIT
-                yield CoordinatorBatch(
-                    index,
-                    decoded.records,
-                    header.producer_id if header.is_transactional else -1,
-                    committed,
-                )
+            for segment in log.segments:
+                position = 0
+                try:
+                    for span in segment.spans():
+                        position = span.position
+                        end = position + span.size_in_bytes
+                        (batch,) = segment.records.read(position, end)
+                        _apply(index, batch, apply)
+                        position = end
+                    if position < segment.size_in_bytes:
+                        raise _not_a_batch()
+                except (CorruptRecordError, DecodeError) as error:
+                    raise CorruptRecordError(
+                        f"{segment.records.place}, byte {position}: {error}. Restore the file from "
+                        f"a copy, or move the directory of {self.topic}-{index} away: "
+                        f"{_BEGIN_ANEW[self.topic]}. If you start again without that, the file is "
+                        "cut off there, and what follows in it is lost"
+                    ) from error
+
+
+def _apply(index: int, batch: memoryview, apply: Callable[[CoordinatorBatch], None]) -> None:
+    decoded = decode_record_batch(batch)
+    header = decoded.header
+    committed = None
+    if header.is_control:
+        if not decoded.records:
+            return
+        control = decode_control_record(decoded.records[0])
+        committed = control.type == ControlRecordType.COMMIT
+    producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+    apply(CoordinatorBatch(index, decoded.records, producer_id, committed))
+
+
+def _not_a_batch() -> CorruptRecordError:
+    return CorruptRecordError("what follows is no record batch")

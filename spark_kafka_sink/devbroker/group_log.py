@@ -27,7 +27,7 @@ from spark_kafka_sink.protocol.messages.join_group import JoinGroupRequestProtoc
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spark_kafka_sink.devbroker.coordinator_log import CoordinatorLog
+    from spark_kafka_sink.devbroker.coordinator_log import CoordinatorBatch, CoordinatorLog
     from spark_kafka_sink.devbroker.group_offsets import GroupOffsets
 
 
@@ -140,14 +140,15 @@ def decode_group(key: bytes, value: bytes) -> ClassicGroup:
 def replay_groups(log: CoordinatorLog, offsets: GroupOffsets) -> dict[str, ClassicGroup]:
     """Read every group and all offsets again (GroupCoordinatorShard.replay).
 
-    A group that has offsets and nothing else is empty. Raises DecodeError, CorruptRecordError.
+    A group that has offsets and nothing else is empty. Raises CorruptRecordError.
     """
     offsets.clear()
     groups: dict[str, ClassicGroup] = {}
-    for batch in log.batches():
+
+    def apply(batch: CoordinatorBatch) -> None:
         if batch.committed is not None:
             offsets.replay_end(batch.partition, batch.producer_id, committed=batch.committed)
-            continue
+            return
         for record in batch.records:
             key, value = record.key or b"", record.value
             if version_of(key) != GROUP_METADATA_KEY:
@@ -157,6 +158,8 @@ def replay_groups(log: CoordinatorLog, offsets: GroupOffsets) -> dict[str, Class
             else:
                 group = decode_group(key, value)
                 groups[group.group_id] = group
+
+    log.replay(apply)
     for group_id in sorted(offsets.groups()):
         groups.setdefault(group_id, ClassicGroup(group_id))
     return groups

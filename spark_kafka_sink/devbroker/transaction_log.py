@@ -18,7 +18,7 @@ from spark_kafka_sink.devbroker.transaction_state import TransactionState
 from spark_kafka_sink.model import TopicPartition
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.devbroker.coordinator_log import CoordinatorLog
+    from spark_kafka_sink.devbroker.coordinator_log import CoordinatorBatch, CoordinatorLog
 
 #: Kafka's TransactionState.id.
 _STATUS = {
@@ -67,9 +67,10 @@ def encode_transaction(
 
 
 def read_transactions(log: CoordinatorLog) -> dict[str, TransactionMetadata]:
-    """Read the last that was written of each id. Raises DecodeError, CorruptRecordError."""
+    """Read the last that was written of each id. Raises CorruptRecordError."""
     found: dict[str, TransactionMetadata] = {}
-    for batch in log.batches():
+
+    def apply(batch: CoordinatorBatch) -> None:
         for record in batch.records:
             key = decode_versioned(TransactionLogKey, record.key or b"")
             if record.value is None:
@@ -77,6 +78,8 @@ def read_transactions(log: CoordinatorLog) -> dict[str, TransactionMetadata]:
             else:
                 value = decode_versioned(TransactionLogValue, record.value)
                 found[key.transactional_id] = _metadata(key.transactional_id, value)
+
+    log.replay(apply)
     return found
 
 

@@ -270,7 +270,11 @@ def _replay(state: ProducerStateManager, segment: LogSegment, from_offset: int) 
     """Let the producers' state take in the batches of a segment from an offset on."""
     for span in segment.spans(from_offset):
         (batch,) = segment.records.read(span.position, span.position + span.size_in_bytes)
-        replay_batch(batch, decode_header(batch), state)
+        try:
+            replay_batch(batch, decode_header(batch), state)
+        except CorruptRecordError as error:
+            place = f"{segment.records.place}, byte {span.position}"
+            raise CorruptRecordError(f"{place}: {error}") from error
 
 
 def _recover(loaded: LoadedLog, segment: LogSegment, config: TopicConfig) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -249,6 +250,56 @@ def test_members_that_do_not_come_back_are_removed(world, how):
 
     assert "Empty" == world.group.state()
     assert 2 == world.group.broker.cluster.groups.find("g").generation_id
+
+
+def flip(world, pattern, position):
+    """Change a byte of the one file that the pattern finds."""
+    (path,) = world.cluster.path.glob(pattern)
+    content = bytearray(path.read_bytes())
+    content[position] ^= 0x40
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("position", [-1, -30, 10])
+@pytest.mark.parametrize(
+    ("topic", "means"),
+    [("__consumer_offsets", "no committed offsets"), ("__transaction_state", "begin anew")],
+)
+def test_a_damaged_file_is_named_with_the_way_to_go_on(world, topic, means, position):
+    """After an orderly end the broker does not start; what it proposes works."""
+    world.group.commit({("t", 0): 3})
+    world.client.init()
+    world.client.init()
+    world.cluster.close()
+    path = flip(world, f"{topic}-*/*.log", position)
+
+    with pytest.raises(ConfigError, match=f"{path}, byte \\d+: .*move the directory.*{means}"):
+        world.cluster.open()
+
+    path.parent.rename(world.cluster.path.parent / "moved")
+    world.cluster.open()
+    world.group.broker = world.cluster.broker
+    expected = 3 if topic == "__transaction_state" else -1
+    assert {("t", 0): (OK, expected)} == world.group.offsets("t", 0)
+
+
+def test_a_file_that_is_cut_off_after_a_kill_is_named(world, caplog):
+    """Commits before the damage stay; a message says which file lost the rest, and what that is."""
+    world.group.commit({("t", 0): 3})
+    world.group.commit({("t", 0): 4})
+    world.cluster.end()
+    path = flip(world, "__consumer_offsets-*/*.log", -1)
+
+    world.cluster.open()
+
+    world.group.broker = world.cluster.broker
+    assert {("t", 0): (OK, 3)} == world.group.offsets("t", 0)
+    messages = [record.getMessage() for record in caplog.records]
+    (message,) = [message for message in messages if "was cut off" in message]
+    assert f"{path}, byte {path.stat().st_size} was cut off" in message
+    assert "Later commits of its groups are lost" in message
+    assert "restore the file from a copy" in message
 
 
 def test_clients_do_not_see_the_coordinators_topics(world):
