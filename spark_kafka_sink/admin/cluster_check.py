@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
 
-#: The longest that a check takes, however long max.block.ms is: somebody waits for the job to
-#: start, and a topic that a broker creates on being asked for appears within moments.
-CHECK_TIMEOUT: Final = 15.0
 #: How long the names of all topics, for an error, may take.
 LIST_TIMEOUT: Final = 3.0
 #: How many existing names an error about a missing topic suggests.
@@ -43,7 +40,7 @@ class TopicDescription:
 
 
 def describe_topics(
-    config: ProducerConfig, topics: Sequence[str], *, is_dry_run: bool
+    config: ProducerConfig, topics: Sequence[str], *, is_dry_run: bool, timeout: float
 ) -> dict[str, TopicDescription]:
     """Ask for topics; with no topics this proves that a broker answers.
 
@@ -52,17 +49,21 @@ def describe_topics(
     answer.
 
     Raises NetworkError when no broker can be reached, BrokerError when a topic is missing or
-    refused, KafkaTimeoutError when a topic is not created in time; within `CHECK_TIMEOUT` seconds
+    refused, KafkaTimeoutError when a topic is not created in time; within `timeout` seconds
     or max.block.ms, whichever is less, and sooner where waiting will not help (`first_contact`).
     """
     with ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(
-            lambda: asyncio.run(_describe_topics(config, topics, is_dry_run=is_dry_run))
+            lambda: asyncio.run(
+                _describe_topics(
+                    config, topics, is_dry_run=is_dry_run, patience=_patience(config, timeout)
+                )
+            )
         ).result()
 
 
 async def _describe_topics(
-    config: ProducerConfig, topics: Sequence[str], *, is_dry_run: bool
+    config: ProducerConfig, topics: Sequence[str], *, is_dry_run: bool, patience: Patience
 ) -> dict[str, TopicDescription]:
     creates = config.allow_auto_create_topics and not is_dry_run
     client = NetworkClient(
@@ -81,7 +82,6 @@ async def _describe_topics(
 
     try:
         try:
-            patience = _patience(config)
             await wait_for_answer(client, topics, patience, is_final=lambda: bool(missing()))
         except KafkaTimeoutError:
             if not missing():
@@ -98,11 +98,11 @@ async def _describe_topics(
         await client.close()
 
 
-def _patience(config: ProducerConfig) -> Patience:
+def _patience(config: ProducerConfig, timeout: float) -> Patience:
     max_block = config.max_block_ms / 1000
-    if max_block <= CHECK_TIMEOUT:
+    if max_block <= timeout:
         return Patience(max_block, "max.block.ms")
-    return Patience(CHECK_TIMEOUT, "the limit of the driver's check")
+    return Patience(timeout, "the limit of the driver's check")
 
 
 async def _missing_topic_error(

@@ -13,11 +13,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.config.sink_options import SinkOptions
-from spark_kafka_sink.errors import BrokerError, ConfigError
+from spark_kafka_sink.errors import BrokerError, ConfigError, KafkaTimeoutError, NetworkError
 from spark_kafka_sink.exactly_once.transactional_ids import check_prefix
 from spark_kafka_sink.spark.batch_log import BatchLog
 from spark_kafka_sink.spark.producer_cache import fingerprint
-from spark_kafka_sink.spark.source_offsets import check_offsets_directory, offsets_directory
+from spark_kafka_sink.spark.source_offsets import (
+    check_offsets_directory,
+    may_have_run,
+    offsets_directory,
+)
 from spark_kafka_sink.spark.write_report import resolve_report_path
 from spark_kafka_sink.spark.write_schema import WriteSchema, write_schema
 
@@ -30,6 +34,10 @@ logger = logging.getLogger(__name__)
 
 #: Kafka's code for a topic that one may see but not write to.
 _TOPIC_AUTHORIZATION_FAILED: Final = 29
+#: How long a check waits for brokers: somebody waits for the job to start.
+_CHECK_SECONDS: Final = 15.0
+#: How long it does for a stream that is under way. Spark does not interrupt it: `stop` waits, too.
+_GLANCE_SECONDS: Final = 3.0
 #: What a stream was told about its topic is believed for so long, in seconds.
 _BELIEVED_SECONDS: Final = 300.0
 
@@ -110,15 +118,22 @@ def warn_of_ignored(options: SinkOptions) -> None:
         )
 
 
-def check_cluster(options: SinkOptions, topic: str | None, *, is_dry_run: bool) -> int | None:
+def check_cluster(
+    options: SinkOptions,
+    topic: str | None,
+    *,
+    is_dry_run: bool,
+    timeout: float = _CHECK_SECONDS,
+) -> int | None:
     """Ask for the topic, or just for an answer when the topics stand in a column.
 
-    Returns the number of its partitions, if it has any yet.
+    Returns the number of its partitions, if it has any yet. Waits for brokers for `timeout` seconds
+    or max.block.ms, whichever is less.
     """
     from spark_kafka_sink.admin.cluster_check import describe_topics
 
     topics = [] if topic is None else [topic]
-    described = describe_topics(options.producer, topics, is_dry_run=is_dry_run)
+    described = describe_topics(options.producer, topics, is_dry_run=is_dry_run, timeout=timeout)
     if topic not in described:
         return None
     if described[topic].can_write is False:
@@ -162,5 +177,23 @@ def check_stream(options: SinkOptions, topic: str | None) -> None:
     question = (fingerprint(options.producer), topic)
     if not _believed.is_fresh(question, time.monotonic()):
         warn_of_ignored(options)
-        check_cluster(options, topic, is_dry_run=False)
+        if may_have_run(options.checkpoint_location):
+            if not _glance_at_cluster(options, topic):
+                return
+        else:
+            check_cluster(options, topic, is_dry_run=False)
         _believed.note(question, time.monotonic())
+
+
+def _glance_at_cluster(options: SinkOptions, topic: str | None) -> bool:
+    """Check the cluster of a stream under way; return False where no broker answers.
+
+    Its tasks wait for brokers as long as the settings say, and Spark can stop them meanwhile:
+    brokers that are away for a moment must not end the stream here.
+    """
+    try:
+        check_cluster(options, topic, is_dry_run=False, timeout=_GLANCE_SECONDS)
+    except (NetworkError, KafkaTimeoutError) as error:
+        logger.warning("the tasks of this micro-batch will have to wait for the cluster: %s", error)
+        return False
+    return True

@@ -65,6 +65,21 @@ def check_offsets_directory(checkpoint_location: str | None) -> None:
         )
 
 
+def may_have_run(checkpoint_location: str | None) -> bool:
+    """Return whether a query may have finished a micro-batch; False only where it surely has not.
+
+    That can be seen in a checkpoint which the driver reads as local files, once a query has begun.
+    """
+    try:
+        offsets = offsets_directory(checkpoint_location)
+    except ConfigError:
+        return True
+    if not offsets.is_dir():
+        return True
+    commits = offsets.with_name("commits")
+    return commits.is_dir() and any(file.name.isdecimal() for file in commits.iterdir())
+
+
 def read_source_offsets(
     checkpoint_location: str | None, batch_id: int
 ) -> dict[TopicPartition, int]:

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.support.absent_broker import AbsentBroker
 from tests.support.disturbance import write_disturbed
 from tests.support.numbered_rows import RowCheck, check_rows, read_numbers
 from tests.support.real_kafka import wait_until
@@ -82,3 +83,9 @@ def test_a_killed_broker_costs_a_spark_job_no_row_and_doubles_none(own_kafka, sp
         assert rows_after_restart.result() < ROWS
     numbers = read_numbers(own_kafka.bootstrap_servers, topic)
     assert RowCheck() == check_rows(numbers, ROWS, rows_per_writer=ROWS // tasks)
+
+
+@pytest.mark.spark
+def test_a_stream_waits_for_its_broker(own_kafka, spark, tmp_path):
+    """A broker that is away when a micro-batch begins is waited for by the tasks."""
+    AbsentBroker(spark, own_kafka, tmp_path).goes_on_when_the_broker_is_back()

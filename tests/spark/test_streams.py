@@ -154,7 +154,7 @@ def test_a_replayed_batch_is_written_again_and_reported_once(
 def test_a_missing_topic_stops_the_query_before_a_task(writer, files):
     """What the driver can know stops a query with the sentence that a batch would get."""
     files.add(10)
-    with pytest.raises(StreamingQueryException, match="topic 'missing' is not known to the cluste"):
+    with pytest.raises(StreamingQueryException, match="topic 'missing' does not exist in the clu"):
         run_to_end(writer("missing", **{"kafka.max.block.ms": "1000"}))
 
 

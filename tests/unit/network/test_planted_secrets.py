@@ -120,7 +120,7 @@ def use(searched, settings):
     with suppress(KafkaError):
         searched.add(read_security(parsed.producer.security))
     try:
-        searched.add(describe_topics(parsed.producer, ["events"], is_dry_run=True))
+        searched.add(describe_topics(parsed.producer, ["events"], is_dry_run=True, timeout=15))
     except KafkaError as error:
         searched.add(error)
     try:

@@ -438,11 +438,13 @@ def test_a_check_of_the_driver_uses_the_same_settings(secured, certificates):
     """What asks the cluster before a job is secured as the job is, and fails as it would."""
     good = settings(secured, sasl("PLAIN", "alice", "planted-secret"))
     good.update(tls(certificates.authority, "SASL_SSL"))
-    described = describe_topics(ProducerConfig.from_mapping(good), ["events"], is_dry_run=True)
+    described = describe_topics(
+        ProducerConfig.from_mapping(good), ["events"], is_dry_run=True, timeout=15
+    )
     assert 2 == described["events"].partitions
     bad = {**good, "sasl.jaas.config": jaas("PLAIN", username="alice", password="wrong-secret")}  # noqa: S106
     with pytest.raises(AuthenticationError, match="PLAIN authentication of user 'alice'") as caught:
-        describe_topics(ProducerConfig.from_mapping(bad), ["events"], is_dry_run=True)
+        describe_topics(ProducerConfig.from_mapping(bad), ["events"], is_dry_run=True, timeout=15)
     assert "wrong-secret" not in str(caught.value)
 
 

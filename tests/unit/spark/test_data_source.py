@@ -31,7 +31,7 @@ class _Cluster:
         self.can_write = None
         self.error = None
 
-    def describe_topics(self, config, topics, *, is_dry_run):
+    def describe_topics(self, config, topics, *, is_dry_run, timeout):
         self.asked.append((config.bootstrap_servers, list(topics)))
         if self.error is not None:
             raise self.error

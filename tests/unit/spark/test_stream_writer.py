@@ -9,7 +9,14 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from spark_kafka_sink.admin.cluster_check import TopicDescription
-from spark_kafka_sink.errors import ConfigError, KafkaError, NetworkError, SchemaError
+from spark_kafka_sink.errors import (
+    BrokerError,
+    ConfigError,
+    KafkaError,
+    KafkaTimeoutError,
+    NetworkError,
+    SchemaError,
+)
 from spark_kafka_sink.model import PartitionAcks, TopicPartition
 from spark_kafka_sink.spark import driver_checks
 from spark_kafka_sink.spark.commit_message import KafkaCommitMessage, TransactionalPart
@@ -25,11 +32,13 @@ class _Cluster:
 
     def __init__(self):
         self.asked = 0
+        self.timeouts = []
         self.can_write = True
         self.error = None
 
-    def describe_topics(self, config, topics, *, is_dry_run):
+    def describe_topics(self, config, topics, *, is_dry_run, timeout):
         self.asked += 1
+        self.timeouts.append(timeout)
         if self.error is not None:
             raise self.error
         return {topic: TopicDescription(topic, 7, self.can_write) for topic in topics}
@@ -103,13 +112,58 @@ def test_an_answer_is_believed_for_five_minutes():
     )
 
 
+def checkpoint_at(directory, *, commits):
+    """Make a checkpoint as Spark has it before a micro-batch, with so many finished ones."""
+    for name, count in (("offsets", commits + 1), ("commits", commits)):
+        (directory / name).mkdir()
+        for batch_id in range(count):
+            (directory / name / str(batch_id)).write_text("v1\n")
+            (directory / name / f".{batch_id}.crc").write_bytes(b"")
+    return {"checkpointLocation": str(directory)}
+
+
 def test_a_refusal_is_asked_for_again(cluster):
     """What was wrong once may be right at the next start."""
-    cluster.error = NetworkError("nobody there")
+    cluster.can_write = False
     for _ in range(2):
-        with pytest.raises(pickle.PickleError, match=r"^NetworkError: nobody there$"):
+        with pytest.raises(pickle.PickleError, match="no right to write"):
             travel(stream_writer())
     assert 2 == cluster.asked
+
+
+@pytest.mark.parametrize("error", [NetworkError("nobody there"), KafkaTimeoutError("too slow")])
+def test_brokers_that_are_away_do_not_end_a_stream_under_way(cluster, tmp_path, caplog, error):
+    """The tasks wait for brokers themselves, for longer; the driver looks again each time."""
+    options = checkpoint_at(tmp_path, commits=1)
+    cluster.error = error
+    for _ in range(2):
+        travel(stream_writer(**options))
+    warning = f"the tasks of this micro-batch will have to wait for the cluster: {error}"
+    assert [warning] * 2 == caplog.messages
+    assert [driver_checks._GLANCE_SECONDS] * 2 == cluster.timeouts
+
+
+def test_brokers_that_are_away_end_a_stream_that_never_wrote(cluster, tmp_path):
+    """Before its first micro-batch a stream is told at once, as a job is."""
+    cluster.error = NetworkError("nobody there")
+    with pytest.raises(pickle.PickleError, match=r"^NetworkError: nobody there$"):
+        travel(stream_writer(**checkpoint_at(tmp_path, commits=0)))
+    assert [driver_checks._CHECK_SECONDS] == cluster.timeouts
+
+
+@pytest.mark.parametrize("location", ["s3a://bucket/checkpoint", "/no/such/directory", None])
+def test_a_stream_that_may_have_written_is_taken_for_one_under_way(cluster, location):
+    """Of a checkpoint that is not the driver's own nobody knows how far the stream is."""
+    cluster.error = NetworkError("nobody there")
+    travel(stream_writer(checkpointLocation=location or ""))
+    assert 1 == cluster.asked
+
+
+def test_a_missing_topic_ends_a_stream_under_way_too(cluster, tmp_path):
+    """What a broker has answered is not an outage."""
+    cluster.error = BrokerError("no topic", code=3, name="UNKNOWN_TOPIC_OR_PARTITION")
+    with pytest.raises(pickle.PickleError, match="no topic"):
+        travel(stream_writer(**checkpoint_at(tmp_path, commits=3)))
 
 
 def test_no_right_to_write_is_said_before_the_tasks(cluster):

@@ -1,0 +1,28 @@
+"""Streams whose only broker is away when a micro-batch begins."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.devbroker import DevBroker
+from tests.support.absent_broker import AbsentBroker
+from tests.support.dev_kafka import DevNodes
+from tests.support.real_kafka import KafkaCluster
+
+
+@pytest.fixture
+def absent(spark, tmp_path):
+    broker = DevBroker(auto_create_topics=False)
+    broker.start()
+    with KafkaCluster("devbroker", broker.bootstrap_servers, DevNodes(broker)) as cluster:
+        yield AbsentBroker(spark, cluster, tmp_path)
+
+
+def test_a_stream_waits_for_its_broker(absent):
+    """The driver's check leaves the wait to the tasks, and the stream goes on."""
+    absent.goes_on_when_the_broker_is_back()
+
+
+def test_a_stream_that_waits_for_its_broker_can_be_stopped(absent):
+    """Tasks that wait are ended by Spark when the query is stopped."""
+    absent.can_be_stopped_meanwhile()
