@@ -97,6 +97,17 @@ class AdminClient:
         """
         self._run(lambda calls, _: calls.reach(timeout, on_wait), timeout)
 
+    def require_transaction_apis(self, needed_by: str, *, timeout: float) -> None:
+        """Raise UnsupportedVersionError unless every broker lists and describes transactions.
+
+        The error names the broker and the API, and ends with `needed_by`.
+        """
+
+        async def run(calls: ClusterCalls, deadline: float) -> None:
+            await calls.require(transaction_calls.APIS_SINCE_3_0, needed_by, deadline)
+
+        self._run(run, timeout)
+
     # --- transactions of anybody
 
     def list_transactions(

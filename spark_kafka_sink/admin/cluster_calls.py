@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from spark_kafka_sink.admin.first_contact import Patience, wait_for_answer
 from spark_kafka_sink.admin.transaction_values import TRANSACTION_VERSION_FEATURE
-from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, NetworkError
+from spark_kafka_sink.errors import (
+    KafkaError,
+    KafkaTimeoutError,
+    NetworkError,
+    UnsupportedVersionError,
+)
 from spark_kafka_sink.model import Node, TopicPartition
 from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.network_client import NetworkClient
@@ -154,6 +159,25 @@ class ClusterCalls:
             else:
                 break
         return list(self._client.metadata.snapshot.nodes.values())
+
+    async def require(self, api_keys: Sequence[ApiKey], needed_by: str, deadline: float) -> None:
+        """Raise UnsupportedVersionError unless every broker has these APIs."""
+        for node in await self.nodes(deadline):
+            connection = await self._patient_connection(node, deadline)
+            lacking = [key.name for key in api_keys if key not in connection.api_versions.versions]
+            if lacking:
+                raise UnsupportedVersionError(
+                    f"{node} does not have the API {' and '.join(lacking)}: {needed_by}"
+                )
+
+    async def _patient_connection(self, node: Node, deadline: float) -> BrokerConnection:
+        attempts = 0
+        while True:
+            try:
+                return await self._connection_to(node, deadline)
+            except NetworkError as error:
+                await self.back_off(attempts, deadline, f"ApiVersions of {node}", error)
+                attempts += 1
 
     async def partition_count(self, topic: str, deadline: float, *, may_appear: bool) -> int:
         """Count a topic's partitions.

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.network.node_api_versions import NodeApiVersions
     from spark_kafka_sink.protocol.schema import Records
 
+#: What brokers older than 3.0 do not have (KIP-664).
+APIS_SINCE_3_0: Final = (ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_TRANSACTIONS)
 #: The first version of ListTransactions that filters by a pattern (KIP-1152).
 _PATTERN_VERSION: Final = 2
 #: The last version of Produce that adds no partition to the transaction (KIP-890).

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from spark_kafka_sink.errors import UnsupportedVersionError
+from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
 from spark_kafka_sink.protocol.registry import request_class
 from spark_kafka_sink.protocol.schema import VersionRange
@@ -14,7 +15,6 @@ from spark_kafka_sink.protocol.schema import VersionRange
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spark_kafka_sink.protocol.api_keys import ApiKey
     from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsResponse
 
 CLIENT_SOFTWARE_NAME = "spark-kafka-sink"
@@ -34,6 +34,15 @@ def _client_software_version() -> str:
     except PackageNotFoundError:
         # The package was shipped as a zip, without its metadata.
         return "unknown"
+
+
+#: The oldest brokers that are supported, but for the APIs that came later.
+_OLDEST: Final = "2.1"
+_SINCE: Final[Mapping[ApiKey, str]] = {
+    ApiKey.DESCRIBE_PRODUCERS: "2.8",
+    ApiKey.DESCRIBE_TRANSACTIONS: "3.0",
+    ApiKey.LIST_TRANSACTIONS: "3.0",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +75,8 @@ class NodeApiVersions:
             ours = VersionRange(ours.min, min(ours.max, max_version))
         if api_key not in self.versions:
             raise UnsupportedVersionError(
-                f"the broker does not know the {api_key.name} API; "
-                "brokers older than Apache Kafka 2.1 are not supported"
+                f"the broker does not know the {api_key.name} API, which Apache Kafka has since "
+                f"{_SINCE.get(api_key, _OLDEST)}: it is older than that"
             )
         lowest, highest = self.versions[api_key]
         chosen = min(ours.max, highest)

@@ -4,8 +4,8 @@
   Spark runs the steps in Python workers that live on, and a stream plans and commits every batch.
   Each step fences the ledger before it reads on, so that what was kept is never relied upon.
 - A step that fails throws away what was kept.
-- The first step of a process sees to it that there is a ledger, and that brokers allow the
-  transactions' time-out: before any task runs.
+- The first step of a process sees to it that brokers are new enough, that there is a ledger, and
+  that brokers allow the transactions' time-out: before any task runs.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 #: More prefixes than this at once are not worth their connections.
 _MOST_KEPT: Final = 8
+_NEEDS_3_0: Final = (
+    "deliveryGuarantee=exactly_once needs brokers of Apache Kafka 3.0 or newer; upgrade the "
+    "brokers, or write with deliveryGuarantee=at_least_once"
+)
 _AUTHORIZATION_FAILED: Final = "AUTHORIZATION_FAILED"
 _INVALID_TIMEOUT: Final = "INVALID_TRANSACTION_TIMEOUT"
 
@@ -60,7 +64,11 @@ def two_phase_commit(
     *,
     observe: Callable[[Point], None] = lambda _: None,
 ) -> Iterator[TwoPhaseCommit]:
-    """Give the protocol for one step; raises ConfigError for what the cluster does not allow."""
+    """Give the protocol for one step.
+
+    Raises ConfigError for what the cluster does not allow, and UnsupportedVersionError where its
+    brokers are too old.
+    """
     key = (fingerprint(config), options.ledger_topic, options.prefix)
     kept = _kept.pop(key, None) or _Kept(config, options)
     try:
@@ -90,6 +98,8 @@ def step_timeout(config: ProducerConfig) -> float:
 
 def _check(admin: AdminClient, config: ProducerConfig, options: ExactlyOnceOptions) -> None:
     timeout = step_timeout(config)
+    # Before anything is created or written.
+    admin.require_transaction_apis(_NEEDS_3_0, timeout=timeout)
     ensure_ledger_topic(
         admin,
         options.ledger_topic,

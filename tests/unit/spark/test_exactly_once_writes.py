@@ -33,6 +33,7 @@ from tests.support.micro_batches import (
     process_of_its_own,
     rows,
 )
+from tests.support.older_broker import hide_apis
 
 
 @pytest.fixture(params=[2, 0], ids=["tv2", "tv1"])
@@ -59,6 +60,13 @@ def world(broker):
 @pytest.fixture
 def query(broker):
     return Query(broker)
+
+
+@pytest.fixture
+def query_of_three():
+    """Give a cluster of three brokers, and a query that writes to it."""
+    with process_of_its_own(), DevBroker(topics={"data": 2}, brokers=3) as made:
+        yield made, Query(made)
 
 
 @pytest.fixture
@@ -473,3 +481,30 @@ def test_a_stream_has_no_write_id(broker):
     """A stream is known by its query id."""
     with pytest.raises(ConfigError, match="writeId is for batches"):
         Query(broker, writeId="w").writer()
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [(ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_TRANSACTIONS), (ApiKey.DESCRIBE_TRANSACTIONS,)],
+    ids=["both", "one"],
+)
+def test_brokers_that_are_too_old_are_refused_before_anything_is_written(
+    broker, query, requests, hidden
+):
+    """The error names the broker, the APIs and the version, and nothing has been created."""
+    hide_apis(broker, *hidden)
+    with pytest.raises(RefusedWriteError) as caught:
+        query.plan()
+    message = str(caught.value)
+    assert f"does not have the API {' and '.join(key.name for key in hidden)}: " in message
+    assert "exactly_once needs brokers of Apache Kafka 3.0 or newer; upgrade the brokers" in message
+    assert broker.bootstrap_servers in message
+    assert {"API_VERSIONS", "METADATA"} == set(requests)
+
+
+def test_each_broker_must_be_new_enough(query_of_three):
+    """One old broker among new ones may be the coordinator of any transaction."""
+    broker, query = query_of_three
+    hide_apis(broker, ApiKey.LIST_TRANSACTIONS, node_id=2)
+    with pytest.raises(RefusedWriteError, match=r"\(id 2\) does not have the API LIST_TRANSACT"):
+        query.plan()
