@@ -6,6 +6,8 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.errors import KafkaTimeoutError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -77,3 +79,11 @@ class AppendLock:
     def __exit__(self, *_: object) -> None:
         """Let go of it."""
         self.release()
+
+
+def lock_timeout(seconds: float) -> KafkaTimeoutError:
+    """Return the error of a thread that has waited for the lock for so long."""
+    return KafkaTimeoutError(
+        f"another thread has been waiting for memory for {seconds:g} s (max.block.ms, if not less "
+        "time was given): check that the brokers keep up"
+    )

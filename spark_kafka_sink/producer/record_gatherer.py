@@ -27,7 +27,7 @@ from spark_kafka_sink.errors import (
     KafkaTimeoutError,
     RecordError,
 )
-from spark_kafka_sink.producer.append_lock import AppendLock
+from spark_kafka_sink.producer.append_lock import AppendLock, lock_timeout
 from spark_kafka_sink.producer.batch_builder import never
 from spark_kafka_sink.producer.delivery_errors import broken_off
 from spark_kafka_sink.producer.produce_result import call_now
@@ -155,6 +155,7 @@ class RecordGatherer:
         partition_counts: Sequence[int],
         first_row: int,
         give_up_at: float | None = None,
+        watcher: TableWatcher | None = None,
     ) -> None:
         """Write rows that nobody holds a future of; errors as of `BatchBuilder.append`.
 
@@ -162,28 +163,6 @@ class RecordGatherer:
         memory does not come free by then. Memory that came free in time gives the next row
         max.block.ms of its own.
         """
-        self._write_rows(columns, partition_counts, first_row, give_up_at, None)
-
-    def write_table(
-        self,
-        columns: RecordColumns,
-        partition_counts: Sequence[int],
-        first_row: int,
-        give_up_at: float | None = None,
-    ) -> list[TablePart]:
-        """Write rows whose end somebody waits for; errors likewise."""
-        watcher = TableWatcher(columns.num_rows, self._open)
-        self._write_rows(columns, partition_counts, first_row, give_up_at, watcher)
-        return watcher.parts
-
-    def _write_rows(
-        self,
-        columns: RecordColumns,
-        partition_counts: Sequence[int],
-        first_row: int,
-        give_up_at: float | None,
-        watcher: TableWatcher | None,
-    ) -> None:
         with self._filling_batches(self._fail_if_not_ready, give_up_at=give_up_at):
             self._write_all_staged(give_up_at)
             self._builder.append(
@@ -195,6 +174,18 @@ class RecordGatherer:
                 give_up_at=give_up_at,
                 renews=True,
             )
+
+    def write_table(
+        self,
+        columns: RecordColumns,
+        partition_counts: Sequence[int],
+        first_row: int,
+        give_up_at: float | None = None,
+    ) -> list[TablePart]:
+        """Write rows whose end somebody waits for; errors likewise."""
+        watcher = TableWatcher(columns.num_rows, self._open)
+        self.write_columns(columns, partition_counts, first_row, give_up_at, watcher)
+        return watcher.parts
 
     def write_staged(
         self, give_up_at: float | None = None, unless: Callable[[], bool] = never
@@ -214,7 +205,7 @@ class RecordGatherer:
             if unless():
                 return
             if latest <= self._clock():
-                raise _lock_timeout(self._max_block)
+                raise lock_timeout(self._max_block)
         try:
             with self._telling_what_breaks_off():
                 self._write_staged(may_wait=True, give_up_at=give_up_at, unless=unless)
@@ -274,11 +265,6 @@ class RecordGatherer:
         if shortage is not None:
             raise shortage
 
-    def _acquire(self, give_up_at: float | None) -> None:
-        left = -1 if give_up_at is None else max(give_up_at - self._clock(), 0)
-        if not self._lock.acquire(timeout=left):
-            raise _lock_timeout(left)
-
     def close_batches(self, give_up_at: float | None = None) -> None:
         """Write what is staged and close every open batch: nothing lingers any longer.
 
@@ -331,7 +317,9 @@ class RecordGatherer:
 
     @contextmanager
     def _holding_batches(self, give_up_at: float | None) -> Iterator[None]:
-        self._acquire(give_up_at)
+        left = -1 if give_up_at is None else max(give_up_at - self._clock(), 0)
+        if not self._lock.acquire(timeout=left):
+            raise lock_timeout(left)
         try:
             yield
         finally:
@@ -510,10 +498,3 @@ class RecordGatherer:
         with self._lock:
             if self._fail_gathered(error):
                 self._on_broken_off(error)
-
-
-def _lock_timeout(seconds: float) -> KafkaTimeoutError:
-    return KafkaTimeoutError(
-        f"another thread has been waiting for memory for {seconds:g} s (max.block.ms, if not less "
-        "time was given): check that the brokers keep up"
-    )

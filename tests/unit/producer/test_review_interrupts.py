@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SOURCES = str(Path(spark_kafka_sink.producer.__file__).parent)
 #: Between a lock and the code that gives it back Python leaves a few moments that nobody guards.
-LOCKING = {"acquire", "release", "_acquire"}
+LOCKING = {"acquire", "acquire_unless", "release"}
 RECORDS = 6
 
 
