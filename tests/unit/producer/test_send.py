@@ -15,11 +15,10 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.model import RecordMetadata, TopicPartition
 from spark_kafka_sink.producer.kafka_producer import (
-    MAX_HEAVY_BYTES,
     MAX_STAGED_BYTES,
     KafkaProducer,
 )
-from spark_kafka_sink.producer.record_gatherer import CHUNK_RECORDS
+from spark_kafka_sink.producer.record_gatherer import CHUNK_RECORDS, MAX_HEAVY_BYTES
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.record_columns import columns
