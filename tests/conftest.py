@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
+from tests.support import leaks
 from tests.support.certificates import Certificates
 from tests.support.kafka_files import KAFKA_3, KAFKA_4
 from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
@@ -60,6 +61,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, fixtures in _MARKERS.items():
             if fixtures & set(getattr(item, "fixturenames", ())):
                 item.add_marker(marker)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that leaves a thread or a socket, and so a producer or a broker, behind.
+
+    Fixtures with a larger scope are set up before this one, so theirs count as being there already.
+    """
+    if {"spark", "kafka"} & {marker.name for marker in request.node.iter_markers()}:
+        # Py4J and other clients keep connections and threads for as long as the session.
+        yield
+        return
+    before = leaks.look()
+    yield
+    assert [] == leaks.left_since(before)
 
 
 class SingleNodes:

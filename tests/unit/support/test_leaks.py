@@ -1,0 +1,70 @@
+"""The fixture that fails a test for what it leaves behind finds it, and nothing else."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from tests.support import leaks
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Wait for nothing."""
+    monkeypatch.setattr(leaks, "_PATIENCE_SECONDS", 0.0)
+
+
+def test_nothing_new_is_nothing_left():
+    """A test that opens nothing, or closes what it has opened, leaves nothing."""
+    with socket.socket():
+        before = leaks.look()
+        socket.socket().close()
+        assert [] == leaks.left_since(before)
+
+
+def test_a_thread_that_runs_is_left(impatient):
+    """It is named, until it ends."""
+    go_on = threading.Event()
+    before = leaks.look()
+    thread = threading.Thread(target=go_on.wait, name="forgotten", daemon=True)
+    thread.start()
+    assert ["the thread 'forgotten' runs"] == leaks.left_since(before)
+    go_on.set()
+    thread.join()
+    assert [] == leaks.left_since(before)
+
+
+def test_a_socket_that_is_open_is_left(impatient):
+    """Also where nothing but a socket is there."""
+    before = leaks.look()
+    with socket.socket():
+        assert [True] == [" is open" in each for each in leaks.left_since(before)]
+    assert [] == leaks.left_since(before)
+
+
+def test_a_thread_that_is_about_to_end_is_waited_for():
+    """A daemon thread that nobody joins is not left if it ends soon."""
+    go_on = threading.Event()
+    before = leaks.look()
+    threading.Thread(target=go_on.wait, daemon=True).start()
+    threading.Timer(0.01, go_on.set).start()
+    assert [] == leaks.left_since(before)
+
+
+def test_producers_and_brokers_are_found_by_their_threads(impatient):
+    """Either is left until it is closed."""
+    before = leaks.look()
+    broker = DevBroker()
+    broker.start()
+    producer = KafkaProducer({"bootstrap.servers": broker.bootstrap_servers, "client.id": "p"})
+    left = leaks.left_since(before)
+    producer.close()
+    broker.stop()
+    assert {
+        "the thread 'devbroker' runs",
+        "the thread 'kafka-producer-network-thread | p' runs",
+    } <= set(left)
