@@ -44,6 +44,11 @@ class BrokerSettings:
     transaction_abort_interval_ms: int = 10_000
     #: How long an id without a transaction is remembered (transactional.id.expiration.ms).
     transactional_id_expiration_ms: int = 7 * 24 * 3_600_000
+    #: How long a partition remembers a producer that writes nothing (producer.id.expiration.ms).
+    producer_id_expiration_ms: int = 24 * 3_600_000
+    #: How often producers are looked for that have expired
+    #: (producer.id.expiration.check.interval.ms).
+    producer_id_expiration_check_interval_ms: int = 600_000
     #: How long the markers of a transaction take to be written. Kafka's take a moment, in which it
     #: answers CONCURRENT_TRANSACTIONS; here they take none unless a test wants to see that.
     transaction_marker_delay_ms: int = 0

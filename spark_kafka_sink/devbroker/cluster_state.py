@@ -66,7 +66,7 @@ class ClusterState:
         self.settings = settings or BrokerSettings()
         self.timers = Timers()
         #: Everybody's logs.
-        self.logs = LogManager(self.timers, path=data_dir)
+        self.logs = LogManager(self.settings, self.timers, path=data_dir)
         #: The brokers that run, by id, with the address of their first listener.
         self.nodes: dict[int, Node] = {}
         self._coordinators = CoordinatorLeaders(self.logs, self.nodes.keys())

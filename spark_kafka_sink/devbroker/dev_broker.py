@@ -63,6 +63,10 @@ class DevBroker:
         transaction_max_timeout_ms: int = BrokerSettings().transaction_max_timeout_ms,
         transaction_abort_interval_ms: int = BrokerSettings().transaction_abort_interval_ms,
         transaction_marker_delay_ms: int = 0,
+        producer_id_expiration_ms: int = BrokerSettings().producer_id_expiration_ms,
+        producer_id_expiration_check_interval_ms: int = (
+            BrokerSettings().producer_id_expiration_check_interval_ms
+        ),
         group_initial_rebalance_delay_ms: int = 0,
         group_min_session_timeout_ms: int = BrokerSettings().group_min_session_timeout_ms,
         connection_limits: ConnectionLimits | None = None,
@@ -94,6 +98,8 @@ class DevBroker:
             transaction_max_timeout_ms=transaction_max_timeout_ms,
             transaction_abort_interval_ms=transaction_abort_interval_ms,
             transaction_marker_delay_ms=transaction_marker_delay_ms,
+            producer_id_expiration_ms=producer_id_expiration_ms,
+            producer_id_expiration_check_interval_ms=producer_id_expiration_check_interval_ms,
             group_initial_rebalance_delay_ms=group_initial_rebalance_delay_ms,
             group_min_session_timeout_ms=group_min_session_timeout_ms,
             connection_limits=connection_limits or ConnectionLimits(),

@@ -10,8 +10,9 @@ it and give it back, and in between:
 Whatever of it fails for one log is logged, done for the others, and tried again the next time.
 
 In memory and on disk alike, old segments are deleted every five minutes
-(log.retention.check.interval.ms), and every 15 seconds (log.cleaner.backoff.ms) logs are compacted
-that have enough new records for it. Where the clock jumps both wait for as long again; neither
+(log.retention.check.interval.ms), every 15 seconds (log.cleaner.backoff.ms) logs are compacted that
+have enough new records for it, and producers that have expired are forgotten every ten minutes
+(producer.id.expiration.check.interval.ms). Where the clock jumps all wait for as long again; none
 wakes a broker in memory that nobody uses.
 
 After anything but `close`, `open` looks through every log from where it was flushed.
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
     from spark_kafka_sink.devbroker.storage.data_directory import StoredCluster
     from spark_kafka_sink.devbroker.timers import Timer, Timers
     from spark_kafka_sink.devbroker.topic_config import TopicConfig
@@ -60,8 +62,11 @@ _CLEANER_INTERVAL_SECONDS = 15.0
 class LogManager:
     """The logs of all partitions."""
 
-    def __init__(self, timers: Timers, *, path: Path | None = None) -> None:
+    def __init__(
+        self, settings: BrokerSettings, timers: Timers, *, path: Path | None = None
+    ) -> None:
         """Manage logs in memory, or in a directory."""
+        self._settings = settings
         self._timers = timers
         self._path = path
         self._data: DataDirectory | None = None
@@ -148,6 +153,7 @@ class LogManager:
                 recovery_point=self._recovery_points.get(topic_partition, 0),
                 clean=self._clean,
                 now_ms=now_ms,
+                producer_id_expiration_ms=self._settings.producer_id_expiration_ms,
             )
             if loaded.truncated_bytes:
                 logger.warning(
@@ -164,6 +170,8 @@ class LogManager:
             self._cleans_up = True
             self._repeat(_RETENTION_INTERVAL_SECONDS, self.delete_old_segments)
             self._repeat(_CLEANER_INTERVAL_SECONDS, self.clean)
+            interval_ms = self._settings.producer_id_expiration_check_interval_ms
+            self._repeat(interval_ms / 1000, self.expire_producers)
         return log
 
     def delete(self, topic_partition: TopicPartition) -> None:
@@ -228,6 +236,13 @@ class LogManager:
                 self._data.write_cleaner_offsets(self._cleaner_offsets)
             except OSError as error:
                 logger.warning("how far logs are compacted cannot be written: %s", error)
+
+    def expire_producers(self, now: float) -> None:
+        """Forget producers that have written nothing for long (PeriodicProducerExpirationCheck)."""
+        for log in self._logs.values():
+            log.producer_state.remove_expired(
+                int(now * 1000), self._settings.producer_id_expiration_ms
+            )
 
     def _each_log(self, problem: str, action: Callable[[PartitionLog], None]) -> OSError | None:
         """Do something to every log; an error is logged, and the last one returned."""

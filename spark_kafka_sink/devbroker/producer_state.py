@@ -20,6 +20,9 @@ it, is INVALID_PRODUCER_EPOCH, unless it repeats the marker of a transaction tha
 (KAFKA-19999); an older coordinator's is TRANSACTION_COORDINATOR_FENCED.
 
 Nothing is remembered until `update`, so that a batch refused for another reason leaves no trace.
+
+A producer is forgotten `producer.id.expiration.ms` after the largest timestamp of its last batch or
+marker, whatever the clock said when that was written, unless it has a transaction open.
 """
 
 from __future__ import annotations
@@ -111,6 +114,12 @@ class ProducerStateEntry:
         """Offset of the last record of this epoch, -1 if there is none."""
         return self.batches[-1].last_offset if self.batches else -1
 
+    def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
+        """Return whether the producer is to be forgotten (isProducerExpired)."""
+        return (
+            self.current_txn_first_offset is None and now_ms - self.last_timestamp >= expiration_ms
+        )
+
     def find_duplicate(self, batch: ProducerBatchInfo) -> BatchMetadata | None:
         """Return the remembered batch with exactly this epoch and sequence range."""
         if batch.producer_epoch != self.producer_epoch:
@@ -147,6 +156,8 @@ class _Verification:
     producer_epoch: int
     lowest_sequence: int
     supports_epoch_bump: bool
+    #: When it was first announced, in milliseconds since 1970.
+    timestamp: int
 
 
 class ProducerStateManager:
@@ -179,6 +190,19 @@ class ProducerStateManager:
         """Return what is known of every producer."""
         return list(self._entries.values())
 
+    def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget producers, and transactions that were only announced (removeExpiredProducers)."""
+        self._entries = {
+            producer_id: entry
+            for producer_id, entry in self._entries.items()
+            if not entry.is_expired(now_ms, expiration_ms)
+        }
+        self._verifications = {
+            producer_id: verification
+            for producer_id, verification in self._verifications.items()
+            if now_ms - verification.timestamp < expiration_ms
+        }
+
     def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         """Tell whether the producer has, in this epoch, a transaction open in the partition."""
         entry = self._entries.get(producer_id)
@@ -195,6 +219,7 @@ class ProducerStateManager:
         base_sequence: int,
         *,
         supports_epoch_bump: bool,
+        now_ms: int,
     ) -> bool:
         """Tell whether the coordinator must be asked before this transactional batch is appended.
 
@@ -205,7 +230,7 @@ class ProducerStateManager:
         if self.has_ongoing_transaction(producer_id, producer_epoch):
             return False
         known = self._verifications.setdefault(
-            producer_id, _Verification(producer_epoch, base_sequence, supports_epoch_bump)
+            producer_id, _Verification(producer_epoch, base_sequence, supports_epoch_bump, now_ms)
         )
         if producer_epoch > known.producer_epoch:
             known.producer_epoch = producer_epoch

@@ -24,6 +24,9 @@ _TRANSACTIONAL = 0x10
 SMALL = TopicConfig(segment_bytes=700, index_interval_bytes=100)
 
 
+DAY_MS = 24 * 3_600_000
+
+
 class Step(NamedTuple):
     """One batch, or the end of a transaction."""
 
@@ -80,7 +83,7 @@ class LogWriter:
         transactional = bool(step.producer_id % 2)
         if transactional:
             self.log.producer_state.start_verification(
-                step.producer_id, 0, sequence, supports_epoch_bump=False
+                step.producer_id, 0, sequence, supports_epoch_bump=False, now_ms=0
             )
         self.append(
             plain_batch(
@@ -117,6 +120,7 @@ def open_log(
         recovery_point=recovery_point,
         clean=clean,
         now_ms=0,
+        producer_id_expiration_ms=DAY_MS,
     )
     return PartitionLog(config=config, directory=directory, loaded=loaded)
 

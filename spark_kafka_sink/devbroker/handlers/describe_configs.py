@@ -183,6 +183,7 @@ def _broker_settings(context: RequestContext) -> list[_Setting]:
         "min.insync.replicas": (integer, defaults["min.insync.replicas"]),
         "num.partitions": (integer, str(settings.num_partitions)),
         "offset.metadata.max.bytes": (integer, str(settings.offset_metadata_max_bytes)),
+        "producer.id.expiration.ms": (integer, str(settings.producer_id_expiration_ms)),
         "socket.request.max.bytes": (integer, str(settings.socket_request_max_bytes)),
         "transaction.max.timeout.ms": (integer, str(settings.transaction_max_timeout_ms)),
         "transactional.id.expiration.ms": (integer, str(settings.transactional_id_expiration_ms)),

@@ -73,6 +73,7 @@ def verify_or_add(
                 producer.epoch,
                 batch.base_sequence,
                 supports_epoch_bump=adds,
+                now_ms=context.now_ms,
             ):
                 unknown.add(batch.topic_partition)
         except RefusedError as refused:

@@ -111,7 +111,11 @@ def _verify(
     adds = context.version >= _FIRST_VERSION_THAT_ADDS_GROUPS
     state = context.cluster.groups.offsets.producer_state(request.group_id)
     if not state.start_verification(
-        producer.producer_id, producer.epoch, NO_SEQUENCE, supports_epoch_bump=adds
+        producer.producer_id,
+        producer.epoch,
+        NO_SEQUENCE,
+        supports_epoch_bump=adds,
+        now_ms=context.now_ms,
     ):
         return
     partition = group_metadata_partition(request.group_id)

@@ -6,8 +6,8 @@
 - After any other end every segment from the recovery point on, up to which all was flushed, is read
   batch by batch: checksum and offsets must be right. At the first batch that is not, the log ends:
   the rest of the segment is cut off, later segments are removed. Their indexes are built anew.
-- The producers are those of the latest snapshot that the log still reaches, and what the batches
-  behind it add. Snapshots beyond the log, and broken ones, are removed.
+- The producers are those of the latest snapshot that the log reaches, without those that have
+  expired, and what the batches behind it add. Snapshots beyond the log, and broken ones, go.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ from spark_kafka_sink.record.decode import (
 from spark_kafka_sink.record.record_batch import decode_header, validate_record_batch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spark_kafka_sink.devbroker.producer_state import ProducerStateEntry
     from spark_kafka_sink.devbroker.topic_config import TopicConfig
     from spark_kafka_sink.record.record_batch import RecordBatchHeader
 
@@ -121,6 +124,7 @@ def load_log(
     recovery_point: int,
     clean: bool,
     now_ms: int,
+    producer_id_expiration_ms: int,
 ) -> LoadedLog:
     """Open the log of a directory; one that has no segment begins at the log start offset.
 
@@ -147,6 +151,7 @@ def load_log(
         directory,
         loaded,
         limit=to_recover[0].base_offset if to_recover else loaded.log_end_offset,
+        is_expired=lambda entry: entry.is_expired(now_ms, producer_id_expiration_ms),
     )
     for segment in kept:
         _replay(loaded.producer_state, segment, replay_from)
@@ -252,15 +257,22 @@ def _read_leader_epochs(directory: FileLogDirectory) -> LeaderEpochCache:
         return LeaderEpochCache()
 
 
-def _load_producers(directory: FileLogDirectory, loaded: LoadedLog, *, limit: int) -> int:
+def _load_producers(
+    directory: FileLogDirectory,
+    loaded: LoadedLog,
+    *,
+    limit: int,
+    is_expired: Callable[[ProducerStateEntry], bool],
+) -> int:
     """Take the producers from the latest good snapshot up to `limit`; tell its offset."""
     for offset in reversed(directory.offsets(SNAPSHOT_SUFFIX)):
         if offset <= limit:
             try:
-                loaded.producer_state.load(decode_snapshot(directory.read_snapshot(offset)))
+                entries = decode_snapshot(directory.read_snapshot(offset))
             except CorruptRecordError as error:
                 logger.warning("%s, offset %d: %s", directory.path, offset, error)
             else:
+                loaded.producer_state.load([each for each in entries if not is_expired(each)])
                 return offset
         disk.remove(directory.file_path(offset, SNAPSHOT_SUFFIX))
     return loaded.log_start_offset

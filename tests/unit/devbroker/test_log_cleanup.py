@@ -103,7 +103,9 @@ def write(log, *records, sequence=-1, producer_id=-1, compression=CompressionTyp
     """Append a batch of keys and values."""
     transactional = producer_id >= 100
     if transactional:
-        log.producer_state.start_verification(producer_id, 0, sequence, supports_epoch_bump=False)
+        log.producer_state.start_verification(
+            producer_id, 0, sequence, supports_epoch_bump=False, now_ms=0
+        )
     LogWriter(log).append(
         plain_batch(
             [PlainRecord(value, key, timestamp=1000) for key, value in records],
