@@ -90,8 +90,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(error: Exception, code: int) -> int:
-    sys.stderr.write(printable(f"error: {error}") + "\n")
+    _complain(f"error: {error}")
     return code
+
+
+def _complain(text: str) -> None:
+    """Write a line to standard error, without control characters of what others have written."""
+    sys.stderr.write(printable(text) + "\n")
 
 
 class _PrintableFormatter(logging.Formatter):
@@ -235,7 +240,7 @@ class _Session:
         seconds = self.budget.left("reaching the cluster")
 
         def say(error: KafkaError) -> None:
-            sys.stderr.write(f"waiting for up to {seconds:.0f} s (--timeout): {error}\n")
+            _complain(f"waiting for up to {seconds:.0f} s (--timeout): {error}")
 
         self.admin.reach(timeout=seconds, on_wait=say)
 
@@ -278,7 +283,7 @@ def _show(session: _Session, *, details: bool) -> int:
     try:
         states = session.states()
     except _MissingLedgerError as error:
-        sys.stderr.write(f"{error}\n")
+        _complain(str(error))
         states = {}
     reports: list[PrefixReport] = [
         inspect(admin, prefix, state, budget) for prefix, state in states.items()

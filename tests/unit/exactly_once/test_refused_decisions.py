@@ -150,7 +150,7 @@ def test_a_batch_that_another_driver_has_decided_again_is_not_this_ones(here, en
     driver = here.driver(observe=be_overtaken)
     plan = driver.plan()
     prepared = here.worker.run(plan)
-    with pytest.raises(OvertakenError, match="has gone on with 'query-1' since batch 0"):
+    with pytest.raises(OvertakenError, match="'query-1' has gone on since batch 0"):
         driver.commit(plan, prepared)
     here.finish(0)
     here.finish(1)

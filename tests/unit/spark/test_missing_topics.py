@@ -74,8 +74,15 @@ def test_a_topic_that_appears_meanwhile_is_found(broker):
 
 def test_the_option_reaches_the_tasks_with_references(monkeypatch):
     """A configuration with references is read anew where it is unpickled, and keeps the option."""
-    monkeypatch.setenv("BROKERS", "localhost:9092")
-    given = {"kafka.bootstrap.servers": "${env:BROKERS}", "topic": "events"}
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    monkeypatch.setenv("LOGIN", f'{module} required username="u" password="p";')
+    given = {
+        "kafka.bootstrap.servers": "localhost:9092",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": "${env:LOGIN}",
+        "topic": "events",
+    }
     for value in (True, False):
         parsed = SinkOptions.from_mapping({**given, "autoCreateTopics": str(value)})
         again = pickle.loads(pickle.dumps(parsed))  # noqa: S301 -- our own bytes
