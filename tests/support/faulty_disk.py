@@ -28,6 +28,8 @@ OPERATIONS = (
     "remove_directory",
 )
 
+#: So many lines make a way.
+_DEPTH = 5
 _BROKER = f"spark_kafka_sink{os.sep}devbroker"
 
 
@@ -109,10 +111,10 @@ class FaultyDisk:
 
 
 def _way() -> list[tuple[str, int]]:
-    """List the lines of the broker that have led to an operation."""
+    """List the last lines of the broker that have led to an operation."""
     way = []
     frame = sys._getframe(2)
-    while frame is not None and _BROKER in frame.f_code.co_filename:
+    while frame is not None and len(way) < _DEPTH and _BROKER in frame.f_code.co_filename:
         way.append((frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
     return way

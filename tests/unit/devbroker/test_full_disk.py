@@ -73,5 +73,5 @@ def test_nothing_is_lost_whichever_operation_fails(tmp_path, disk, failure):
 
     numbers = sorted(set(disk.first_by_way.values()))
 
-    assert 200 < len(numbers)
+    assert 80 < len(numbers)
     tell_with(tmp_path, disk, failure, numbers)
