@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
-from spark_kafka_sink.errors import KafkaTimeoutError
+from spark_kafka_sink.errors import KafkaTimeoutError, NetworkError
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.record.arrow import record_columns
 
@@ -60,10 +60,13 @@ def produce(
 
 
 def patiently(call: Callable[[], T]) -> T:
-    """Make a call again that gave up after max.block.ms, so that a busy machine fails no test."""
+    """Repeat a call that gave up after max.block.ms, so that a busy machine fails no test.
+
+    Where no broker could be reached within that time, the error is a NetworkError.
+    """
     for _ in range(PATIENCE):
         try:
             return call()
-        except KafkaTimeoutError:
+        except (KafkaTimeoutError, NetworkError):
             continue
     return call()

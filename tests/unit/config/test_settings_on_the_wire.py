@@ -258,8 +258,8 @@ def no_look_at_the_listener(monkeypatch):
 @pytest.mark.usefixtures("no_look_at_the_listener")
 def test_a_lost_broker_is_connected_to_after_a_backoff():
     """Between two attempts to connect lies reconnect.backoff.ms."""
-    slow = _attempts(0.7, reconnect_backoff_ms=250)
-    fast = _attempts(0.7, reconnect_backoff_ms=10)
+    slow = _attempts(2.0, reconnect_backoff_ms=250)
+    fast = _attempts(2.0, reconnect_backoff_ms=10)
     assert all(b - a >= 0.25 * LEAST for a, b in itertools.pairwise(slow))
     assert 1 < len(slow) < len(fast)
 
@@ -267,8 +267,8 @@ def test_a_lost_broker_is_connected_to_after_a_backoff():
 @pytest.mark.usefixtures("no_look_at_the_listener")
 def test_the_backoff_of_connecting_grows_up_to_its_maximum():
     """Each attempt waits twice as long as the one before, up to reconnect.backoff.max.ms."""
-    growing = _attempts(0.7, reconnect_backoff_ms=20, reconnect_backoff_max_ms=5_000)
-    bounded = _attempts(0.7, reconnect_backoff_ms=20, reconnect_backoff_max_ms=20)
+    growing = _attempts(2.0, reconnect_backoff_ms=20, reconnect_backoff_max_ms=5_000)
+    bounded = _attempts(2.0, reconnect_backoff_ms=20, reconnect_backoff_max_ms=20)
     assert growing[3] - growing[2] >= 0.08 * LEAST
     assert len(growing) < len(bounded)
 
