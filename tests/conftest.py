@@ -7,6 +7,7 @@ that never met Kafka proves nothing about it.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from functools import cache
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-# How long an example takes says more about the machine than about the code.
+# How long an example takes says more about the machine than about the code, and so does how long a
+# step of an event loop takes, which asyncio's debug mode logs as a warning: "Executing ... took".
+logging.getLogger("asyncio").addFilter(lambda record: not str(record.msg).startswith("Executing "))
 hypothesis.settings.register_profile("tests", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("tests")
 

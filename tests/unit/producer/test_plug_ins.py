@@ -300,6 +300,8 @@ def test_interceptors_hear_with_which_headers_a_record_ended(broker):
         life.clear()
         producer.send("one", "short", headers=[("own", b"1")]).result(TIMEOUT)
         producer.send("one", "x" * 2_000, headers=[("own", b"2")]).exception(TIMEOUT)
+        # The network thread calls for the second record, this one for the third.
+        producer.flush()
         with pytest.raises(ValueError, match="topic"):
             producer.send("", "v", headers=[("own", b"3")])
         producer.send("one", "no headers of its own").result(TIMEOUT)
