@@ -133,9 +133,9 @@ SINK_OPTIONS_DEF: Final = (
         None,
         None,
         Importance.LOW,
-        "Where the driver writes the report of the write, as JSON: a local file, replaced whole; "
-        "its directory must exist. A stream's has one line for each micro-batch; a file that is "
-        "not such a report, or a symbolic link, is refused.",
+        "Where the driver writes the report of the write, as JSON: a local file in a directory "
+        "that exists. A batch replaces the file, whatever it held. A stream adds a line for each "
+        "micro-batch, and refuses a symbolic link and a file that is not such a report.",
     )
     .define(
         "sourceConsumerGroup",

@@ -28,7 +28,7 @@ def as_text(
     reports: Sequence[PrefixReport], held: Sequence[HeldBack], *, now_ms: int, details: bool
 ) -> list[str]:
     """Say it line by line; `details` has each transaction of what is decided or mixed."""
-    lines = [] if reports else ["the ledger is empty"]
+    lines = [] if reports else ["no exactly-once write is on record"]
     for report in reports:
         lines += _prefix(report, now_ms=now_ms, details=details)
     if not held:
