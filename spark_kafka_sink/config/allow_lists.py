@@ -28,8 +28,8 @@ PROVIDERS: Final = f"{_PREFIX}PROVIDERS"
 #: A regular expression for the whole name of an environment variable, and so not a list
 #: (`allowlist.pattern` of Kafka's EnvVarConfigProvider).
 VARIABLES: Final = f"{_PREFIX}VARIABLES"
-#: Files, and directories with all that is in them: for references, key stores, keytabs and tokens
-#: (`allowed.paths` of Kafka's providers, org.apache.kafka.sasl.oauthbearer.allowed.files).
+#: Files, and directories with all that is in them: for references, key stores, keytabs, tokens and
+#: reports (`allowed.paths` of Kafka's providers, org.apache.kafka.sasl.oauthbearer.allowed.files).
 PATHS: Final = f"{_PREFIX}PATHS"
 #: Token endpoints, to the letter (org.apache.kafka.sasl.oauthbearer.allowed.urls).
 URLS: Final = f"{_PREFIX}URLS"
@@ -66,6 +66,8 @@ class AllowLists:
         pattern = self.environment.get(VARIABLES)
         if pattern is None:
             return
+        if pattern.strip() == _NOTHING:
+            pattern = ""
         try:
             matches = re.fullmatch(pattern, name) is not None
         except re.error:

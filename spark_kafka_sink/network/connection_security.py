@@ -16,7 +16,6 @@ from spark_kafka_sink.network.kerberos_tickets import begin_gssapi, check_gssapi
 from spark_kafka_sink.network.tls_contexts import TlsContexts
 from spark_kafka_sink.network.token_provider import TokenProvider
 from spark_kafka_sink.network.token_sources import token_source
-from spark_kafka_sink.security.client_credentials import ClientCredentials
 from spark_kafka_sink.security.kerberos import KerberosLogin
 from spark_kafka_sink.security.login import (
     Login,
@@ -93,7 +92,7 @@ def _login(settings: SecuritySettings) -> Login:
         ),
         service_name=settings.sasl_kerberos_service_name,
     )
-    _check_allowed(login)
+    _check_allowed(login, settings.sasl_oauthbearer_token_endpoint_url)
     if isinstance(login, KerberosLogin):
         check_gssapi()
     if isinstance(login, TokenLogin):
@@ -102,15 +101,16 @@ def _login(settings: SecuritySettings) -> Login:
     return login
 
 
-def _check_allowed(login: Login) -> None:
+def _check_allowed(login: Login, token_endpoint: str | None) -> None:
     """Raise ValueError for a login that this process may not use; files are checked when read."""
     lists = allow_lists()
     setting = f"sasl.jaas.config: {login_module(login)}"
     try:
         lists.check_login_module(login_module(login))
-        if isinstance(login, TokenLogin) and isinstance(login.source, ClientCredentials):
+        if isinstance(login, TokenLogin) and token_endpoint is not None:
+            # A token file, too, is named by a URL.
             setting = "sasl.oauthbearer.token.endpoint.url"
-            lists.check_url(login.source.url)
+            lists.check_url(token_endpoint)
         if isinstance(login, KerberosLogin) and login.ticket_cache is not None:
             setting = "sasl.jaas.config: ticketCache"
             lists.check_ticket_cache(login.ticket_cache)

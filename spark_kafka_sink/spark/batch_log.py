@@ -127,6 +127,9 @@ def _key(line: bytes) -> tuple[str | None, int]:
     """Return whose a line is; OSError for a file that is none of ours, which stays as it is."""
     try:
         found = json.loads(line.decode())
-        return found["query_id"], int(found["batch_id"])
+        query_id, batch_id = found["query_id"], found["batch_id"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise OSError(f"there is a line that is no micro-batch's report: {error!r}") from error
+    if isinstance(query_id, str | None) and type(batch_id) is int:
+        return query_id, batch_id
+    raise OSError("there is a line that is no micro-batch's report: its values have other types")

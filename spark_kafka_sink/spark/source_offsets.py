@@ -74,10 +74,14 @@ def may_have_run(checkpoint_location: str | None) -> bool:
         offsets = offsets_directory(checkpoint_location)
     except ConfigError:
         return True
-    if not offsets.is_dir():
-        return True
     commits = offsets.with_name("commits")
-    return commits.is_dir() and any(file.name.isdecimal() for file in commits.iterdir())
+    try:
+        if not offsets.is_dir():
+            return True
+        return commits.is_dir() and any(file.name.isdecimal() for file in commits.iterdir())
+    except OSError:
+        # A path without a scheme may be that of another file system, and this one somebody else's.
+        return True
 
 
 def read_source_offsets(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_kafka_sink.config.allow_lists import NotAllowedError, allow_lists
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 from spark_kafka_sink.model import UNKNOWN_OFFSET
@@ -156,10 +157,14 @@ class WriteReport:
 
 
 def resolve_report_path(path: str) -> str:
-    """Give `reportPath` as an absolute path; ConfigError when no file can be put there."""
+    """Return `reportPath` as an absolute path; ConfigError when no file can or may be put there."""
     if "://" in path:
         raise ConfigError(f"reportPath {path!r} must be a local file of the driver, not a URI")
     target = Path(path).absolute()
+    try:
+        allow_lists().check_path(str(target))
+    except NotAllowedError as error:
+        raise ConfigError(f"reportPath {path!r}: {error}") from None
     if target.is_dir():
         raise ConfigError(f"reportPath {path!r} is a directory; name a file in it")
     if not target.parent.is_dir():

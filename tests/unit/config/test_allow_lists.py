@@ -105,6 +105,7 @@ def test_providers_go_by_kafkas_names_too():
         ("KAFKA", "KAFKA_PASSWORD", False),
         ("KAFKA_.*", "MY_KAFKA_PASSWORD", False),
         ("(", "KAFKA_PASSWORD", False),
+        ("none", "none", False),
     ],
 )
 def test_variables_match_a_pattern_as_a_whole(pattern, name, expected):
@@ -233,6 +234,18 @@ def test_token_endpoints_keep_to_the_list(monkeypatch):
     read_security(
         ProducerConfig.from_mapping({**settings, URL: "https://idp.example/token"}).security
     )
+
+
+def test_a_token_file_that_is_given_as_a_url_keeps_to_the_list_of_urls(monkeypatch):
+    """Java's client asks the list for `file:` endpoints as well."""
+    endpoint = {URL: "file:///var/run/token"}
+    monkeypatch.setenv(URLS, "https://idp.example/token")
+    assert f"kafka.{URL}: {URLS} does not allow it in this process" == security_problem(
+        BEARER, endpoint
+    )
+    monkeypatch.setenv(URLS, "file:///var/run/token")
+    settings = {"bootstrap.servers": "a:1", **BEARER, **endpoint}
+    read_security(ProducerConfig.from_mapping(settings).security)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from spark_kafka_sink.errors import ConfigError, KafkaError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.spark.source_offsets import (
     check_offsets_directory,
+    may_have_run,
     offsets_directory,
     read_source_offsets,
     source_offsets,
@@ -157,3 +159,18 @@ def test_the_file_of_the_batch_is_read(tmp_path):
         read_source_offsets(str(tmp_path), 8)
     with pytest.raises(KafkaError, match=r"offsets of the batch cannot be read: .*offsets/9'"):
         read_source_offsets(str(tmp_path), 9)
+
+
+@pytest.mark.parametrize("fault", [PermissionError, OSError])
+def test_a_checkpoint_that_cannot_be_read_may_belong_to_a_query_under_way(
+    tmp_path, monkeypatch, fault
+):
+    """A path without a scheme may mean another file system, whatever is there on the local one."""
+    (tmp_path / "offsets").mkdir()
+    assert not may_have_run(str(tmp_path))
+
+    def fail(_path):
+        raise fault("no right to look at it")
+
+    monkeypatch.setattr(Path, "is_dir", fail)
+    assert may_have_run(str(tmp_path))

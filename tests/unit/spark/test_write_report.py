@@ -231,6 +231,18 @@ def test_a_report_path_that_cannot_be_is_refused(path, problem, tmp_path, monkey
     assert problem in str(caught.value)
 
 
+def test_a_report_keeps_to_the_list_of_paths(tmp_path, monkeypatch):
+    """Where the paths are listed that options may name, a report goes to no other one."""
+    monkeypatch.setenv("SPARK_KAFKA_SINK_ALLOWED_PATHS", str(tmp_path / "reports"))
+    (tmp_path / "reports").mkdir()
+    listed = str(tmp_path / "reports" / "r.json")
+    assert listed == resolve_report_path(listed)
+    (tmp_path / "reports" / "link").symlink_to(tmp_path)
+    for other in (tmp_path / "r.json", tmp_path / "reports" / "link" / "r.json"):
+        with pytest.raises(ConfigError, match="ALLOWED_PATHS does not allow it in this process"):
+            resolve_report_path(str(other))
+
+
 def test_a_report_path_without_the_right_to_write_is_refused(tmp_path, monkeypatch):
     """A directory that may not be written to is refused (asked as root would be told otherwise)."""
     monkeypatch.setattr(os, "access", lambda path, mode: False)
