@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 GROWTH = 4
 FIRST_BLOCK_BYTES = 16_384
+#: Seconds after which a thread that waits for memory looks again at due batches that it left open.
+LEAST_PAUSE = 0.05
 
 
 def never() -> bool:
@@ -364,7 +366,15 @@ class BatchBuilder:
         """
         if not self._lingers:
             return deadline
-        return min(deadline, self.close_due(now, self._is_queue_empty))
+        look_at = self.close_due(now, self._is_queue_empty)
+        left_open, next_opened_at = self._open.due(now, self._linger)
+        if left_open:
+            # Nobody tells this thread when the queues before them are empty.
+            look_at = min(look_at, now + max(self._linger, LEAST_PAUSE))
+            next_opened_at = self._open.opened_at(left_open[0])
+        # The network thread has to look at them once this thread lets go of them.
+        self.first_opened_at = NEVER if next_opened_at is None else next_opened_at
+        return min(deadline, look_at)
 
     @property
     def free_bytes(self) -> int:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 NO_SLOT = -1
 #: So many batches that are not open any more may be among those by age, before they are dropped.
 MAX_STALE = 64
+_NO_BLOCK: NDArray[np.uint8] = np.empty(0, np.uint8)
 
 
 @dataclass(slots=True)
@@ -234,6 +235,8 @@ class OpenBatches:
             max_record_bytes=int(entry["max_record_bytes"]),
             origin=batch.origin,
         )
+        # It stays among those by age for a while, where it must not keep the block in memory.
+        batch.block = _NO_BLOCK
         self.last_bytes[slot] = filled.used_bytes
         entry["address"] = 0
         entry["position"] = 0

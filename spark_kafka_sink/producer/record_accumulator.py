@@ -11,7 +11,7 @@ import logging
 import threading
 from collections import deque
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NEVER = float("inf")
+#: So many expiries of batches that are done may be kept, before they are dropped.
+MAX_STALE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,11 @@ class RecordAccumulator:
         self._incomplete: dict[ProducerBatch, tuple[int, ...]] = {}
         #: What is told of batches that are done, until all callbacks have been called.
         self._settling: deque[ProduceResult] = deque()
-        #: When each batch expires, with its place among equals; done ones are left in.
-        self._expiries: list[tuple[float, tuple[int, ...], ProducerBatch]] = []
+        self._by_place: dict[tuple[int, ...], ProducerBatch] = {}
+        #: When each batch expires, and its place. Those of some batches that are done are left in,
+        #: and so are no batches themselves: one that cannot be sent would keep all later ones in
+        #: memory until it expires.
+        self._expiries: list[tuple[float, tuple[int, ...]]] = []
         self._numbers = count()
         self._remembers_losses = False
         self._muted: set[TopicPartition] = set()
@@ -112,7 +117,11 @@ class RecordAccumulator:
 
     def _add_incomplete(self, batch: ProducerBatch, place: tuple[int, ...]) -> None:
         self._incomplete[batch] = place
-        heappush(self._expiries, (batch.created_at + self._delivery_timeout, place, batch))
+        self._by_place[place] = batch
+        if len(self._expiries) > 2 * len(self._by_place) + MAX_STALE:
+            self._expiries = [each for each in self._expiries if each[1] in self._by_place]
+            heapify(self._expiries)
+        heappush(self._expiries, (batch.created_at + self._delivery_timeout, place))
 
     def _replace_incomplete(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
         place = self._incomplete[batch]
@@ -314,17 +323,17 @@ class RecordAccumulator:
             due = []
             while self._expiries and self._expiries[0][0] <= now:
                 expiry = heappop(self._expiries)
-                if expiry[2] in self._incomplete:
+                if expiry[1] in self._by_place:
                     due.append(expiry)
             # Whoever asked may let one live, such as one whose broker is throttled.
             for expiry in due:
                 heappush(self._expiries, expiry)
-            return [batch for _, _, batch in due]
+            return [self._by_place[place] for _, place in due]
 
     def next_expiry_at(self) -> float:
         """When the oldest batch expires; `NEVER` if there is none."""
         with self._lock:
-            while self._expiries and self._expiries[0][2] not in self._incomplete:
+            while self._expiries and self._expiries[0][1] not in self._by_place:
                 heappop(self._expiries)
             return self._expiries[0][0] if self._expiries else NEVER
 
@@ -393,7 +402,7 @@ class RecordAccumulator:
         self._forget(batch)
 
     def _forget(self, batch: ProducerBatch) -> None:
-        del self._incomplete[batch]
+        del self._by_place[self._incomplete.pop(batch)]
         self._release(batch)
 
     def _release(self, batch: ProducerBatch) -> None:

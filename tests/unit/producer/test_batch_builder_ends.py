@@ -244,6 +244,27 @@ def test_a_batch_that_would_wait_behind_others_is_left_open_to_be_filled():
     assert [b"b"] == harness.values()
 
 
+def test_a_batch_that_was_left_open_is_closed_once_its_queue_is_empty():
+    """Nobody tells the thread that waits for memory, so it looks again every linger.ms."""
+    harness = _lingering()
+    closed_at = []
+    harness.enqueue = lambda batch: closed_at.append((batch.topic_partition.partition, harness.now))
+    harness.is_queue_empty = lambda place: place.partition == 1 or harness.now >= 8.0
+    _wait_in_vain(harness)
+    with pytest.raises(BufferExhaustedError):
+        _append(harness, [b"c"], partitions=[2])
+    assert [(1, 7.0), (0, 12.0)] == closed_at
+
+
+def test_what_a_wait_in_vain_leaves_open_is_looked_at_afterwards():
+    """The network thread is told of the oldest batch that this thread did not close."""
+    harness = _lingering(**{"max.block.ms": 1_000})
+    _wait_in_vain(harness)
+    with pytest.raises(BufferExhaustedError):
+        _append(harness, [b"c"], partitions=[2])
+    assert ([], 0.0) == (harness.values(), harness.builder.first_opened_at)
+
+
 def test_memory_in_open_batches_is_not_waited_for():
     """Where waiting could not help, the fullest open batch is closed instead."""
     harness = GathererHarness(partitions=3, **TINY_MEMORY, **{"max.block.ms": 0})

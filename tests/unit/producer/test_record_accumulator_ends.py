@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 
 import pytest
@@ -11,8 +12,8 @@ from hypothesis import strategies as st
 from spark_kafka_sink.errors import DeliveryError, ProducerClosedError
 from spark_kafka_sink.producer.buffer_pool import BufferPool
 from spark_kafka_sink.producer.produce_result import RefusedRecord
-from spark_kafka_sink.producer.producer_batch import FinalState
-from spark_kafka_sink.producer.record_accumulator import NEVER, RecordAccumulator
+from spark_kafka_sink.producer.producer_batch import FinalState, ProducerBatch
+from spark_kafka_sink.producer.record_accumulator import MAX_STALE, NEVER, RecordAccumulator
 from tests.support.producer_batches import NODES, batch, snapshot
 
 MAX = 1_000_000
@@ -201,6 +202,25 @@ def test_a_flush_waits_for_callbacks_that_are_being_called(accumulator):
 
 
 # --- the clock
+
+
+def _batches_in_memory() -> list[ProducerBatch]:
+    gc.collect()
+    return [each for each in gc.get_objects() if isinstance(each, ProducerBatch)]
+
+
+def test_a_batch_that_cannot_be_sent_keeps_no_other_one_in_memory(accumulator):
+    """What is acknowledged is gone, however many batches there have been since it was created."""
+    others = {id(each) for each in _batches_in_memory()}
+    [stuck] = _enqueue(accumulator, batch(0, created_at=0.0))
+    for number in range(1_000):
+        [done] = _enqueue(accumulator, batch(1, created_at=1.0 + number))
+        accumulator.drain(ONE_NODE, NODES[0], MAX, now=2_000.0)
+        accumulator.complete(done)
+    del done
+    assert [stuck] == [each for each in _batches_in_memory() if id(each) not in others]
+    assert len(accumulator._expiries) <= MAX_STALE + 4
+    assert TIMEOUT == accumulator.next_expiry_at()
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=20), st.data())
