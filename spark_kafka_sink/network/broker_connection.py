@@ -31,6 +31,7 @@ from spark_kafka_sink.network.outgoing_requests import OutgoingRequest, Outgoing
 from spark_kafka_sink.network.response_limits import FIRST_RESPONSES, LATER_RESPONSES
 from spark_kafka_sink.network.sasl_session import HeldRequest, SaslSession
 from spark_kafka_sink.network.throttle_versions import client_throttles
+from spark_kafka_sink.network.timeout_check import TimeoutCheck
 from spark_kafka_sink.network.tls_errors import looks_like_tls, peer_speaks_tls
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
@@ -99,8 +100,7 @@ class BrokerConnection:
         self._closed_in_peace = False
         #: Whether nothing but ApiVersions was answered.
         self._is_only_greeted = True
-        self._timeout_check: asyncio.TimerHandle | None = None
-        self._is_overdue = False
+        self._timeout_check = TimeoutCheck(self._loop, self._deadlines, self._time_out)
         self._idle_check: asyncio.TimerHandle | None = None
         self._last_used = self._loop.time()
         self._session: SaslSession | None = None
@@ -287,7 +287,7 @@ class BrokerConnection:
         outcome: asyncio.Future[Any] = self._loop.create_future()
         now = self._loop.time()
         session.held.append(HeldRequest(request, version, outcome, has_response, now))
-        self._check_timeout_at(now + self._settings.request_timeout)
+        self._timeout_check.check_at(now + self._settings.request_timeout)
         return outcome
 
     def _version_for(self, request: Any, max_version: int | None) -> int:
@@ -307,7 +307,7 @@ class BrokerConnection:
                 correlation_id, request.api_key, version, self._last_used, deadline, response
             )
         )
-        self._check_timeout_at(deadline)
+        self._timeout_check.check_at(deadline)
         return response
 
     def _take_correlation_id(self) -> int:
@@ -335,7 +335,7 @@ class BrokerConnection:
         if rest:
             self._outgoing.add(OutgoingRequest(rest, outcome, has_response), self._last_used)
             self._has_outgoing.set()
-            self._check_timeout_at(self._last_used + self._settings.request_timeout)
+            self._timeout_check.check_at(self._last_used + self._settings.request_timeout)
         elif not has_response:
             outcome.set_result(None)
         if self._listener is not None:
@@ -427,34 +427,20 @@ class BrokerConnection:
         if self._on_throttle is not None and client_throttles(request.api_key, request.api_version):
             self._on_throttle(seconds)
 
-    def _check_timeout_at(self, deadline: float) -> None:
-        # A check that is set already comes before this one would, and sets the next.
-        if self._timeout_check is None:
-            self._timeout_check = self._loop.call_at(deadline, self._check_timeout)
-
-    def _check_timeout(self) -> None:
-        self._timeout_check = None
-        if self._closed_by is not None:
-            return
+    def _deadlines(self) -> dict[str, float | None]:
         timeout, session = self._settings.request_timeout, self._session
-        limits = {
+        return {
             "the broker has stopped reading: the socket took no bytes": self._outgoing.stalls_at(
                 self._transport.taken_at, timeout
             ),
             "no session was renewed": None if session is None else session.held_until(timeout),
             "no answer": self._in_flight.next_deadline(),
         }
-        deadlines = {what: at for what, at in limits.items() if at is not None}
-        now = self._loop.time()
-        overdue = next((what for what, at in deadlines.items() if at <= now), None)
-        if overdue is not None and self._is_overdue:
-            error = f"{self.node}: {overdue} within {timeout:g} s (request.timeout.ms)"
-            self._fail(NetworkError(error), None)
-        elif deadlines:
-            # After a pause of the whole process the answer may be here already, not yet read: what
-            # is overdue is looked at again when the loop has been round once, as Java reads first.
-            self._is_overdue = overdue is not None
-            self._check_timeout_at(min(deadlines.values()))
+
+    def _time_out(self, overdue: str) -> None:
+        timeout = self._settings.request_timeout
+        error = f"{self.node}: {overdue} within {timeout:g} s (request.timeout.ms)"
+        self._fail(NetworkError(error), None)
 
     def _check_idle(self) -> None:
         max_idle = self._settings.max_idle or 0
@@ -477,9 +463,9 @@ class BrokerConnection:
             return
         error.__cause__ = cause
         self._closed_by = error
-        for check in (self._timeout_check, self._idle_check):
-            if check is not None:
-                check.cancel()
+        self._timeout_check.cancel()
+        if self._idle_check is not None:
+            self._idle_check.cancel()
         self._transport.close()
         for task in self._tasks:
             # The task that found the error ends by itself.
