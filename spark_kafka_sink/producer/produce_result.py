@@ -251,11 +251,13 @@ class ProduceResult:
     def _finish(self) -> None:
         with _moment:
             self.has_ended = True
-            has_callbacks = bool(self._callbacks)
-        if has_callbacks:
-            self._call_later(self._settle)
+            # At once: a callback that is added from now on runs on the thread that adds it, and not
+            # on this one, which may hold a lock.
+            self.is_settled = is_settled = not self._callbacks
+        if is_settled:
+            self._wake_waiters()
         else:
-            self._settle()
+            self._call_later(self._settle)
 
     def _settle(self) -> None:
         interrupt: BaseException | None = None
@@ -265,12 +267,14 @@ class ProduceResult:
                     call_back(callback)
                 except BaseException as error:  # noqa: BLE001 - raised when all have been called
                     interrupt = error
-        # Nobody adds a callback to a result that is settled.
-        waiter = self._waiter
-        if waiter is not None:
-            waiter.set()
+        self._wake_waiters()
         if interrupt is not None:
             raise interrupt
+
+    def _wake_waiters(self) -> None:
+        # Once the result is settled, no thread begins to wait.
+        if self._waiter is not None:
+            self._waiter.set()
 
     def _take_callbacks(self) -> list[tuple[int, Callable[[], object]]]:
         """Return the callbacks that have not been called; without any the result is settled."""

@@ -171,6 +171,30 @@ def test_a_callback_may_be_registered_in_the_moment_of_the_division(result, monk
     assert ["done"] == told
 
 
+def test_a_callback_that_is_added_while_the_batch_ends_runs_on_the_thread_that_adds_it(monkeypatch):
+    """The thread that ends a batch may hold a lock, under which no callback may run."""
+    threads, adding = [], []
+    result = ProduceResult(PLACE, call_later=adding.append)
+
+    def add() -> None:
+        result.call_when_done(0, lambda: threads.append(threading.current_thread()))
+
+    class Moment:
+        """The lock; another thread adds a callback as soon as it is released."""
+
+        def __enter__(self):
+            monkeypatch.undo()
+
+        def __exit__(self, *_):
+            adding.append(threading.Thread(target=add))
+            adding[0].start()
+            adding[0].join(10)
+
+    monkeypatch.setattr("spark_kafka_sink.producer.produce_result._moment", Moment())
+    result.complete(0)
+    assert adding == threads
+
+
 def test_callbacks_are_called_in_the_order_of_registering(result):
     """Records of a batch are told of in the order in which they were sent."""
     told = []
