@@ -35,8 +35,13 @@ class CallbackQueue:
         """Queue a job; it must not raise."""
         self._jobs.append(job)
         if not self._is_scheduled:
-            self._is_scheduled = True
-            self._schedule(self.run)
+            try:
+                self._is_scheduled = True
+                self._schedule(self.run)
+            except BaseException:
+                # An interrupt of the caller's: without this no turn would be scheduled any more.
+                self._is_scheduled = False
+                raise
 
     def run(self) -> None:
         """Run the jobs that are queued by now; what they add themselves waits for another turn."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from functools import partial
 
+import pytest
+
 from spark_kafka_sink.errors import RecordTooLargeError
 from spark_kafka_sink.producer.append_lock import AppendLock
 from spark_kafka_sink.producer.callback_queue import CallbackQueue
@@ -76,6 +78,26 @@ def test_waiting_takes_until_the_callbacks_have_been_called():
     queue.end()
     assert queue.wait(0)
     assert ["called"] == ran
+
+
+def test_an_interrupt_while_the_network_thread_is_called_loses_no_callback():
+    """Ctrl-C may strike inside of `add`: the next job has a turn scheduled for both."""
+    scheduled: list = []
+    interrupts = [KeyboardInterrupt()]
+
+    def schedule(run) -> None:
+        if interrupts:
+            raise interrupts.pop()
+        scheduled.append(run)
+
+    queue = CallbackQueue(schedule)
+    ran: list = []
+    with pytest.raises(KeyboardInterrupt):
+        queue.add(partial(ran.append, "interrupted"))
+    queue.add(partial(ran.append, "next"))
+    assert [queue.run] == scheduled
+    queue.run()
+    assert ["interrupted", "next"] == ran
 
 
 def test_no_callback_is_called_while_records_are_written():
