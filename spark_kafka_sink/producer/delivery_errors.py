@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.errors import BrokerError, DeliveryError, DeliveryTimeoutError, KafkaError
+from spark_kafka_sink.errors import (
+    BrokerError,
+    BufferExhaustedError,
+    DeliveryError,
+    DeliveryTimeoutError,
+    InvalidPartitionError,
+    KafkaError,
+)
 from spark_kafka_sink.producer.produce_result import RefusedRecord
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
@@ -116,6 +123,29 @@ def _told(refused: RefusedRecords) -> str:
         told.append(f" Refused: {place} ({record.message or 'no reason given'}).")
     more = len(refused) - len(told)
     return "".join(told) + (f" And {more} more." if more > 0 else "")
+
+
+def gone_partition(topic: str, partition: int, count: int) -> InvalidPartitionError:
+    """Return the error of a record whose partition was lost after the record was sent."""
+    return InvalidPartitionError(
+        f"the topic no longer has this partition: it has {count} now, numbered from 0",
+        row=None,
+        topic=topic,
+        partition=partition,
+        advice=(
+            "The topic was deleted and created again with fewer partitions: send the record again, "
+            "to a partition that the topic has, or without one to let the producer choose"
+        ),
+    )
+
+
+def no_memory_for_callback() -> BufferExhaustedError:
+    """Return the error of a callback's record that finds no memory: callbacks must not wait."""
+    return BufferExhaustedError(
+        "the network thread must not wait for memory, and there is none: buffer.memory "
+        "holds records that no broker has acknowledged. Send fewer records from callbacks, "
+        "send them from another thread, or raise buffer.memory"
+    )
 
 
 def broken_off(error: BaseException) -> KafkaError:

@@ -29,7 +29,7 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.producer.append_lock import AppendLock, lock_timeout
 from spark_kafka_sink.producer.batch_builder import never
-from spark_kafka_sink.producer.delivery_errors import broken_off
+from spark_kafka_sink.producer.delivery_errors import broken_off, no_memory_for_callback
 from spark_kafka_sink.producer.produce_result import call_now
 from spark_kafka_sink.producer.record_accumulator import NEVER
 from spark_kafka_sink.producer.row_watchers import ChunkWatcher, TableWatcher
@@ -253,11 +253,7 @@ class RecordGatherer:
         if self.is_full and not (
             self._lock.is_held and self._builder.has_room_for(self.staged.heavy_bytes)
         ):
-            raise BufferExhaustedError(
-                "the network thread must not wait for memory, and there is none: buffer.memory "
-                "holds records that no broker has acknowledged. Send fewer records from callbacks, "
-                "send them from another thread, or raise buffer.memory"
-            )
+            raise no_memory_for_callback()
 
     def _write_all_staged(self, give_up_at: float | None) -> None:
         """Write all that is staged; raises BufferExhaustedError when memory did not suffice."""
@@ -401,6 +397,13 @@ class RecordGatherer:
         if refusal is not None:
             chunk.fail(range(len(chunk.futures)), refusal)
             return None
+        counts = [self._count_partitions(topic) for topic in chunk.columns.topics]
+        gone = chunk.gone_partitions(counts)
+        if gone:
+            for error in gone.values():
+                self._on_refused(error, 1)
+            self.staged.refuse(chunk, gone)
+            return None
         if give_up_at is not None and give_up_at >= self._clock() + self._max_block:
             give_up_at = None
         is_short = not may_wait or give_up_at is not None
@@ -414,7 +417,7 @@ class RecordGatherer:
         try:
             self._builder.append(
                 chunk.columns,
-                partition_counts=[self._count_partitions(t) for t in chunk.columns.topics],
+                partition_counts=counts,
                 first_row=None,
                 now_ms=chunk.now_ms,
                 watcher=watcher,
@@ -427,11 +430,7 @@ class RecordGatherer:
             self.staged.put_back(chunk, watcher.next_row)
             return error
         except BaseException as error:
-            rest = [
-                row
-                for row in range(watcher.next_row, len(chunk.futures))
-                if chunk.futures[row].chunk is None
-            ]
+            rest = chunk.unresolved(watcher.next_row)
             broken = broken_off(error)
             self._on_refused(broken, len(rest))
             chunk.fail(rest, broken)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.producer.delivery_errors import gone_partition
 from spark_kafka_sink.producer.produce_result import call_back, call_now
 from spark_kafka_sink.producer.record_futures import FutureRecordMetadata
 from spark_kafka_sink.record.columns import (
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from spark_kafka_sink.errors import InvalidPartitionError
     from spark_kafka_sink.producer.produce_result import CallLater, ProduceResult
 
 Headers: TypeAlias = "Sequence[tuple[str, bytes | None]]"
@@ -147,9 +149,28 @@ class StagedChunk(NamedTuple):
 
     def fail_rest(self, error: Exception) -> None:
         """Resolve all futures that know neither where their record is nor why it is nowhere."""
-        for row, future in enumerate(self.futures):
-            if future.chunk is None and future.error is None:
-                self.fail((row,), error)
+        self.fail(self.unresolved(0), error)
+
+    def unresolved(self, first_row: int) -> list[int]:
+        """List the rows, from `first_row` on, whose future has neither a batch nor an error."""
+        rest = enumerate(self.futures[first_row:], first_row)
+        return [row for row, future in rest if future.chunk is None and future.error is None]
+
+    def gone_partitions(self, partition_counts: Sequence[int]) -> dict[int, InvalidPartitionError]:
+        """Return an error by row for each record whose partition its topic has lost.
+
+        `partition_counts` has an entry for each of `columns.topics`.
+        """
+        if self.is_plain:
+            return {}
+        topic_index, partition = self.columns.topic_index, self.columns.partition
+        counts = np.array(partition_counts, np.int64)[topic_index]
+        return {
+            row: gone_partition(
+                self.columns.topics[int(topic_index[row])], int(partition[row]), int(counts[row])
+            )
+            for row in np.flatnonzero(partition >= counts).tolist()
+        }
 
     def tell_places(
         self, stretch: Stretch, row_slots: NDArray[np.int32], row_indexes: NDArray[np.int32]
@@ -233,8 +254,19 @@ class StagedRecords:
     def put_back(self, chunk: StagedChunk, first_row: int) -> None:
         """Put records that were just taken out back before all others, from `first_row` on."""
         self.items[:0] = chunk.items[RECORD_FIELDS * first_row :]
-        written = chunk.written
-        for sizes in written.key_sizes[first_row:], written.value_sizes[first_row:]:
+        self._weigh_again(chunk.written, slice(first_row, None))
+
+    def refuse(self, chunk: StagedChunk, errors: Mapping[int, Exception]) -> None:
+        """Fail single records of a chunk that was just taken out, and put back all the others."""
+        for row, error in errors.items():
+            chunk.fail((row,), error)
+        rows = [row for row in range(len(chunk.futures)) if row not in errors]
+        places = (RECORD_FIELDS * row for row in rows)
+        self.items[:0] = [it for at in places for it in chunk.items[at : at + RECORD_FIELDS]]
+        self._weigh_again(chunk.written, rows)
+
+    def _weigh_again(self, written: WrittenChunk, rows: slice | list[int]) -> None:
+        for sizes in written.key_sizes[rows], written.value_sizes[rows]:
             self.weigh(int(sizes.clip(0).sum()))
 
     def reuse(self, chunk: StagedChunk) -> None:

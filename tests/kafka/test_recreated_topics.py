@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from tests.support.recreated_topic import AFTER, BEFORE, write_around_a_shrinking
+from spark_kafka_sink.errors import InvalidPartitionError
+from tests.support.recreated_topic import (
+    AFTER,
+    BEFORE,
+    KEYS,
+    send_before_a_shrinking,
+    write_around_a_shrinking,
+)
 
 
 def test_records_follow_a_topic_that_comes_back_with_fewer_partitions(own_kafka):
@@ -10,3 +17,12 @@ def test_records_follow_a_topic_that_comes_back_with_fewer_partitions(own_kafka)
     topic = own_kafka.create_topic(BEFORE, replication_factor=1)
     before, after = set(range(BEFORE)), set(range(AFTER))
     assert [before, before, after, after] == write_around_a_shrinking(own_kafka, topic)
+
+
+def test_a_lingering_record_whose_partition_is_gone_fails_alone(own_kafka):
+    """The records that were sent with it arrive, those of other topics too."""
+    topic = own_kafka.create_topic(BEFORE, replication_factor=1)
+    other = own_kafka.create_topic(1, replication_factor=1)
+    ended = send_before_a_shrinking(own_kafka, topic, other)
+    assert isinstance(ended.gone, InvalidPartitionError)
+    assert [None] * 2 * KEYS == ended.others

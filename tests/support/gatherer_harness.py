@@ -40,6 +40,8 @@ class GathererHarness:
         self.partitions = partitions
         self.batches: list[ProducerBatch] = []
         self.broken: list[Exception] = []
+        #: The errors of records that got into no batch, and how many each one struck.
+        self.refused: list[tuple[Exception, int]] = []
         #: How often the network thread was asked to look.
         self.wakeups = 0
         self.pool = BufferPool(config.buffer_memory)
@@ -71,13 +73,14 @@ class GathererHarness:
         self.gatherer = RecordGatherer(
             builder=self.builder,
             open_batches=open_batches,
-            count_partitions=lambda topic: partitions,
+            count_partitions=lambda topic: self.partitions,
             wakeup=self._wakeup,
             on_broken_off=self.broken.append,
             wall_clock_ms=lambda: NOW_MS,
             clock=lambda: self.now,
             linger=config.linger_ms / 1000 if lingers else None,
             max_block=config.max_block_ms / 1000,
+            on_refused=lambda error, records: self.refused.append((error, records)),
         )
 
     def _wakeup(self) -> None:

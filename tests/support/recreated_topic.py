@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -63,3 +63,27 @@ def write_around_a_shrinking(cluster: Bootstrap, topic: str) -> list[set[int]]:
             if count == BEFORE:
                 recreate_topic(cluster.bootstrap_servers, topic, AFTER)
     return places
+
+
+class Shrinking(NamedTuple):
+    """How records ended that were sent before their topic shrank, and written after."""
+
+    #: Of the record that names a partition which is gone.
+    gone: Exception | None
+    #: Of the records sent with it, to this topic and to another one.
+    others: list[Exception | None]
+
+
+def send_before_a_shrinking(cluster: Bootstrap, topic: str, other: str) -> Shrinking:
+    """Send records that linger until `topic` has 2 partitions in place of 6, then flush."""
+    with producer_for(cluster, **{"metadata.max.age.ms": 200, "linger.ms": 300_000}) as producer:
+        patiently(lambda: producer.partitions_for(topic))
+        patiently(lambda: producer.partitions_for(other))
+        await_partition_count(producer, topic, BEFORE)
+        gone = producer.send(topic, b"v", partition=BEFORE - 1)
+        others = [producer.send(topic, b"v", key=b"key-%d" % n) for n in range(KEYS)]
+        others += [producer.send(other, b"v") for _ in range(KEYS)]
+        recreate_topic(cluster.bootstrap_servers, topic, AFTER)
+        await_partition_count(producer, topic, AFTER)
+        producer.flush()
+        return Shrinking(gone.exception(0), [future.exception(0) for future in others])

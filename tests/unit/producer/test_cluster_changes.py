@@ -12,7 +12,7 @@ import pytest
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.faults import AnswerError, CloseConnection
-from spark_kafka_sink.errors import DeliveryError, UnsupportedVersionError
+from spark_kafka_sink.errors import DeliveryError, InvalidPartitionError, UnsupportedVersionError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.network.node_api_versions import NodeApiVersions
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
@@ -21,7 +21,13 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.metadata import MetadataResponseBroker
 from spark_kafka_sink.record.decode import decode_records
 from tests.support.record_columns import columns
-from tests.support.recreated_topic import AFTER, BEFORE, write_around_a_shrinking
+from tests.support.recreated_topic import (
+    AFTER,
+    BEFORE,
+    KEYS,
+    send_before_a_shrinking,
+    write_around_a_shrinking,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -251,3 +257,11 @@ def test_records_follow_a_topic_that_comes_back_with_fewer_partitions():
     with DevBroker(topics={"t": BEFORE}) as broker:
         before, after = set(range(BEFORE)), set(range(AFTER))
         assert [before, before, after, after] == write_around_a_shrinking(broker, "t")
+
+
+def test_a_lingering_record_whose_partition_is_gone_fails_alone():
+    """The records that were sent with it arrive, those of other topics too."""
+    with DevBroker(topics={"t": BEFORE, "other": 1}) as broker:
+        ended = send_before_a_shrinking(broker, "t", "other")
+        assert isinstance(ended.gone, InvalidPartitionError)
+        assert [None] * 2 * KEYS == ended.others

@@ -11,6 +11,7 @@ import pytest
 from spark_kafka_sink.errors import (
     BufferExhaustedError,
     DeliveryError,
+    InvalidPartitionError,
     KafkaError,
     KafkaTimeoutError,
     RecordTooLargeError,
@@ -323,6 +324,38 @@ def test_a_record_too_large_fails_alone():
     assert isinstance(wrong.exception(0), RecordTooLargeError)
     acknowledge(harness.batches[0], 7)
     assert [7, 8] == [before.result(0).offset, after.result(0).offset]
+
+
+def test_a_record_whose_partition_is_gone_fails_alone():
+    """The topic came back with fewer partitions; the other records go out in their order."""
+    harness = GathererHarness(**LINGER, partitions=4)
+    told = []
+    others = [harness.stage(b"a", partition=1), harness.stage(b"b", topic="other", partition=0)]
+    gone = [harness.stage(b"%d" % n, partition=n, callback=told.append) for n in (3, 2)]
+    others += [harness.stage(b"c", partition=1), harness.stage(b"d", key=b"key")]
+    harness.partitions = 2
+    harness.gatherer.close_batches()
+    assert {b"a", b"b", b"c", b"d"} == set(harness.values())
+    assert [b"a", b"c"] == [value for value in harness.values() if value in {b"a", b"c"}]
+    assert [None] * 4 == [future.error for future in others]
+    assert gone == told
+    errors = [future.exception(0) for future in gone]
+    assert [InvalidPartitionError] * 2 == [type(error) for error in errors]
+    assert [("t", 3), ("t", 2)] == [(error.topic, error.partition) for error in errors]
+    assert "it has 2 now" in str(errors[0])
+    assert [(error, 1) for error in errors] == harness.refused
+    assert [] == harness.broken
+
+
+def test_a_chunk_of_records_whose_partitions_are_all_gone_leaves_nothing_staged():
+    """With nothing left to write, the writing ends."""
+    harness = GathererHarness(**LINGER, partitions=2)
+    futures = [harness.stage(b"v", partition=1) for _ in range(3)]
+    harness.partitions = 1
+    harness.gatherer.close_batches()
+    assert [InvalidPartitionError] * 3 == [type(future.exception(0)) for future in futures]
+    assert 0 == len(harness.gatherer.staged)
+    assert [] == harness.batches
 
 
 # --- what breaks off

@@ -170,6 +170,18 @@ def test_the_bytes_of_large_records_count_until_those_are_taken():
     assert 2_003 == staged.heavy_bytes
 
 
+def test_records_around_a_refused_one_are_staged_again():
+    """They keep their order and their weight; only the refused one ends, with its error."""
+    staged = StagedRecords()
+    futures = [_Sent(value=b"%d" % number * 100).stage(staged) for number in range(4)]
+    chunk = staged.take(NOW_MS, 3)
+    error = KafkaError("refused")
+    staged.refuse(chunk, {1: error})
+    assert 200 == staged.heavy_bytes
+    assert [None, error, None, None] == [future.error for future in futures]
+    assert [futures[0], *futures[2:]] == list(staged.take(NOW_MS, 10).futures)
+
+
 def test_records_may_be_staged_while_others_are_taken():
     """Each record of several threads is taken once, in its thread's order."""
     staged = StagedRecords()
