@@ -175,7 +175,8 @@ def validate_batch(
             ErrorCode.INVALID_TIMESTAMP,
             [
                 RefusedRecord(index, "a producer must not set the timestamp type to LogAppendTime")
-                for index in range(header.record_count)
+                # The header's count is the client's word: only decoding verifies it.
+                for index in range(len(_decoded(batch).records))
             ],
         )
     latest = now_ms + config.message_timestamp_after_max_ms

@@ -214,6 +214,22 @@ def test_a_producer_must_not_claim_log_append_time():
     assert [0, 1] == [record.batch_index for record in refused.record_errors]
 
 
+@pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.GZIP])
+def test_a_batch_that_claims_log_append_time_and_too_many_records_names_none(compression):
+    """The refusal does not list as many records as the header claims, only what was decoded."""
+    batch = plain_batch(
+        1,
+        attributes=LOG_APPEND_TIME,
+        compression=compression,
+        record_count=10_000,
+        last_offset_delta=9_999,
+    )
+
+    refused = refusal(lambda: validate(batch, TopicConfig(log_append_time=True)))
+
+    assert (ErrorCode.INVALID_RECORD, ()) == (refused.error_code, refused.record_errors)
+
+
 def test_a_claim_of_log_append_time_is_taken_back_on_other_topics():
     """On a CreateTime topic the batch is marked as what the topic is."""
     taken, header = validate(
