@@ -32,6 +32,11 @@ class BrokerSettings:
     #: Most elements of arrays in one request, those of all its arrays together: enough for every
     #: partition of the largest topic.
     request_max_elements: int = 20_000
+    #: Most bytes that the record batches of one request may have when decompressed, where the
+    #: answer needs decoded records.
+    request_max_decompressed_bytes: int = 128 * 1024 * 1024
+    #: Most records and headers of records that one request may have decoded: about a second's work.
+    request_max_decoded_elements: int = 250_000
     #: Decode every record that is appended, and refuse what cannot be decoded.
     validate_records: bool = False
 

@@ -21,12 +21,12 @@ from spark_kafka_sink.model import NO_PRODUCER_ID, ProducerIdAndEpoch
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.compression import CompressionType
 from spark_kafka_sink.record.crc32c import crc32c
-from spark_kafka_sink.record.decode import decode_record_batch
+from spark_kafka_sink.record.decode import decode_within
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD, decode_header
 
 if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.topic_config import TopicConfig
-    from spark_kafka_sink.record.decode import RecordBatch
+    from spark_kafka_sink.record.decode import DecodeBudget, RecordBatch
     from spark_kafka_sink.record.record_batch import RecordBatchHeader
 
 #: Offset and length, the part in front of a batch that its length does not count.
@@ -139,12 +139,18 @@ def only_batch(records: memoryview | None, *, api_version: int) -> memoryview:
 
 
 def validate_batch(
-    batch: memoryview, config: TopicConfig, *, now_ms: int, validate_records: bool
+    batch: memoryview,
+    config: TopicConfig,
+    *,
+    now_ms: int,
+    validate_records: bool,
+    budget: DecodeBudget,
 ) -> tuple[memoryview, RecordBatchHeader]:
     """Return the batch and header to append, with the broker's timestamp where the topic has it.
 
-    The batch is the one given unless it must be changed and cannot be where it lies. Raises
-    RefusedError with INVALID_RECORD, MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_TIMESTAMP or
+    The batch is the one given unless it must be changed and cannot be where it lies. Where the
+    answer needs its records they are decoded within `budget`, the request's. Raises RefusedError
+    with INVALID_RECORD, MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_TIMESTAMP or
     UNKNOWN_SERVER_ERROR.
     """
     (base_offset,) = _BASE_OFFSET.unpack_from(batch)
@@ -176,7 +182,7 @@ def validate_batch(
             [
                 RefusedRecord(index, "a producer must not set the timestamp type to LogAppendTime")
                 # The header's count is the client's word: only decoding verifies it.
-                for index in range(len(_decoded(batch).records))
+                for index in range(len(_decoded(batch, budget).records))
             ],
         )
     latest = now_ms + config.message_timestamp_after_max_ms
@@ -186,7 +192,7 @@ def validate_batch(
         or (not config.log_append_time and max_timestamp > latest)
         or config.limits_past_timestamps
     ):
-        max_timestamp = _validate_records(_decoded(batch), config, now_ms=now_ms)
+        max_timestamp = _validate_records(_decoded(batch, budget), config, now_ms=now_ms)
     if config.log_append_time:
         max_timestamp = now_ms
     if (max_timestamp, config.log_append_time) != (header.max_timestamp, header.log_append_time):
@@ -214,9 +220,9 @@ def _valid_header(batch: memoryview) -> RecordBatchHeader:
     raise RefusedError(ErrorCode.INVALID_RECORD, problem)
 
 
-def _decoded(batch: memoryview) -> RecordBatch:
+def _decoded(batch: memoryview, budget: DecodeBudget) -> RecordBatch:
     try:
-        return decode_record_batch(batch)
+        return decode_within(batch, budget)
     except CorruptRecordError as error:
         raise RefusedError(ErrorCode.INVALID_RECORD, str(error)) from error
 

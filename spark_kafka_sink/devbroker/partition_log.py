@@ -37,7 +37,7 @@ from spark_kafka_sink.devbroker.topic_config import TopicConfig
 from spark_kafka_sink.model import NO_PRODUCER_ID
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.control_batch import transaction_marker
-from spark_kafka_sink.record.decode import ControlRecordType, decode_record_batch
+from spark_kafka_sink.record.decode import ControlRecordType, DecodeBudget, decode_within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -430,8 +430,13 @@ class PartitionLog:
         """Return where a leader epoch ended, if that is known; see `LeaderEpochCache.end_of`."""
         return self.leader_epochs.end_of(leader_epoch, self.log_end_offset)
 
-    def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
-        """Return the first record in the log that is as late as `timestamp` (milliseconds)."""
+    def offset_for_timestamp(
+        self, timestamp: int, budget: DecodeBudget
+    ) -> TimestampAndOffset | None:
+        """Return the first record in the log that is as late as `timestamp` (milliseconds).
+
+        Raises CorruptRecordError for a batch that cannot be decoded within the budget.
+        """
         for segment in self._segments[self._segment_index(self.log_start_offset) :]:
             if segment.max_timestamp_so_far.timestamp < timestamp:
                 continue
@@ -440,25 +445,30 @@ class PartitionLog:
             # holds.
             for span in segment.spans(max(begin, self.log_start_offset)):
                 if span.max_timestamp >= timestamp:
-                    found = self._first_record(segment, span, timestamp)
+                    found = self._first_record(segment, span, timestamp, budget)
                     if found is not None:
                         return found
         return None
 
-    def offset_of_max_timestamp(self) -> TimestampAndOffset | None:
-        """Return the first record that has the largest timestamp in the log (KIP-734)."""
+    def offset_of_max_timestamp(self, budget: DecodeBudget) -> TimestampAndOffset | None:
+        """Return the first record that has the largest timestamp in the log (KIP-734).
+
+        Raises CorruptRecordError as `offset_for_timestamp`.
+        """
         filled = [segment for segment in self._segments if segment.size_in_bytes]
         if not filled:
             return None
         segment = max(filled, key=lambda segment: segment.max_timestamp_so_far.timestamp)
         latest = segment.max_timestamp_so_far
         span = segment.translate_offset(latest.offset)
-        return None if span is None else self._first_record(segment, span, latest.timestamp)
+        if span is None:
+            return None
+        return self._first_record(segment, span, latest.timestamp, budget)
 
     def _first_record(
-        self, segment: LogSegment, span: BatchSpan, timestamp: int
+        self, segment: LogSegment, span: BatchSpan, timestamp: int, budget: DecodeBudget
     ) -> TimestampAndOffset | None:
-        for record in decode_record_batch(self._batch(segment, span)).records:
+        for record in decode_within(self._batch(segment, span), budget).records:
             if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
                 return TimestampAndOffset(record.timestamp, record.offset)
         # The batch's header promised a later record than it holds.

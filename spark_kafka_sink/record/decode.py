@@ -12,12 +12,13 @@ To check a batch without looking into it, `record_batch.validate_record_batch` i
 from __future__ import annotations
 
 import struct
+import sys
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.errors import CorruptRecordError
-from spark_kafka_sink.record.compression import decompress
+from spark_kafka_sink.record.compression import CompressionType, decompress
 from spark_kafka_sink.record.record_batch import (
     RECORD_BATCH_OVERHEAD,
     RecordBatchHeader,
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 DEFAULT_MAX_UNCOMPRESSED_BYTES: Final = 128 * 1024 * 1024
+#: Length, attributes, timestamp, offset, key, value and number of headers, a byte each.
+_MIN_RECORD_BYTES: Final = 7
 
 #: version and type, which the key of a control record begins with (ControlRecordType).
 _CONTROL_KEY: Final = struct.Struct(">hh")
@@ -64,6 +67,34 @@ class RecordBatch:
     records: list[Record]
 
 
+@dataclass(slots=True)
+class DecodeBudget:
+    """What the batches of one request may still cost to decode, all of them together."""
+
+    #: Bytes of payload, decompressed.
+    uncompressed_bytes: int
+    #: Records and their headers.
+    elements: int
+
+    def spend_elements(self, count: int) -> None:
+        """Spend records or headers. Raises CorruptRecordError if fewer are left."""
+        if count > self.elements:
+            raise CorruptRecordError(
+                f"{count} more records or headers are too many to decode for one request"
+            )
+        self.elements -= count
+
+    def decompress(self, compression: CompressionType, payload: memoryview) -> bytes:
+        """Return the decompressed payload. Raises CorruptRecordError.
+
+        A failure spends all that is left: the output that came before it is not known.
+        """
+        limit, self.uncompressed_bytes = self.uncompressed_bytes, 0
+        decompressed = bytes(decompress(compression, payload, limit))
+        self.uncompressed_bytes = limit - len(decompressed)
+        return decompressed
+
+
 class ControlRecordType(IntEnum):
     """The control records that concern clients."""
 
@@ -87,10 +118,18 @@ def decode_record_batch(
 
     Raises CorruptRecordError.
     """
+    return decode_within(buffer, DecodeBudget(max_uncompressed_bytes, sys.maxsize))
+
+
+def decode_within(buffer: Buffer, budget: DecodeBudget) -> RecordBatch:
+    """Decode a buffer that holds one whole batch and nothing else, and spend what that costs.
+
+    Raises CorruptRecordError, also where the budget is too small.
+    """
     view = memoryview(buffer).cast("B")
     header = validate_record_batch(view)
-    payload = decompress(header.compression, view[RECORD_BATCH_OVERHEAD:], max_uncompressed_bytes)
-    return RecordBatch(header, _decode_payload(header, bytes(payload)))
+    payload = budget.decompress(header.compression, view[RECORD_BATCH_OVERHEAD:])
+    return RecordBatch(header, _decode_payload(header, payload, budget))
 
 
 def decode_records(
@@ -120,7 +159,9 @@ def decode_control_record(record: Record) -> ControlRecord:
     return ControlRecord(marker_type, coordinator_epoch)
 
 
-def _decode_payload(header: RecordBatchHeader, data: bytes) -> list[Record]:
+def _decode_payload(header: RecordBatchHeader, data: bytes, budget: DecodeBudget) -> list[Record]:
+    # A count that the data cannot hold fails at the first record that is missing.
+    budget.spend_elements(min(header.record_count, len(data) // _MIN_RECORD_BYTES + 1))
     records: list[Record] = []
     position = 0
     last_delta = -1
@@ -140,7 +181,7 @@ def _decode_payload(header: RecordBatchHeader, data: bytes) -> list[Record]:
         last_delta = delta
         key, position = _read_bytes(data, position, end)
         value, position = _read_bytes(data, position, end)
-        headers, position = _read_headers(data, position, end)
+        headers, position = _read_headers(data, position, end, budget)
         if position != end:
             raise CorruptRecordError(f"a record is {end - position} bytes longer than its fields")
         timestamp = (
@@ -165,12 +206,15 @@ def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int
     return data[position:stop], stop
 
 
-def _read_headers(data: bytes, position: int, end: int) -> tuple[tuple[Header, ...], int]:
+def _read_headers(
+    data: bytes, position: int, end: int, budget: DecodeBudget
+) -> tuple[tuple[Header, ...], int]:
     count, position = read_varint(data, position, end)
     if count == 0:
         return (), position
     if not 0 <= count <= end - position:
         raise CorruptRecordError(f"{count} headers do not fit into a record")
+    budget.spend_elements(count)
     headers = []
     for _ in range(count):
         key, position = _read_bytes(data, position, end)

@@ -14,6 +14,7 @@ from spark_kafka_sink.devbroker.storage.log_loader import load_log
 from spark_kafka_sink.devbroker.topic_config import TopicConfig
 from spark_kafka_sink.record.decode import decode_record_batch
 from spark_kafka_sink.record.record_batch import decode_header, split_record_batches
+from tests.support.decode_budgets import ample_budget
 from tests.support.plain_batches import PlainRecord, plain_batch
 
 if TYPE_CHECKING:
@@ -148,8 +149,10 @@ def picture(log: PartitionLog) -> dict[str, object]:
         "offsets": (log.log_start_offset, end, log.last_stable_offset, log.size_in_bytes),
         "records": records_of(log),
         "segments": [segment.base_offset for segment in log.segments],
-        "times": [log.offset_for_timestamp(timestamp) for timestamp in range(0, 60, 3)],
-        "latest": log.offset_of_max_timestamp(),
+        "times": [
+            log.offset_for_timestamp(timestamp, ample_budget()) for timestamp in range(0, 60, 3)
+        ],
+        "latest": log.offset_of_max_timestamp(ample_budget()),
         "aborted": [log.aborted_transactions(offset, end) for offset in range(end)],
         "committed": [
             log.read(offset, max_bytes=250, min_one_batch=True, committed=True).end_offset

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.record.decode import DecodeBudget
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -56,6 +57,12 @@ class RequestContext:
     def nodes(self) -> dict[int, Node]:
         """All brokers, by id, with the addresses that they have for the client's listener."""
         return self.cluster.nodes_at(self.listener)
+
+    def decode_budget(self) -> DecodeBudget:
+        """Return what the record batches of this request may cost to decode."""
+        return DecodeBudget(
+            self.settings.request_max_decompressed_bytes, self.settings.request_max_decoded_elements
+        )
 
     def fenced_as_of(self, first_version: int, error_code: ErrorCode) -> ErrorCode:
         """Return an error as a client can read it that has known PRODUCER_FENCED since a version.

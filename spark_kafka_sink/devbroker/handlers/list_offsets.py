@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.partition import Partition
     from spark_kafka_sink.devbroker.partition_log import PartitionLog
     from spark_kafka_sink.protocol.messages.list_offsets import ListOffsetsPartition
+    from spark_kafka_sink.record.decode import DecodeBudget
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
@@ -68,6 +69,7 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
             for topic in request.topics
             for partition in topic.partitions
         )
+        budget = context.decode_budget()
         topics = []
         answered: set[TopicPartition] = set()
         for topic in request.topics:
@@ -79,7 +81,9 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
                 answered.add(topic_partition)
                 try:
                     _refuse_duplicate(topic_partition, times[topic_partition])
-                    partitions.append(_look_up(context, request, topic_partition, partition))
+                    partitions.append(
+                        _look_up(context, request, topic_partition, partition, budget)
+                    )
                 except RefusedError as refused:
                     partitions.append(_refused_partition(partition, refused.error_code))
             topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
@@ -118,6 +122,7 @@ def _look_up(
     request: ListOffsetsRequest,
     topic_partition: TopicPartition,
     asked: ListOffsetsPartition,
+    budget: DecodeBudget,
 ) -> ListOffsetsPartitionResponse:
     timestamp = asked.timestamp
     if timestamp < 0:
@@ -133,7 +138,7 @@ def _look_up(
     committed = request.isolation_level == _READ_COMMITTED
     last_fetchable = log.last_stable_offset if committed else log.high_watermark
     try:
-        found = _find(log, timestamp, last_fetchable)
+        found = _find(log, timestamp, last_fetchable, budget)
     except CorruptRecordError as error:
         raise RefusedError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
     # Kafka names the leader epoch of what it found; the look-up in tiered storage found nothing.
@@ -158,7 +163,9 @@ def _leader_epoch(partition: Partition, timestamp: int, found: TimestampAndOffse
     return NO_LEADER_EPOCH if epoch is None else epoch
 
 
-def _find(log: PartitionLog, timestamp: int, last_fetchable: int) -> TimestampAndOffset:
+def _find(
+    log: PartitionLog, timestamp: int, last_fetchable: int, budget: DecodeBudget
+) -> TimestampAndOffset:
     if timestamp == LATEST_TIMESTAMP:
         return TimestampAndOffset(_NO_TIMESTAMP, last_fetchable)
     if timestamp in {EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP}:
@@ -166,9 +173,9 @@ def _find(log: PartitionLog, timestamp: int, last_fetchable: int) -> TimestampAn
     if timestamp == LATEST_TIERED_TIMESTAMP:
         return _NOTHING_FOUND
     if timestamp == MAX_TIMESTAMP:
-        found = log.offset_of_max_timestamp()
+        found = log.offset_of_max_timestamp(budget)
     else:
-        found = log.offset_for_timestamp(timestamp)
+        found = log.offset_for_timestamp(timestamp, budget)
     return _NOTHING_FOUND if found is None or found.offset >= last_fetchable else found
 
 

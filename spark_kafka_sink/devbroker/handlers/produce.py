@@ -61,6 +61,7 @@ from spark_kafka_sink.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.partition import Partition
+    from spark_kafka_sink.record.decode import DecodeBudget
 
 ALL_ACKS = -1
 NO_ACKS = 0
@@ -133,9 +134,10 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
             _find(context, each)
         if request.transactional_id is not None and not _verify(context, request, asked):
             return Delayed(context.now + _COORDINATOR_BACKOFF)
+        budget = context.decode_budget()
         for each in asked:
             if each.response is None:
-                _append(context, request, each)
+                _append(context, request, each, budget)
         return _answer(context, request, asked)
 
     def error_response(
@@ -228,7 +230,9 @@ def _verify(context: RequestContext, request: ProduceRequest, asked: list[_Asked
     return True
 
 
-def _append(context: RequestContext, request: ProduceRequest, asked: _Asked) -> None:
+def _append(
+    context: RequestContext, request: ProduceRequest, asked: _Asked, budget: DecodeBudget
+) -> None:
     """Append a batch to the partition's log."""
     partition, batch = asked.partition, asked.batch
     if partition is None or batch is None:
@@ -250,7 +254,7 @@ def _append(context: RequestContext, request: ProduceRequest, asked: _Asked) -> 
         partition.check_leader(context.node_id)
         if request.acks == ALL_ACKS:
             partition.check_enough_replicas()
-        asked.response = _append_batch(context, partition, batch)
+        asked.response = _append_batch(context, partition, batch, budget)
     except RefusedError as refused:
         asked.refuse(
             refused,
@@ -316,7 +320,7 @@ def _with_leader(context: RequestContext, asked: _Asked) -> PartitionProduceResp
 
 
 def _append_batch(
-    context: RequestContext, partition: Partition, batch: memoryview
+    context: RequestContext, partition: Partition, batch: memoryview, budget: DecodeBudget
 ) -> PartitionProduceResponse:
     topic = partition.topic
     batch, header = validate_batch(
@@ -324,6 +328,7 @@ def _append_batch(
         topic.config,
         now_ms=context.now_ms,
         validate_records=context.settings.validate_records,
+        budget=budget,
     )
     result = partition.log.append(batch, header, now_ms=context.now_ms)
     if not result.duplicate:

@@ -28,6 +28,7 @@ from tests.support.admin_requests import (
     offset_for_epoch,
 )
 from tests.support.broker_requests import NOW, ask, broker_with
+from tests.support.decode_budgets import ample_budget
 from tests.support.group_client import GroupClient
 from tests.support.plain_batches import PlainRecord, plain_batch
 from tests.support.transactional_client import TransactionalClient
@@ -181,11 +182,11 @@ class TestDeleteRecords:
         log = append(
             broker, plain_batch([PlainRecord(timestamp=t) for t in (50, 10, 20)]), plain_batch(1)
         )
-        assert 0 == log.offset_for_timestamp(30).offset
+        assert 0 == log.offset_for_timestamp(30, ample_budget()).offset
         self.delete(broker, 1)
 
-        assert 2 == log.offset_for_timestamp(15).offset
-        assert None is log.offset_for_timestamp(30)
+        assert 2 == log.offset_for_timestamp(15, ample_budget()).offset
+        assert None is log.offset_for_timestamp(30, ample_budget())
 
     @pytest.mark.parametrize(
         ("where", "expected"),

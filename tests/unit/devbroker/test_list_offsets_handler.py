@@ -138,3 +138,20 @@ def test_records_that_cannot_be_decoded_are_corrupt():
     broker.cluster.topic("t").partitions[0].log.append(memoryview(batch), decode_header(batch))
 
     assert [(ErrorCode.CORRUPT_MESSAGE, -1, -1, -1)] == found(broker, request(("t", 0, 20)))
+
+
+@pytest.mark.parametrize("timestamp", [20, MAX_TIMESTAMP])
+@pytest.mark.parametrize(
+    "limits", [{"request_max_decoded_elements": 4}, {"request_max_decompressed_bytes": 40}]
+)
+def test_the_look_ups_of_one_request_share_what_they_may_cost_to_decode(timestamp, limits):
+    """What is beyond is refused, and found by a client that asks for the rest again."""
+    broker = broker_with({"t": 2}, **limits)
+    for partition in broker.cluster.topic("t").partitions:
+        batch = plain_batch([PlainRecord(timestamp=time) for time in (10, 20, 20)])
+        partition.log.append(memoryview(batch), decode_header(batch))
+
+    one = (ErrorCode.NONE, 20, 1, 0)
+    refused = (ErrorCode.CORRUPT_MESSAGE, -1, -1, -1)
+    assert [one, refused] == found(broker, request(("t", 0, timestamp), ("t", 1, timestamp)))
+    assert [one] == found(broker, request(("t", 1, timestamp)))

@@ -13,6 +13,7 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.compression import CompressionType
 from spark_kafka_sink.record.decode import decode_record_batch
 from spark_kafka_sink.record.record_batch import validate_record_batch
+from tests.support.decode_budgets import ample_budget
 from tests.support.plain_batches import PlainRecord, plain_batch
 
 NOW_MS = 1_700_000_000_000
@@ -28,7 +29,11 @@ def only(records, *, api_version=12):
 
 def validate(batch, config=TopicConfig(), *, validate_records=False):  # noqa: B008 - it is frozen
     return validate_batch(
-        memoryview(bytearray(batch)), config, now_ms=NOW_MS, validate_records=validate_records
+        memoryview(bytearray(batch)),
+        config,
+        now_ms=NOW_MS,
+        validate_records=validate_records,
+        budget=ample_budget(),
     )
 
 
@@ -198,6 +203,7 @@ def test_log_append_time_of_a_read_only_batch_is_written_into_a_copy():
         TopicConfig(log_append_time=True),
         now_ms=NOW_MS,
         validate_records=False,
+        budget=ample_budget(),
     )
 
     assert plain_batch(1) == batch

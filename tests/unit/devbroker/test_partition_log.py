@@ -14,6 +14,7 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.record.compression import CompressionType
 from spark_kafka_sink.record.decode import decode_records
 from spark_kafka_sink.record.record_batch import decode_header, validate_record_batch
+from tests.support.decode_budgets import ample_budget
 from tests.support.plain_batches import PlainRecord, plain_batch
 
 
@@ -212,27 +213,27 @@ def test_the_first_record_as_late_as_a_time_is_found(compression, timestamp, exp
         ]
     )
 
-    assert expected == log.offset_for_timestamp(timestamp)
+    assert expected == log.offset_for_timestamp(timestamp, ample_budget())
 
 
 def test_the_record_of_the_largest_timestamp_is_the_first_that_has_it():
     """Of several records with the largest timestamp the first one counts."""
     log = log_of(*[plain_batch([PlainRecord(timestamp=t) for t in times]) for times in TIMES])
 
-    assert TimestampAndOffset(40, 4) == log.offset_of_max_timestamp()
+    assert TimestampAndOffset(40, 4) == log.offset_of_max_timestamp(ample_budget())
 
 
 def test_an_empty_log_has_no_largest_timestamp():
     """Nothing is found in nothing."""
-    assert None is PartitionLog().offset_of_max_timestamp()
-    assert None is PartitionLog().offset_for_timestamp(0)
+    assert None is PartitionLog().offset_of_max_timestamp(ample_budget())
+    assert None is PartitionLog().offset_for_timestamp(0, ample_budget())
 
 
 def test_a_header_that_promises_a_later_record_than_there_is_finds_none():
     """A batch whose header lies about its time is not taken at its word."""
     log = log_of(plain_batch([PlainRecord(timestamp=5)], max_timestamp=99))
 
-    assert None is log.offset_for_timestamp(50)
+    assert None is log.offset_for_timestamp(50, ample_budget())
 
 
 def test_the_end_of_a_leader_epoch_to_come_is_not_known():

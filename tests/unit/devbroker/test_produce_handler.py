@@ -303,3 +303,40 @@ def test_the_request_s_memory_is_the_logs():
     (kept,) = log_of(broker).batches()
 
     assert len(kept.obj) > len(batch)
+
+
+def future(count, *, compression=CompressionType.NONE, value=b"v"):
+    return plain_batch(
+        [PlainRecord(value=value, timestamp=NOW_MS * 2)] * count, compression=compression
+    )
+
+
+def test_the_batches_of_one_request_share_what_they_may_cost_to_decode():
+    """Batches with future timestamps are decoded until the request's records are used up."""
+    broker = broker_with({"t": 4}, request_max_decoded_elements=5)
+
+    answers = produce(broker, future(3), future(3), future(2), future(1))
+
+    assert [
+        (ErrorCode.INVALID_TIMESTAMP, 3),
+        (ErrorCode.INVALID_RECORD, 0),
+        (ErrorCode.INVALID_TIMESTAMP, 2),
+        (ErrorCode.INVALID_RECORD, 0),
+    ] == [(answer.error_code, len(answer.record_errors)) for answer in answers]
+    assert [ErrorCode.INVALID_TIMESTAMP] == errors(broker, future(5))
+
+
+@pytest.mark.parametrize("compression", list(CompressionType))
+def test_the_batches_of_one_request_share_the_bytes_that_they_may_decompress_to(compression):
+    """Many small batches cannot each decompress to the most that one may."""
+    broker = broker_with({"t": 2}, request_max_decompressed_bytes=1500)
+    batch = future(1, compression=compression, value=bytes(1000))
+
+    assert [ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD] == errors(broker, batch, batch)
+
+
+def test_batches_that_need_no_decoding_have_no_budget():
+    """A broker that does not decode ordinary batches takes any number of records."""
+    broker = broker_with({"t": 1}, request_max_decoded_elements=0, request_max_decompressed_bytes=0)
+
+    assert [ErrorCode.NONE] == errors(broker, GOOD)

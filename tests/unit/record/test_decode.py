@@ -14,11 +14,13 @@ from spark_kafka_sink.record.compression import CompressionType, Compressor
 from spark_kafka_sink.record.decode import (
     ControlRecord,
     ControlRecordType,
+    DecodeBudget,
     Header,
     Record,
     decode_control_record,
     decode_record_batch,
     decode_records,
+    decode_within,
 )
 from spark_kafka_sink.record.record_batch import validate_record_batch
 from tests.support.plain_batches import PlainRecord, encode_record, plain_batch, varint
@@ -261,3 +263,33 @@ def test_anything_at_all_is_corrupt(garbage):
         decode_record_batch(garbage)
     with suppress(CorruptRecordError):
         assert [] == list(decode_records(garbage))
+
+
+@pytest.mark.parametrize("codec", CompressionType, ids=str)
+def test_decoding_spends_bytes_records_and_headers(codec):
+    """A budget pays for the decompressed bytes, for each record and for each of its headers."""
+    record = PlainRecord(headers=((b"a", b"1"), (b"b", None)))
+    size = len(encode_record(record, offset_delta=0, base_timestamp=0))
+    budget = DecodeBudget(uncompressed_bytes=3 * size, elements=10)
+
+    decode_within(plain_batch([record] * 2, compression=codec), budget)
+
+    assert DecodeBudget(uncompressed_bytes=size, elements=4) == budget
+
+
+@pytest.mark.parametrize("records", [5, [PlainRecord(headers=((b"a", b"1"),) * 4)]])
+def test_a_batch_beyond_the_budget_is_not_decoded(records):
+    """Records, or headers within one record, that are more than the budget allows are refused."""
+    with pytest.raises(CorruptRecordError, match="too many to decode"):
+        decode_within(plain_batch(records), DecodeBudget(uncompressed_bytes=1000, elements=4))
+
+
+def test_a_failed_decompression_spends_all_bytes():
+    """How much came out before a payload failed is not known: the batches after it get none."""
+    budget = DecodeBudget(uncompressed_bytes=1000, elements=4)
+    batch = plain_batch(1, payload=b"x" * 1001, compression=CompressionType.GZIP)
+
+    with pytest.raises(CorruptRecordError):
+        decode_within(batch, budget)
+
+    assert 0 == budget.uncompressed_bytes
