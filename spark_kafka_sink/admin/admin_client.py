@@ -14,7 +14,7 @@ from spark_kafka_sink.admin import group_calls, topic_calls, transaction_calls
 from spark_kafka_sink.admin.cluster_calls import ClusterCalls
 from spark_kafka_sink.admin.loop_thread import LoopThread
 from spark_kafka_sink.admin.partition_events import read_chunk
-from spark_kafka_sink.admin.record_batches import transactional_batches
+from spark_kafka_sink.admin.record_batches import DEFAULT_MAX_BATCH_BYTES, transactional_batches
 from spark_kafka_sink.admin.transaction_values import (
     TRANSACTION_V2,
     EndAnswer,
@@ -50,8 +50,10 @@ T = TypeVar("T")
 _FIRST_PAUSE = 0.003
 #: Most ids in one request: a coordinator of thousands is not kept busy by one of them.
 _IDS_PER_DESCRIBE = 500
-#: A batch of a log that takes more when it is inflated is not one of ours.
-_MAX_UNCOMPRESSED_BYTES = 64 * 1024 * 1024
+#: The most bytes of an inflated batch in a log: four times the largest that `transactional_batches`
+#: makes, since a topic's compression.type may have brokers compress ours. An outsider's batch costs
+#: no more than this.
+_MAX_UNCOMPRESSED_BYTES = 4 * DEFAULT_MAX_BATCH_BYTES
 
 
 class AdminClient:

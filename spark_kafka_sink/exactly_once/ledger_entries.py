@@ -314,13 +314,10 @@ class LedgerFold:
     def take_records(
         self,
         offset: int,
-        transaction_of: int | None,
+        producer_id: int,
         records: list[tuple[bytes | None, bytes | None]],
     ) -> None:
-        """Take the records of a batch in."""
-        if transaction_of is None:
-            self._ignore(_NOT_TRANSACTIONAL, offset, len(records))
-            return
+        """Take the records of a transaction's batch in."""
         starts = self._starts
         own = [(key, value, offset) for key, value in records if key and key.startswith(starts)]
         if len(own) != len(records):
@@ -328,11 +325,15 @@ class LedgerFold:
             self._ignore(_NOT_AN_ENTRY, offset, strangers)
         if not own:
             return
-        pending = self._pending.get(transaction_of)
+        pending = self._pending.get(producer_id)
         if pending is None:
-            self._pending[transaction_of] = own
+            self._pending[producer_id] = own
         else:
             pending += own
+
+    def take_plain(self, offset: int, count: int) -> None:
+        """Count records outside any transaction, which are ignored."""
+        self._ignore(_NOT_TRANSACTIONAL, offset, count)
 
     def take_end(self, producer_id: int, *, committed: bool) -> None:
         """Take the end of a transaction in."""

@@ -3,7 +3,9 @@
 `decode` makes objects of everything in a batch, which takes half a minute for a log of a million
 batches. Here a batch becomes its keys and values, or the end of a transaction, and nothing else:
 
-- A batch without compression, headers, null keys, and large records is read in place.
+- A batch outside any transaction is counted by its header and not decoded: it may inflate to a
+  hundred times its size, and an index that is written in transactions ignores it.
+- A transactional batch without compression, headers, null keys, and large records is read in place.
 - Any other batch goes to `decode`, which has the last word on whether it is well-formed.
 
 Checksums are checked either way. A batch with the right checksum whose records cannot be decoded
@@ -37,13 +39,11 @@ KeyValuePair: TypeAlias = tuple[bytes | None, bytes | None]
 class LogSink(Protocol):
     """What a log is read into, in the order of its offsets."""
 
-    def take_records(
-        self, offset: int, transaction_of: int | None, records: list[KeyValuePair]
-    ) -> None:
-        """Take the records of the batch at `offset`.
+    def take_records(self, offset: int, producer_id: int, records: list[KeyValuePair]) -> None:
+        """Take the records of the batch at `offset`, which is part of a producer's transaction."""
 
-        `transaction_of` is the producer id of their transaction, and None outside of any.
-        """
+    def take_plain(self, offset: int, count: int) -> None:
+        """Take note of `count` records from `offset` on that belong to no transaction."""
 
     def take_end(self, producer_id: int, *, committed: bool) -> None:
         """Take the end of a producer's transaction."""
@@ -101,6 +101,9 @@ def read_key_values(
                 _read_slowly(view[begin:end], sink, offset, max_uncompressed_bytes)
             else:
                 sink.take_end(producer_id, committed=committed)
+        elif not attributes & _TRANSACTIONAL:
+            plain_from = max(first, offset)
+            sink.take_plain(plain_from, max(0, min(count, first + last_delta + 1 - plain_from)))
         else:
             records = None
             if not attributes & _COMPRESSION and first >= offset:
@@ -108,8 +111,7 @@ def read_key_values(
             if records is None:
                 _read_slowly(view[begin:end], sink, offset, max_uncompressed_bytes)
             else:
-                transaction_of = producer_id if attributes & _TRANSACTIONAL else None
-                sink.take_records(first, transaction_of, records)
+                sink.take_records(first, producer_id, records)
         next_offset = first + last_delta + 1
         begin = end
     return max(next_offset, offset)
@@ -194,7 +196,7 @@ def _read_slowly(batch: memoryview, sink: LogSink, offset: int, limit: int) -> N
     if not header.is_control:
         sink.take_records(
             header.base_offset,
-            header.producer_id if header.is_transactional else None,
+            header.producer_id,
             [(record.key, record.value) for record in records],
         )
         return

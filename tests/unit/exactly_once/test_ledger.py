@@ -229,6 +229,27 @@ def test_a_job_is_not_done_because_somebody_says_so(here, caplog):
     assert "not written in a transaction" in caplog.text
 
 
+def test_a_transactional_batch_that_inflates_beyond_what_a_driver_writes_is_not_decoded(
+    here, caplog
+):
+    """A few kilobytes must cost a driver no more than its own largest entries do."""
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": here.site.bootstrap_servers,
+            "transactional.id": f"stranger of {here.prefix}",
+            "compression.type": "gzip",
+            "message.max.bytes": 10_000_000,
+        }
+    )
+    producer.init_transactions(TIMEOUT)
+    producer.begin_transaction()
+    producer.produce(here.ledger, bytes(4_000_000), b"user-7", partition=0)
+    producer.commit_transaction(TIMEOUT)
+    here.finish(0)
+    assert each_once(0) == here.visible()
+    assert "the first at offset 0: in a batch that cannot be decoded" in caplog.text
+
+
 def test_another_applications_transaction_is_never_committed(here):
     """A forged decision may name it, but it is not a task's of this prefix."""
     victim = Worker(here, f"{here.prefix}.eu")

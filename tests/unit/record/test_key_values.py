@@ -17,6 +17,9 @@ from tests.support.plain_batches import PlainRecord, plain_batch
 
 TRANSACTIONAL = 0x10
 
+#: The producer id of the batches that `_transactional` makes.
+PRODUCER = 5
+
 _contents = st.binary(max_size=40) | st.integers(0, 20_000).map(bytes)
 _records = st.lists(
     st.builds(
@@ -37,9 +40,13 @@ class Collected:
     def __init__(self):
         self.events = []
 
-    def take_records(self, offset, transaction_of, records):
+    def take_records(self, offset, producer_id, records):
         """See LogSink."""
-        self.events.append((offset, transaction_of, records))
+        self.events.append((offset, producer_id, records))
+
+    def take_plain(self, offset, count):
+        """See LogSink."""
+        self.events.append((offset, count))
 
     def take_end(self, producer_id, *, committed):
         """See LogSink."""
@@ -53,6 +60,10 @@ class Collected:
 def _read(data, offset=0, **settings):
     sink = Collected()
     return read_key_values(data, sink, offset=offset, **settings), sink.events
+
+
+def _transactional(records, **others):
+    return plain_batch(records, attributes=TRANSACTIONAL, producer_id=PRODUCER, **others)
 
 
 def _marker(kind, *, producer_id=7, base_offset=0):
@@ -87,16 +98,17 @@ def test_a_payload_of_any_bytes_is_decoded_or_reported(records, codec, damage):
     payload = bytearray(plain_batch(records, compression=codec)[61:])
     for at, byte in damage:
         payload[at % len(payload)] = byte
-    bad = plain_batch(
+    bad = _transactional(
+        1,
         payload=bytes(payload),
         compression=codec,
         last_offset_delta=len(records) - 1,
         record_count=len(records),
     )
-    good = plain_batch([PlainRecord(b"v", b"k")], base_offset=len(records))
+    good = _transactional([PlainRecord(b"v", b"k")], base_offset=len(records))
     behind, events = _read(bad + good)
     assert len(records) + 1 == behind
-    assert (len(records), None, [(b"k", b"v")]) == events[-1]
+    assert (len(records), PRODUCER, [(b"k", b"v")]) == events[-1]
 
 
 @pytest.mark.parametrize("kind", ControlRecordType, ids=str)
@@ -122,19 +134,19 @@ def test_control_records_of_others_are_passed_over():
 
 def test_records_below_the_offset_are_left_out():
     """A broker answers with the whole batch that an offset is in."""
-    batch = plain_batch(
+    batch = _transactional(
         [PlainRecord(b"0", b"k"), PlainRecord(b"1", b"k"), PlainRecord(b"2", b"k")], base_offset=10
     )
-    assert (13, [(10, None, [(b"k", b"2")])]) == _read(batch, 12)
+    assert (13, [(10, PRODUCER, [(b"k", b"2")])]) == _read(batch, 12)
     assert (6, []) == _read(_marker(ControlRecordType.COMMIT, base_offset=4), 6)
 
 
 def test_a_last_batch_that_is_cut_off_is_left_out():
     """The next answer begins with it."""
-    first = plain_batch([PlainRecord(b"v", b"k")])
-    second = plain_batch([PlainRecord(b"w", b"k")], base_offset=1)
+    first = _transactional([PlainRecord(b"v", b"k")])
+    second = _transactional([PlainRecord(b"w", b"k")], base_offset=1)
     for cut in (1, 30, 61, len(second) - 1):
-        assert (1, [(0, None, [(b"k", b"v")])]) == _read(first + second[:cut])
+        assert (1, [(0, PRODUCER, [(b"k", b"v")])]) == _read(first + second[:cut])
     assert (5, []) == _read(second[:-1], 5)
 
 
@@ -147,7 +159,30 @@ def test_damaged_batches_are_refused():
 
 def test_a_batch_that_inflates_too_far_is_reported():
     """It takes no memory, and what is behind it is read."""
-    bomb = plain_batch([PlainRecord(bytes(100_000), b"k")], compression=CompressionType.GZIP)
-    good = plain_batch([PlainRecord(b"v", b"k")], base_offset=1)
+    bomb = _transactional([PlainRecord(bytes(100_000), b"k")], compression=CompressionType.GZIP)
+    good = _transactional([PlainRecord(b"v", b"k")], base_offset=1)
     behind, [(offset, _), after] = _read(bomb + good, max_uncompressed_bytes=50_000)
-    assert (2, 0, (1, None, [(b"k", b"v")])) == (behind, offset, after)
+    assert (2, 0, (1, PRODUCER, [(b"k", b"v")])) == (behind, offset, after)
+
+
+@pytest.mark.parametrize("codec", [CompressionType.NONE, CompressionType.GZIP], ids=str)
+def test_records_outside_a_transaction_are_counted_and_not_decoded(codec):
+    """A payload that cannot even be decompressed shows that nobody tries: it may be a bomb."""
+    plain = plain_batch(
+        payload=b"neither gzip nor records",
+        compression=codec,
+        base_offset=10,
+        last_offset_delta=399_999,
+        record_count=400_000,
+    )
+    good = _transactional([PlainRecord(b"v", b"k")], base_offset=400_010)
+    after = (400_010, PRODUCER, [(b"k", b"v")])
+    assert (400_011, [(10, 400_000), after]) == _read(plain + good)
+    assert (400_011, [(400_009, 1), after]) == _read(plain + good, 400_009)
+
+
+@pytest.mark.parametrize(("count", "reported"), [(-1, 0), (2, 2), (2**31 - 1, 3)])
+def test_the_number_of_plain_records_is_not_more_than_their_offsets(count, reported):
+    """The header is all that is read of them, and its count may be any number."""
+    batch = plain_batch(3, record_count=count)
+    assert (3, [(0, reported)]) == _read(batch)
