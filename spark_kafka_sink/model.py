@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -12,6 +13,12 @@ NO_SEQUENCE = -1
 #: An offset that is not known: acks=0, or a duplicate whose original the broker has forgotten.
 UNKNOWN_OFFSET = -1
 NO_LEADER_EPOCH = -1
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def is_topic_name(name: str) -> bool:
+    """Return whether a topic may have this name, by the rules of Kafka's Topic class."""
+    return _TOPIC_NAME.fullmatch(name) is not None and name not in {".", ".."}
 
 
 class TopicPartition(NamedTuple):

@@ -15,7 +15,6 @@ Every option is one of these, or an error that names the nearest known one:
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -46,13 +45,13 @@ from spark_kafka_sink.config.producer_settings import (
     REFUSED,
 )
 from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.model import is_topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KAFKA_PREFIX: Final = "kafka."
 #: What Kafka allows a topic to be called (`org.apache.kafka.common.internals.Topic`).
-_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 SINK_OPTIONS_DEF: Final = (
     ConfigDef()
@@ -352,7 +351,7 @@ def _unknown_option(name: str) -> ConfigError:
 def _topic(name: str | None) -> str | None:
     if name is None:
         return None
-    if _TOPIC_NAME.fullmatch(name) is None or name in {".", ".."}:
+    if not is_topic_name(name):
         raise ConfigError(
             f"topic {name!r} is no name of a topic: letters, digits, '.', '_' and '-', at most 249"
         )

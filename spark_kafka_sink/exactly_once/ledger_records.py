@@ -12,8 +12,9 @@ equal bytes, so a key that would be encoded differently is not a key. A value of
 refused where it is ours. Of a chunked decision the pieces hold the compressed list of winners, each
 behind the generation and batch that it belongs to.
 
-Values are checked when they are decoded: every number for its type and range, and every winner for
-being a transactional id of a task under the same prefix. The value of a write that has ended has
+Values are checked when they are decoded: every number for its type and range, every topic for a
+legal name, who claimed for short printable text, and every winner for being a transactional id of a
+task under the same prefix. The value of a write that has ended has
 one form, `SETTLED`; a reader of a large ledger can tell by it without decoding.
 """
 
@@ -30,7 +31,12 @@ from spark_kafka_sink.admin.record_batches import KeyValue
 from spark_kafka_sink.exactly_once.errors import ExactlyOnceError, LedgerFormatError
 from spark_kafka_sink.exactly_once.transactional_ids import is_worker_id_of
 from spark_kafka_sink.exactly_once.transitions import NOTHING_IN, Fate, Write, WriteState
-from spark_kafka_sink.model import UNKNOWN_OFFSET, ProducerIdAndEpoch, TopicPartition
+from spark_kafka_sink.model import (
+    UNKNOWN_OFFSET,
+    ProducerIdAndEpoch,
+    TopicPartition,
+    is_topic_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,6 +57,8 @@ MAX_WINNERS_BYTES: Final = 64 * 1024 * 1024
 MAX_GENERATION: Final = 2**53 - 1
 #: The end of the year 9999: later times cannot be shown to an operator.
 _MAX_TIME_MS: Final = 253_402_300_799_999
+#: Much longer than any host name (255) with what a driver says around it.
+_MAX_CLAIMED_BY: Final = 500
 _MAX_INT16: Final = 2**15 - 1
 _MAX_INT32: Final = 2**31 - 1
 _MAX_INT64: Final = 2**63 - 1
@@ -197,7 +205,13 @@ def encode_claim(prefix: str, claim: Claim) -> KeyValue:
             f"prefix {prefix!r} cannot be claimed any more: its last generation in the ledger is "
             f"{claim.generation - 1}, which no driver's clock has counted to. {_BY_HAND}"
         )
-    return KeyValue(encode_key(EntryKey(GENERATION, prefix)), VERSION + _json(claim._asdict()))
+    # A host may have any name, and no reader takes one that could act on a terminal.
+    claimed_by = "".join(
+        character if character.isprintable() else "?"
+        for character in claim.claimed_by[:_MAX_CLAIMED_BY]
+    )
+    value = claim._replace(claimed_by=claimed_by)._asdict()
+    return KeyValue(encode_key(EntryKey(GENERATION, prefix)), VERSION + _json(value))
 
 
 def encode_write(
@@ -258,15 +272,11 @@ def decode_claim(value: bytes) -> Claim:
     """Read a claim; raises LedgerFormatError."""
     parsed = _parse(_versioned(value))
     try:
-        claim = Claim(**parsed)
-        _check_integer(claim.generation, 0, MAX_GENERATION, "generation")
-        _check_integer(claim.claimed_at_ms, 0, _MAX_TIME_MS, "claimed_at_ms")
-        _check_text(claim.claimed_by, "claimed_by")
-    except (TypeError, ValueError) as error:
+        return _claim_from_json(parsed)
+    except (ValueError, RecursionError) as error:
         raise LedgerFormatError(
             f"a claim in the ledger cannot be read: {error}. {_BY_HAND}"
         ) from error
-    return claim
 
 
 def decode_write(
@@ -319,6 +329,16 @@ def _unpack(write: Write, pieces: Mapping[int, bytes], count: int) -> Any:
 # --- parts of values
 
 
+def _claim_from_json(value: Any) -> Claim:
+    if not isinstance(value, dict) or value.keys() != set(Claim._fields):
+        raise ValueError(f"it must have the fields {', '.join(Claim._fields)} and no others")
+    return Claim(
+        _check_integer(value["generation"], 0, MAX_GENERATION, "generation"),
+        _check_integer(value["claimed_at_ms"], 0, _MAX_TIME_MS, "claimed_at_ms"),
+        _check_claimed_by(value["claimed_by"]),
+    )
+
+
 def _winner_as_json(winner: Winner) -> list[Any]:
     topics: dict[str, list[list[int]]] = {}
     for (topic, partition), first, last, records in winner.ranges:
@@ -358,6 +378,8 @@ def _winner_from_json(value: Any, prefix: str) -> Winner:
 def _range_from_json(
     topic: str, partition: Any, first: Any, last: Any, records: Any
 ) -> OffsetRange:
+    if not is_topic_name(topic):
+        raise ValueError(f"{topic[:40]!r} is not a legal topic name")
     return OffsetRange(
         TopicPartition(topic, _check_integer(partition, 0, _MAX_INT32, "partition")),
         _check_integer(first, UNKNOWN_OFFSET, _MAX_INT64, "first offset"),
@@ -373,9 +395,12 @@ def _check_integer(value: Any, least: int, most: int, name: str) -> int:
     return value
 
 
-def _check_text(value: Any, name: str) -> None:
-    if not isinstance(value, str):
-        raise TypeError(f"its {name} is not text")
+def _check_claimed_by(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > _MAX_CLAIMED_BY or not value.isprintable():
+        raise ValueError(
+            f"its claimed_by is not text of at most {_MAX_CLAIMED_BY} printable characters"
+        )
+    return value
 
 
 def _versioned(value: bytes) -> bytes:

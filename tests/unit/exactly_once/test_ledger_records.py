@@ -29,7 +29,7 @@ from spark_kafka_sink.exactly_once.ledger_records import (
     forget_write,
 )
 from spark_kafka_sink.exactly_once.transitions import Fate, Write, WriteState
-from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
+from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition, is_topic_name
 
 _int64 = st.integers(0, 2**63 - 1)
 _generations = st.integers(0, MAX_GENERATION)
@@ -39,11 +39,16 @@ _prefixes = st.text(min_size=1)
 _LIMIT = ledger_records.MAX_WINNERS_BYTES
 _ranges = st.builds(
     OffsetRange,
-    st.builds(TopicPartition, st.text(max_size=8), st.integers(0, 10_000)),
+    st.builds(
+        TopicPartition,
+        st.from_regex(r"[a-zA-Z0-9._-]{1,8}", fullmatch=True).filter(is_topic_name),
+        st.integers(0, 10_000),
+    ),
     st.integers(-1, 2**63 - 1),
     st.integers(-1, 2**63 - 1),
     _int64,
 )
+_printable = st.text(max_size=500).filter(str.isprintable)
 _winners = st.builds(
     Winner,
     st.integers(0, 2**128 - 1).map("p.{:032x}.0".format),
@@ -114,10 +119,18 @@ def test_a_write_is_read_as_it_was_written(prefix, write_id, record):
     assert record == _read(entries, prefix).record(write_id)
 
 
-@given(claim=st.builds(Claim, _generations, _times, st.text()), prefix=_prefixes)
+@given(claim=st.builds(Claim, _generations, _times, _printable), prefix=_prefixes)
 def test_a_claim_is_read_as_it_was_written(claim, prefix):
     """With who made it, for an operator."""
     assert claim == _read([encode_claim(prefix, claim)], prefix).claim
+
+
+def test_a_host_of_any_name_can_claim():
+    """What a reader would refuse of the name is replaced or cut before it is written."""
+    claim = Claim(3, 1, f"a\x1b[2Jb\udcff, process 7{'!' * 1000}")
+    read = _read([encode_claim("p", claim)]).claim
+    shown = f"a?[2Jb?, process 7{'!' * 1000}"[:500]
+    assert claim._replace(claimed_by=shown) == read
 
 
 @given(prefix=st.text(), write_id=st.text(), piece=st.integers(0, 10**6))
@@ -266,6 +279,38 @@ def test_a_claim_with_a_number_that_cannot_be_is_refused(field, value):
     key = encode_key(EntryKey("generation", "p"))
     with pytest.raises(LedgerFormatError, match=field):
         _ = _read([(key, VERSION + json.dumps(claim).encode())]).claim
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"claimed_by": "\x1b[2Jhost"},
+        {"claimed_by": "host\nERROR forged"},
+        {"claimed_by": "\ud800"},
+        {"claimed_by": "\u202ehost"},
+        {"claimed_by": "h" * 501},
+        {"claimed_by": 7},
+        {"\x1b[2J": 1},
+    ],
+)
+def test_a_claim_by_what_is_no_short_printable_text_is_refused(forged):
+    """Who claimed is named in errors and logs: it must not act on a terminal or forge a line."""
+    claim = {"generation": 1, "claimed_at_ms": 1, "claimed_by": "me", **forged}
+    key = encode_key(EntryKey("generation", "p"))
+    with pytest.raises(LedgerFormatError) as caught:
+        _ = _read([(key, VERSION + json.dumps(claim).encode())]).claim
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 1_000
+
+
+@pytest.mark.parametrize(
+    "topic", ["\ud800", "\x1b[2J", "", ".", "..", "a b", "t\n", "\u00e9", "t" * 250]
+)
+def test_a_winner_in_a_topic_that_cannot_be_is_refused(topic):
+    """No request can be made for it, and no error may show it raw."""
+    with pytest.raises(LedgerFormatError, match="is not a legal topic name") as caught:
+        _forged(b'"t":', f"{json.dumps(topic)}:".encode(), partitions=1)
+    assert str(caught.value).isprintable()
 
 
 def test_a_generation_above_all_is_not_claimed():
