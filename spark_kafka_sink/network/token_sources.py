@@ -132,10 +132,11 @@ def _on_a_thread(function: Callable[[], OAuthBearerToken]) -> GetToken:
 def _from_endpoint(
     credentials: ClientCredentials, login: TokenLogin, settings: SecuritySettings
 ) -> GetToken:
+    hidden = hidden_texts(settings, login)
+    # The endpoint's words are cut short, and half of a hidden text could not be found afterwards.
+    credentials = replace(credentials, hidden=hidden)
     contexts = TlsContexts(
-        endpoint_tls(login.tls_options),
-        f"{settings.prefix}sasl.jaas.config: ",
-        hidden_texts(settings, login),
+        endpoint_tls(login.tls_options), f"{settings.prefix}sasl.jaas.config: ", hidden
     )
     timeouts = FetchTimeouts(
         _seconds(settings.sasl_login_connect_timeout_ms),

@@ -6,18 +6,20 @@ import base64
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
-from urllib.parse import SplitResult, quote_plus, urlencode, urlsplit
+from urllib.parse import SplitResult, quote_plus, unquote_plus, urlencode, urlsplit
 
 from spark_kafka_sink.errors import AuthenticationError, KafkaError, NetworkError
 from spark_kafka_sink.security.redaction import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
 _OK: Final = range(200, 300)
 #: Answers that say the request will never be good (Java's HttpJwtRetriever has a list like this).
 _FINAL: Final = frozenset(range(400, 500)) - {408, 425, 429}
 _LONGEST_REASON: Final = 300
+#: A shorter value in a URL's query is a flag or a version and not a key; any text has it by chance.
+_SHORTEST_KEY: Final = 4
 #: Where a secret that is sent in the clear does not leave the machine.
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -34,6 +36,8 @@ class ClientCredentials:
     #: Whether id and secret are form-encoded before they are joined, as RFC 6749 has it and many
     #: providers do not (sasl.oauthbearer.header.urlencode).
     urlencode: bool = False
+    #: What references in the settings stood for.
+    hidden: Collection[str] = field(default=(), repr=False, compare=False)
 
     @property
     def endpoint(self) -> str:
@@ -43,7 +47,8 @@ class ClientCredentials:
 
     def quoted(self, text: str) -> str:
         """Return what may be shown of the provider's words, which may quote what it was sent."""
-        return quoted(text, (self.client_secret,), _LONGEST_REASON)
+        secrets = {self.client_secret, *_query_values(self.url), *self.hidden}
+        return quoted(text, secrets, _LONGEST_REASON)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +89,16 @@ def split_url(url: str) -> SplitResult:
         # Its message quotes the host or the port.
         raise ValueError("has a malformed host or port") from None
     return parts
+
+
+def _query_values(url: str) -> Iterator[str]:
+    """Return what may be a key in a URL's query, as it was written and as it is meant."""
+    for parameter in urlsplit(url).query.split("&"):
+        name, equals, value = parameter.partition("=")
+        written = value if equals else name
+        for form in (written, unquote_plus(written)):
+            if len(form) >= _SHORTEST_KEY:
+                yield form
 
 
 def token_request(credentials: ClientCredentials) -> TokenRequest:

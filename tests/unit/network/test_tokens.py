@@ -117,6 +117,14 @@ def test_scope_and_encoding_are_as_the_settings_say(endpoint):
     assert ["write all"] == form["scope"]
 
 
+def test_a_referenced_part_of_the_url_is_hidden_before_a_reason_is_cut(endpoint, monkeypatch):
+    """Where the cut falls within it, its beginning is not shown."""
+    monkeypatch.setenv("TENANT", "planted-tenant")
+    url = f"{shown_url(endpoint)}/${{env:TENANT}}"
+    endpoint.answers = [(401, {"error": f"{'x' * 290} planted-tenant and more"})]
+    assert "plan" not in refusal(AuthenticationError, CREDENTIALS, {URL: url})
+
+
 def test_a_false_endpoint_gets_no_secret(certificates):
     """An endpoint whose certificate is not trusted is not spoken to."""
     with TokenEndpoint(server_context(certificates.server)) as endpoint:

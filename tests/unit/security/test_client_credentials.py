@@ -116,6 +116,33 @@ def test_a_provider_that_quotes_the_request_shows_no_secret(status, urlencode):
 
 
 @pytest.mark.parametrize(
+    ("query", "quoted"),
+    [
+        ("key=planted-key", "/token?key=planted-key"),
+        ("v=2&planted-key", "/token?v=2&planted-key"),
+        ("key=planted%2Dk%65y", "/token?key=planted%2Dk%65y"),
+        ("key=planted%2Dk%65y", '{"key": "planted-key"}'),
+    ],
+)
+def test_a_provider_that_quotes_the_url_shows_no_key_of_its_query(query, quoted):
+    """Nor does it where the key begins within what is shown, and ends beyond it."""
+    asked = credentials(url=f"{URL}?{query}")
+    for padding in (0, 280, 290, 295):
+        reason = f"{'x' * padding} {quoted} is refused"
+        shown = asked.quoted(reason)
+        assert "plan" not in shown
+        assert shown.startswith(reason[:padding])
+    assert "the key is unknown in version 2" == asked.quoted("the key is unknown in version 2")
+
+
+def test_a_hidden_text_is_not_cut_before_it_is_looked_for():
+    """Half of it would be left at the end of a long reason, and could not be recognized."""
+    asked = credentials(hidden=["planted-reference"])
+    for padding in range(270, 305):
+        assert "plan" not in asked.quoted(f"{'x' * padding}planted-reference and more")
+
+
+@pytest.mark.parametrize(
     "body", [b'{"access_token":"a.b.c"}', b'{"access_token":"","id_token":"a.b.c"}']
 )
 def test_the_token_is_taken_from_the_answer(body):
