@@ -1,18 +1,18 @@
 """ListTransactions 0-2: the transactional ids that this broker coordinates.
 
 Filters by state (names that are none are told back), producer id, age (1+) and a regular
-expression over the whole id (2+). An expression that is none is INVALID_REGULAR_EXPRESSION. Kafka's
-are RE2J's; those of Python serve here, which agree on all but rare constructs.
+expression over the whole id (2+). An expression that is none, or that `id_pattern` does not
+support, is INVALID_REGULAR_EXPRESSION.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
+from spark_kafka_sink.devbroker.id_pattern import IdPattern
 from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.devbroker.transaction_state import TransactionState as State
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -39,7 +39,7 @@ class ListTransactionsHandler(Handler[ListTransactionsRequest, ListTransactionsR
         self, context: RequestContext, request: ListTransactionsRequest
     ) -> ListTransactionsResponse:
         """List what passes the filters."""
-        pattern = _compiled(request.transactional_id_pattern)
+        pattern = _parsed(request.transactional_id_pattern)
         return ListTransactionsResponse(
             error_code=ErrorCode.NONE,
             unknown_state_filters=tuple(
@@ -53,7 +53,7 @@ class ListTransactionsHandler(Handler[ListTransactionsRequest, ListTransactionsR
                 )
                 for metadata in context.cluster.transactions.all(context.now_ms)
                 if _is_asked_for(context, request, metadata)
-                and (pattern is None or pattern.fullmatch(metadata.transactional_id))
+                and (pattern is None or pattern.matches(metadata.transactional_id))
             ),
         )
 
@@ -70,14 +70,15 @@ class ListTransactionsHandler(Handler[ListTransactionsRequest, ListTransactionsR
         )
 
 
-def _compiled(pattern: str | None) -> re.Pattern[str] | None:
+def _parsed(pattern: str | None) -> IdPattern | None:
     if not pattern:
         return None
     try:
-        return re.compile(pattern)
-    except re.error as error:
+        return IdPattern(pattern)
+    except ValueError as error:
         raise RefusedError(
-            ErrorCode.INVALID_REGULAR_EXPRESSION, f"{pattern!r} is no regular expression: {error}"
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"{pattern!r} cannot be used as a regular expression: {error}",
         ) from error
 
 

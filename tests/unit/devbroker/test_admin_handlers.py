@@ -388,9 +388,10 @@ class TestTransactions:
         unknown = ("ongoing",) if filters.get("states") == ["ongoing"] else ()
         assert unknown == answer.unknown_state_filters
 
-    def test_a_pattern_must_be_one(self, broker):
-        """Otherwise nothing is listed."""
-        answer = ask(broker, list_transactions(pattern="("))
+    @pytest.mark.parametrize("pattern", ["(", "(a+)+", "(a|a)*", r"(a)\1", "a" * 257])
+    def test_a_pattern_must_be_one(self, broker, pattern):
+        """Otherwise nothing is listed, nor is it where matching could take exponential time."""
+        answer = ask(broker, list_transactions(pattern=pattern))
 
         assert ErrorCode.INVALID_REGULAR_EXPRESSION == answer.error_code
 
