@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.partition import Partition, Topic
 
+#: Most topics that one request creates: with a data directory each is a write to disk.
+MAX_CREATED_TOPICS = 50
 _FIRST_VERSION_WITH_TOPIC_IDS = 12
 #: Versions that can ask for the cluster's operations.
 _VERSIONS_WITH_CLUSTER_OPERATIONS = range(8, 11)
@@ -111,10 +113,14 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
             ]
         names = dict.fromkeys(t.name for t in request.topics if t.name is not None)
         described = []
+        may_still_create = MAX_CREATED_TOPICS
         for name in names:
             topic = cluster.topic(name)
             if topic is None:
-                described.append(self._unknown_topic(context, request, name))
+                described.append(
+                    self._unknown_topic(context, request, name, may_create=may_still_create > 0)
+                )
+                may_still_create -= cluster.topic(name) is not None
             else:
                 described.append(self._topic(context, request, topic))
         return described
@@ -138,11 +144,15 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
         )
 
     def _unknown_topic(
-        self, context: RequestContext, request: MetadataRequest, name: str
+        self, context: RequestContext, request: MetadataRequest, name: str, *, may_create: bool
     ) -> MetadataResponseTopic:
         try:
             validate_topic_name(name)
-            if context.settings.auto_create_topics and request.allow_auto_topic_creation:
+            if (
+                may_create
+                and context.settings.auto_create_topics
+                and request.allow_auto_topic_creation
+            ):
                 context.cluster.create_topic(
                     name,
                     partitions=context.settings.num_partitions,

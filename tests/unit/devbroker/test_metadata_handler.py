@@ -6,6 +6,7 @@ import uuid
 
 import pytest
 
+from spark_kafka_sink.devbroker.handlers.metadata import MAX_CREATED_TOPICS
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.broker_requests import ask, broker_with
@@ -108,6 +109,20 @@ def test_an_unknown_topic_is_created_and_still_unknown_to_the_one_who_asked():
     assert {"new": UNKNOWN} == errors(ask(broker, named("new")))
     (topic,) = ask(broker, named("new")).topics
     assert (0, 4) == (topic.error_code, len(topic.partitions))
+
+
+def test_one_request_creates_a_limited_number_of_topics():
+    """Those beyond stay unknown, and the client's next request creates more of them."""
+    broker = broker_with()
+    cluster = broker.cluster
+    names = [f"t{number:03}" for number in range(2 * MAX_CREATED_TOPICS + 1)]
+
+    assert dict.fromkeys(names, UNKNOWN) == errors(ask(broker, named(*names)))
+    assert names[:MAX_CREATED_TOPICS] == [topic.name for topic in cluster.topics]
+    ask(broker, named(*names))
+    assert names[:-1] == [topic.name for topic in cluster.topics]
+    ask(broker, named(*names))
+    assert names == [topic.name for topic in cluster.topics]
 
 
 @pytest.mark.parametrize(("allowed_by_broker", "allowed_by_client"), [(False, True), (True, False)])
