@@ -8,15 +8,17 @@ from concurrent.futures import CancelledError, wait
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from spark_kafka_sink.errors import ProducerClosedError
+from spark_kafka_sink.errors import KafkaTimeoutError, ProducerClosedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 T = TypeVar("T")
 
-#: How long a caller waits for the thread beyond what was agreed, before it is taken for gone.
+#: How many seconds a close waits for the thread's end beyond what was agreed.
 JOIN_TIMEOUT = 10.0
+#: How many seconds a coroutine's own time-out may take to arrive.
+ANSWER_TIMEOUT = 1.0
 
 
 class NetworkThread:
@@ -65,7 +67,8 @@ class NetworkThread:
     def run(self, coroutine: Coroutine[Any, Any, T], timeout: float) -> T:
         """Run on this thread what ends by itself within `timeout` seconds, and wait for it.
 
-        Raises ProducerClosedError where the thread ends first.
+        Raises ProducerClosedError where the thread ends first, KafkaTimeoutError where it is too
+        busy to answer; the coroutine is cancelled then.
         """
         try:
             answer = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
@@ -73,10 +76,16 @@ class NetworkThread:
             coroutine.close()
         else:
             # A loop that ends at this moment may never begin it, and so never answer.
-            wait([answer], timeout + JOIN_TIMEOUT)
+            done, _ = wait([answer], timeout + ANSWER_TIMEOUT)
             with suppress(CancelledError):
-                if answer.done():
+                if done or not answer.cancel():
                     return answer.result()
+            if not done and self.is_alive:
+                raise KafkaTimeoutError(
+                    f"the network thread did not answer within {timeout:.1f} s: it was kept busy "
+                    "by a callback. Keep callbacks short, and call no method of the producer while "
+                    "you hold a lock that a callback waits for"
+                )
         raise ProducerClosedError("the producer was closed by another thread")
 
     def join(self, timeout: float) -> None:

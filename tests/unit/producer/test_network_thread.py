@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from spark_kafka_sink.errors import ProducerClosedError
+from spark_kafka_sink.errors import KafkaTimeoutError, ProducerClosedError
 from spark_kafka_sink.producer import network_thread
 from spark_kafka_sink.producer.network_thread import NetworkThread
 
@@ -98,12 +98,42 @@ def test_a_coroutine_that_the_end_overtakes_is_refused(serving):
     ender.join()
 
 
+class _Endless:
+    """A coroutine that ends only when it is cancelled."""
+
+    def __init__(self) -> None:
+        self.cancelled = threading.Event()
+
+    async def run(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+
+
 def test_a_coroutine_that_takes_too_long_is_given_up(serving, monkeypatch):
-    """A thread that does not answer in the time agreed is taken for gone."""
-    monkeypatch.setattr(network_thread, "JOIN_TIMEOUT", 0.0)
-    never = asyncio.Event()
-    with pytest.raises(ProducerClosedError):
-        serving.thread.run(never.wait(), 0.01)
+    """It is cancelled when it has not ended in the time agreed, and the thread goes on."""
+    monkeypatch.setattr(network_thread, "ANSWER_TIMEOUT", 0.0)
+    endless = _Endless()
+    with pytest.raises(KafkaTimeoutError):
+        serving.thread.run(endless.run(), 0.01)
+    assert endless.cancelled.wait(10)
+    assert serving.thread.is_alive
+
+
+def test_a_thread_that_a_callback_keeps_busy_is_not_taken_for_closed(serving):
+    """The caller gets a time-out that names the cause, and what it asked for is cancelled."""
+    goes_on = threading.Event()
+    endless = _Endless()
+    serving.thread.call_soon(goes_on.wait)
+    try:
+        with pytest.raises(KafkaTimeoutError, match="kept busy by a callback"):
+            serving.thread.run(endless.run(), 0.0)
+    finally:
+        goes_on.set()
+    # The loop begins it, and finds it cancelled at its first wait.
+    assert endless.cancelled.wait(10)
 
 
 def test_a_thread_that_dies_before_it_has_started_keeps_nobody_waiting(monkeypatch):
