@@ -72,8 +72,9 @@ def _nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 
     Fixtures with a larger scope are set up before this one, so theirs count as being there already.
     """
-    if {"spark", "kafka"} & {marker.name for marker in request.node.iter_markers()}:
-        # Py4J and other clients keep connections and threads for as long as the session.
+    if {"spark", "kafka", "slow"} & {marker.name for marker in request.node.iter_markers()}:
+        # Py4J and other clients keep connections and threads for as long as the session, and slow
+        # tests share brokers that are started while the first of them runs.
         yield
         return
     before = leaks.look()
