@@ -39,7 +39,7 @@ class VersionedJson:
         return json.dumps(data).encode()
 
     def close(self) -> None:
-        """Let go of what is held, such as the connection to a schema registry."""
+        """Release what is held, such as the connection to a schema registry."""
         print("the serializer is closed")
 
 

@@ -125,7 +125,7 @@ class ClusterState:
             raise
 
     def close(self, now: float) -> None:
-        """Give the data directory back, with all that is known; in memory nothing changes.
+        """Release the data directory, with all that is known; in memory nothing changes.
 
         Raises OSError.
         """
@@ -353,7 +353,7 @@ class ClusterState:
     def configure_topic(
         self, topic: Topic, config: TopicConfig, overrides: Mapping[str, str]
     ) -> None:
-        """Let a topic have other settings; `overrides` are those that somebody has set.
+        """Replace the settings of a topic; `overrides` are those that somebody has set.
 
         Raises RefusedError with KAFKA_STORAGE_ERROR; then nothing has changed.
         """
@@ -483,7 +483,7 @@ class ClusterState:
             self.changed(topic_partition)
 
     def next_producer_id(self) -> int:
-        """Give out a producer id that nobody has had.
+        """Return a producer id that was never used.
 
         Raises RefusedError with COORDINATOR_LOAD_IN_PROGRESS if it cannot be written down.
         """

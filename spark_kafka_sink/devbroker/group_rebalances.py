@@ -182,7 +182,7 @@ class GroupRebalances:
     # Phase two: members get their parts.
 
     def assigned(self, group: ClassicGroup, now: float) -> None:
-        """Give every member its part, once that is written; if it cannot be, begin anew."""
+        """Assign every member its part, once that is written; if it cannot be, begin anew."""
         try:
             self.keep(group, now)
         except RefusedError as refused:

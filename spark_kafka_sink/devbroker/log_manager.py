@@ -192,7 +192,7 @@ class LogManager:
         self._schedule_flush(config, now)
 
     def delete_records(self, topic_partition: TopicPartition, offset: int) -> int:
-        """Let a log start later, for good; tell where it starts.
+        """Move the start of a log, for good; return where it starts.
 
         Whole segments go first, which takes no room on the disk. Raises RefusedError with
         KAFKA_STORAGE_ERROR if that fails, or if the rest cannot be written down.

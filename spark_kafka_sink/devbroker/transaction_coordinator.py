@@ -122,7 +122,7 @@ class TransactionCoordinator:
                 self._schedule_timeout(metadata, now_ms)
 
     def _take_step(self, changed: TransactionMetadata) -> None:
-        """Let what is known of an id be something else, once that is written.
+        """Replace what is known of an id, once that is written.
 
         Raises RefusedError with NOT_COORDINATOR if it cannot be; then nothing has changed.
         """

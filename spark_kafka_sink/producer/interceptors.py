@@ -105,7 +105,7 @@ class ProducerInterceptors:
         error: BaseException | None,
         headers: Sequence[tuple[str, bytes | None]] = (),
     ) -> None:
-        """Tell all of them what became of a record with these headers."""
+        """Notify all of them of what became of a record with these headers."""
         for on_acknowledgement, takes_headers in self._on_acknowledgement:
             try:
                 if takes_headers:

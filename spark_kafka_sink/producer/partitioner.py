@@ -224,7 +224,7 @@ class JavaLikePartitioner(Protocol):
         value_bytes: bytes | None,
         cluster: MetadataSnapshot,
     ) -> int:
-        """Give the partition of a record, whose key and value are as sent, and as serialized."""
+        """Return the partition of a record, whose key and value are as sent, and as serialized."""
 
 
 class RoundRobinPartitioner:

@@ -289,7 +289,7 @@ class RecordAccumulator:
                 queue.extendleft(reversed(self._transaction_manager.in_retry_order(waiting)))
 
     def put_compressed(self, batch: ProducerBatch, batches: Sequence[ProducerBatch]) -> None:
-        """Let what a queued batch was compressed to take its place: itself, or its parts."""
+        """Replace a queued batch by what it was compressed to: itself, or its parts."""
         self._pool.reserve(sum(each.size_bytes for each in batches))
         with self._lock:
             if batch not in batches:

@@ -138,7 +138,7 @@ class Sender:
         self._run_aside(work, done)
 
     def compress(self, batch: ProducerBatch) -> None:
-        """Have a queued batch compressed, which this thread has closed."""
+        """Start compressing a queued batch that this thread has closed."""
         self._completion.compress(batch)
 
     def wakeup(self) -> None:

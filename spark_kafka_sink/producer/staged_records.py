@@ -175,7 +175,7 @@ class StagedChunk(NamedTuple):
     def tell_places(
         self, stretch: Stretch, row_slots: NDArray[np.int32], row_indexes: NDArray[np.int32]
     ) -> None:
-        """Tell the futures of the records in `stretch` where they are.
+        """Notify the futures of the records in `stretch` of where they are.
 
         Before any of these batches is closed: a future must know its batch when that ends, however
         long the rest of the chunk waits for memory.
@@ -200,7 +200,7 @@ class StagedChunk(NamedTuple):
     def _tell_held(
         self, held: Sequence[int], futures: list[FutureRecordMetadata], start: int
     ) -> None:
-        """Tell these futures alone where they are; nobody will ever ask the others."""
+        """Notify only these futures of where they are; nobody will ever ask the others."""
         for row in reversed(held):
             future = futures.pop(row)
             future.row = start + row

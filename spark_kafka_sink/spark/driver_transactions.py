@@ -64,7 +64,7 @@ def two_phase_commit(
     *,
     observe: Callable[[Point], None] = lambda _: None,
 ) -> Iterator[TwoPhaseCommit]:
-    """Give the protocol for one step.
+    """Return the protocol for one step.
 
     Raises ConfigError for what the cluster does not allow, and UnsupportedVersionError where its
     brokers are too old.

@@ -237,7 +237,7 @@ class Story:
         self._until_done(join_and_sync)
 
     def delete_records(self, topic: str, offset: int) -> None:
-        """Let a partition start later."""
+        """Move the start of a partition."""
         self.ask(delete_records((topic, 0, offset)), lambda answer: answer.topics[0].partitions)
         self.told.starts[TopicPartition(topic, 0)] = offset
 
@@ -254,7 +254,7 @@ class Story:
     # What happens to the broker.
 
     def pass_time(self, seconds: float) -> None:
-        """Let the broker do what is due."""
+        """Make the broker do what is due."""
         self.client.now += seconds
         self.client.broker.tick(self.client.now)
 

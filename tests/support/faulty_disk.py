@@ -82,7 +82,7 @@ class FaultyDisk:
         self._failure = failure
 
     def free(self) -> None:
-        """Let everything succeed from now on."""
+        """Make everything succeed from now on."""
         self._fail_at = None
 
     def _watched(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:

@@ -60,7 +60,7 @@ class ScriptedTransport:
         self._has_room.set()
 
     def deliver(self, data: bytes) -> None:
-        """Let the client read these bytes."""
+        """Make the client read these bytes."""
         self._incoming.put_nowait(data)
 
     def begin_write(self, buffers: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:

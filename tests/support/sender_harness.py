@@ -130,7 +130,7 @@ class SenderHarness:
             self.do_jobs()
 
     def do_jobs(self) -> None:
-        """Let the worker do all it was given."""
+        """Make the worker do all it was given."""
         while self.jobs:
             work, then = self.jobs.pop(0)
             try:

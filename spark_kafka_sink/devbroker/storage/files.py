@@ -126,7 +126,7 @@ class AppendFile:
         disk.sync(self._open_files.descriptor(self.path))
 
     def rename(self, path: Path) -> None:
-        """Give the file another name; it takes the place of a file that has it. Raises OSError."""
+        """Rename the file; it replaces a file of that name. Raises OSError."""
         self._open_files.close(self.path)
         self._open_files.close(path)
         disk.rename(self.path, path)

@@ -51,14 +51,14 @@ class LeaderEpochFile:
     """A log's leader epochs, in memory and on disk."""
 
     def __init__(self, directory: LogDirectory, epochs: LeaderEpochCache) -> None:
-        """Have the epochs that were read from the directory."""
+        """Take the epochs that were read from the directory."""
         self._directory = directory
         self.epochs = epochs
         #: Whether the file does not yet say what `epochs` says.
         self.is_dirty = False
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Let an epoch begin; see `LeaderEpochCache.assign`."""
+        """Begin an epoch; see `LeaderEpochCache.assign`."""
         self.epochs.assign(epoch, start_offset)
         self.is_dirty = True
         try:

@@ -197,7 +197,7 @@ class FileLogDirectory:
             self._swapped.pop(0)
 
     def finish_swap(self, base_offset: int) -> None:
-        """Give the `.swap` files that a broker has left their names, the batches last."""
+        """Rename the `.swap` files that a broker has left, the batches last."""
         for suffix in reversed(_SEGMENT_SUFFIXES):
             source = self.file_path(base_offset, suffix + SWAP_SUFFIX)
             target = self.file_path(base_offset, suffix)
@@ -231,7 +231,7 @@ class FileLogDirectory:
         return path.read_bytes() if path.exists() else None
 
     def flush(self) -> None:
-        """Let the files' names survive the end of the machine. Raises OSError."""
+        """Make the files' names survive a crash of the machine. Raises OSError."""
         disk.sync_directory(self.path)
 
     def close(self) -> None:

@@ -37,7 +37,7 @@ class TransactionIndex:
     """Aborted transactions in the order of their markers."""
 
     def __init__(self, file: IndexFile | None = None) -> None:
-        """Have the entries of the file; without a file begin with none."""
+        """Read the entries of the file; without a file begin with none."""
         self.file = file
         self._entries: list[AbortedTxn] = []
         if file is not None:

@@ -22,7 +22,7 @@ def disk(monkeypatch):
 
 
 def tell(path, disk, *, kills, fail=lambda: None):
-    """Tell the story, with a disk that will `fail`.
+    """Run the story, with a disk that will `fail`.
 
     Then free the disk, kill the broker, and close it in order, and look.
     """
@@ -42,7 +42,7 @@ def tell(path, disk, *, kills, fail=lambda: None):
 
 
 def tell_with(path, disk, failure, numbers):
-    """Tell the story once for each number of operations after which the disk fails."""
+    """Run the story once for each number of operations after which the disk fails."""
     for number in numbers:
         fail = partial(disk.fail_after, number, failure)
         try:

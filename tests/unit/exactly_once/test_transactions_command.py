@@ -51,7 +51,7 @@ def run(here, capsys):
 
 @pytest.fixture
 def unused_port():
-    """Give a port of loopback on which nobody listens."""
+    """Return a port of loopback on which nobody listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         yield probe.getsockname()[1]

@@ -22,7 +22,7 @@ FIRST = f"r=ours-theirs,s=c2FsdA==,i={MAX_ITERATIONS}".encode()
 
 
 def authenticate(challenges):
-    """Let a client log in by SCRAM to a broker that gives these challenges."""
+    """Log a client in by SCRAM to a broker that gives these challenges."""
     client = ScramClient(SaslMechanism.SCRAM_SHA_512, "alice", "secret", nonce="ours-")
     left = iter(challenges)
 

@@ -71,7 +71,7 @@ def refusal(kind, *parts, **others):
 
 
 def shown_url(endpoint):
-    """Give what errors show of an endpoint's URL."""
+    """Return what errors show of an endpoint's URL."""
     return endpoint.url.removesuffix("/token?a=b")
 
 
@@ -228,7 +228,7 @@ class Dripping:
         """Take the request."""
 
     def recv_into(self, buffer):
-        """Give one byte, if it comes in time."""
+        """Return one byte, if it comes in time."""
         if self.timeouts[-1] < 1:
             raise TimeoutError
         self.now += 1

@@ -214,7 +214,7 @@ def _wait_in_vain(harness: GathererHarness) -> list[float]:
 
 
 def _lingering(**settings: object) -> GathererHarness:
-    """Have two batches that are due after 5 and 7 seconds, and 60 seconds to wait for memory."""
+    """Make two batches that are due after 5 and 7 seconds, and 60 seconds to wait for memory."""
     harness = GathererHarness(partitions=3, **LINGER, **{"max.block.ms": 60_000, **settings})
     _append(harness, [b"a"], partitions=[0])
     harness.now = 2.0

@@ -44,7 +44,7 @@ def _used_bytes(harness: SenderHarness) -> int:
 
 @pytest.fixture
 def busy():
-    """Give a plain producer whose worker is busy."""
+    """Return a plain producer whose worker is busy."""
     with SenderHarness(**PLAIN) as harness:
         harness.is_busy = True
         yield harness

@@ -64,7 +64,7 @@ def query(broker):
 
 @pytest.fixture
 def query_of_three():
-    """Give a cluster of three brokers, and a query that writes to it."""
+    """Return a cluster of three brokers, and a query that writes to it."""
     with process_of_its_own(), DevBroker(topics={"data": 2}, brokers=3) as made:
         yield made, Query(made)
 
