@@ -139,7 +139,11 @@ def mutants(paths: list[Path], sample: int, seed: int) -> Iterator[dict[str, Any
         if found == sample:
             return
         site = chance.choice(place)
-        source = mutate_code(sources[site.path], get_operator(site.operator)(), site.occurrence)
+        try:
+            source = mutate_code(sources[site.path], get_operator(site.operator)(), site.occurrence)
+        except AttributeError:
+            # cosmic-ray lists dotted names of exceptions, which it cannot replace.
+            continue
         changed = None if source is None else essence(source)
         if changed is None or changed == essences[site.path]:
             continue

@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.careless_target import CarelessTarget
 from tests.support.coverage_fuzz import coverage_fuzz, is_available
+from tests.support.greedy_target import GreedyTarget
 
 pytestmark = [
     pytest.mark.slow,
@@ -30,3 +31,12 @@ def test_a_mistake_behind_several_right_bytes_is_found(tmp_path):
     (finding,) = report.findings
     assert (CarelessTarget.name, "IndexError('out of range')") == (finding.target, finding.reason)
     assert finding.data.startswith(b"KAFKA")
+
+
+def test_an_input_that_takes_all_memory_is_found(tmp_path):
+    """What asks for more memory than the fuzzer's process may have is a finding."""
+    report = coverage_fuzz(
+        seed=1, seconds=120, directory=tmp_path, module="tests.support.greedy_target"
+    )
+    (finding,) = report.findings
+    assert (GreedyTarget.name, 1) == (finding.target, len(finding.data))
