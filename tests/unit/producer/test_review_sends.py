@@ -210,7 +210,15 @@ def test_no_commit_succeeds_after_a_failure_of_the_network_thread(broker, part, 
     producer.init_transactions()
     producer.begin_transaction()
     _deliver(producer, b"a")
-    setattr(attrgetter(part)(producer._core), where, lambda *_, **__: 1 / 0)
+    owner = attrgetter(part)(producer._core)
+    works = getattr(owner, where)
+
+    def fail_with_a_batch_at_hand(*args: object, **named: object) -> object:
+        if producer._core.accumulator.has_incomplete:
+            1 / 0  # noqa: B018
+        return works(*args, **named)
+
+    setattr(owner, where, fail_with_a_batch_at_hand)
     lost = producer.send("t", b"lost")
     producer._core.gatherer.close_batches()
     with pytest.raises(KafkaError, match="ZeroDivisionError"):
