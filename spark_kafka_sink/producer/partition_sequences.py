@@ -4,6 +4,13 @@ It decides which batch may go next and what an answer means for the order of a p
 nothing, reads no clock, and knows no lock: TransactionManager guards it. The rules are those of
 Kafka's TransactionManager (canRetry, handleFailedBatch, maybeResolveSequences) but for `may_drain`
 and for the moment of a restart, where the differences are explained.
+
+A topic that is deleted and created again (another topic id, KIP-516) has an empty log. Java sends
+the next number there, which brokers of 4.5 and newer refuse (KAFKA-15591), and older ones accept
+from any batch that comes first, so that the retry of the one before it is refused for ever. Here an
+idempotent producer starts the partition anew, as franz-go does. A transactional one keeps its
+numbers, since within one epoch the broker would take new batches for duplicates of earlier ones.
+Both count no acknowledgement of the deleted log.
 """
 
 from __future__ import annotations
@@ -20,9 +27,11 @@ from spark_kafka_sink.producer.txn_partition_map import TxnPartitionMap, increme
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from uuid import UUID
 
     from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.network.metadata import TopicMetadata
     from spark_kafka_sink.producer.producer_batch import ProducerBatch
     from spark_kafka_sink.producer.txn_partition_map import TxnPartitionEntry
 
@@ -41,6 +50,46 @@ class PartitionSequences:
         self._partitions = TxnPartitionMap()
         self._restarting: set[TopicPartition] = set()
         self._unresolved: set[TopicPartition] = set()
+        #: Partitions of topics that were created again, until their numbers fit the new log.
+        self._replaced: set[TopicPartition] = set()
+        #: The topics that were looked at last, and the ids that were known then.
+        self._topics: Mapping[str, TopicMetadata] = {}
+        self._topic_ids: dict[str, UUID] = {}
+
+    # --- topics
+
+    def follow_topics(self, topics: Mapping[str, TopicMetadata]) -> None:
+        """Note which topics have another id than before: their logs have nothing of ours."""
+        if topics is self._topics:
+            return
+        self._topics = topics
+        for name, topic in topics.items():
+            # All zero: not known, or the broker is older than topic ids.
+            if not topic.topic_id.int:
+                continue
+            if self._topic_ids.get(name, topic.topic_id) != topic.topic_id:
+                for topic_partition, entry in self._partitions.of_topic(name):
+                    entry.log_replaced = True
+                    self._replaced.add(topic_partition)
+            self._topic_ids[name] = topic.topic_id
+
+    def _leave_replaced_logs(self) -> None:
+        """Make the numbers of partitions fit their new logs, where nothing is with a broker.
+
+        A batch that may be in is sent with its old number first: where Produce names no topic ids,
+        it may be in the new log.
+        """
+        for topic_partition in list(self._replaced):
+            entry = self._partitions.entry(topic_partition)
+            if not entry.is_quiet:
+                continue
+            entry.forget_acknowledged()
+            if not self._is_transactional:
+                if entry.may_have_unanswered:
+                    continue
+                self._request_restart(topic_partition)
+            entry.log_replaced = False
+            self._replaced.discard(topic_partition)
 
     # --- the way out
 
@@ -50,6 +99,8 @@ class PartitionSequences:
         if entry.restart_requested:
             return False
         in_flight = entry.in_flight
+        if entry.log_replaced:
+            return bool(in_flight) and in_flight[0] is first and entry.is_quiet
         if not first.has_sequence and (
             entry.unresolved_sequence is not None
             or (in_flight and entry.producer_id_and_epoch != self.producer_id_and_epoch)
@@ -125,7 +176,7 @@ class PartitionSequences:
         entry = self._partitions.entry(batch.topic_partition)
         if self._is_transactional and entry.has_gap:
             return False
-        if entry.restart_requested:
+        if entry.restart_requested or (entry.log_replaced and not entry.may_have_unanswered):
             # An answer to the old numbers, as all of the partition's will be.
             return True
         if code == ErrorCode.UNKNOWN_PRODUCER_ID:
@@ -151,7 +202,7 @@ class PartitionSequences:
         return self._restart_for(entry, batch)
 
     def _restart_for(self, entry: TxnPartitionEntry, batch: ProducerBatch) -> bool:
-        if entry.restarted_for is batch or batch.may_be_in:
+        if entry.restarted_for is batch or batch.may_be_in or entry.log_replaced:
             return False
         entry.restarted_for = batch
         self._request_restart(batch.topic_partition)
@@ -196,6 +247,7 @@ class PartitionSequences:
         An idempotent producer raises its epoch by itself: a number is never used twice within one.
         In a transaction the numbers start anew within the epoch, for the broker has forgotten it.
         """
+        self._leave_replaced_logs()
         quiet = [tp for tp in self._restarting if self._partitions.entry(tp).is_quiet]
         if not quiet or not self.producer_id_and_epoch.is_valid:
             return True
@@ -219,3 +271,4 @@ class PartitionSequences:
         self._partitions.reset()
         self._restarting.clear()
         self._unresolved.clear()
+        self._replaced.clear()

@@ -233,6 +233,7 @@ class Sender:
             if manager.has_fatal_error:
                 self.fail(manager.last_error or KafkaError("the producer was ended"))
                 return self._maybe_update_metadata(now)
+            manager.follow_topics(self._client.metadata.snapshot.topics)
             next_check_at = min(next_check_at, self._advance_transaction(manager, requests, now))
         if self._accumulator.has_incomplete:
             next_check_at = min(next_check_at, self.send_producer_data(now))

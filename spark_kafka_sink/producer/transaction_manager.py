@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from spark_kafka_sink.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+    from spark_kafka_sink.network.metadata import TopicMetadata
     from spark_kafka_sink.producer.producer_batch import ProducerBatch
 
 _S = TransactionState
@@ -319,6 +320,11 @@ class TransactionManager(TransactionRequests):
 
     # --- batches: the accumulator asks what may go, the Sender tells what became of it
 
+    def follow_topics(self, topics: Mapping[str, TopicMetadata]) -> None:
+        """Note which topics were created again; see `partition_sequences`."""
+        with self._lock:
+            self._sequences.follow_topics(topics)
+
     def bump_idempotent_epoch_and_reset_id_if_needed(self) -> None:
         """Start partitions anew that have to (KIP-360), and ask for an id where there is none."""
         with self._lock:
@@ -345,9 +351,10 @@ class TransactionManager(TransactionRequests):
         as out of order. A batch that was never sent has to wait in four more cases in which Java
         sends it, since the retry of an older one might then be refused for ever:
 
-        - Nothing of the partition has been acknowledged yet. A broker that does not know a producer
-          takes its first batch with any sequence number; if it refused the first for a moment, as
-          the leader of a new topic does, the second would pass for the first.
+        - Nothing of the partition has been acknowledged yet, or nothing since its topic was created
+          again. A broker that does not know a producer takes its first batch with any sequence
+          number; if it refused the first for a moment, as the leader of a new topic does, the
+          second would pass for the first.
         - An older one is being retried, or
         - a newer one was acknowledged before it, for the leader has moved while the old one owes an
           answer, or

@@ -5,9 +5,10 @@ number is given when a batch is first drained, kept through every retry, and a b
 flight from then until it is acknowledged or has failed for good, even while it waits for a retry.
 
 Numbers change in one case only: the partition *restarts*. A batch before these was lost or refused,
-so they would leave a gap for ever; they get numbers from 0 and the producer's newest epoch
-(KIP-360). Unlike Java we wait with that until every batch of the partition that is with a broker
-has been answered: an answer to the old numbers must never be taken for one to the new.
+so they would leave a gap for ever, or the topic was created again and its log is empty; they get
+numbers from 0 and the producer's newest epoch (KIP-360). Unlike Java we wait with that until every
+batch of the partition that is with a broker has been answered: an answer to the old numbers must
+never be taken for one to the new.
 """
 
 from __future__ import annotations
@@ -48,6 +49,9 @@ class TxnPartitionEntry:
     #: With which id and epoch the numbers are given.
     producer_id_and_epoch: ProducerIdAndEpoch = NO_PRODUCER_ID_AND_EPOCH
     next_sequence: int = 0
+    #: The first number that the partition's present log gets from us.
+    first_sequence: int = 0
+    #: The last number in the present log; NO_SEQUENCE until a batch is acknowledged.
     last_acked_sequence: int = NO_SEQUENCE
     #: Tells a broker that has deleted our records, and forgotten us, from one that has lost them.
     last_acked_offset: int = UNKNOWN_OFFSET
@@ -61,17 +65,24 @@ class TxnPartitionEntry:
     restarted_for: ProducerBatch | None = None
     #: Whether a batch with a number has failed in the open transaction: the rest cannot follow.
     has_gap: bool = False
+    #: Whether the topic was created again, and batches still have numbers for the deleted log.
+    log_replaced: bool = False
 
     def is_next_sequence(self, sequence: int) -> bool:
         """Whether everything before `sequence` has been acknowledged."""
         if self.last_acked_sequence == NO_SEQUENCE:
-            return sequence == 0
+            return sequence == self.first_sequence
         return sequence == increment_sequence(self.last_acked_sequence, 1)
 
     @property
     def is_quiet(self) -> bool:
         """Whether no batch is with a broker that has not answered."""
         return not any(batch.is_in_flight for batch in self.in_flight)
+
+    @property
+    def may_have_unanswered(self) -> bool:
+        """Return whether a broker may have a batch that it has not acknowledged."""
+        return any(batch.may_be_in for batch in self.in_flight)
 
     def assign(
         self, batch: ProducerBatch, producer: ProducerIdAndEpoch, *, is_transactional: bool
@@ -93,10 +104,19 @@ class TxnPartitionEntry:
             sequence = increment_sequence(sequence, batch.record_count)
         self.producer_id_and_epoch = producer
         self.next_sequence = sequence
+        self.first_sequence = 0
         self.last_acked_sequence = NO_SEQUENCE
         self.unresolved_sequence = None
         self.restart_requested = False
         self.has_gap = False
+
+    def forget_acknowledged(self) -> None:
+        """Note that the present log has nothing that was acknowledged; the numbers go on."""
+        self.first_sequence = (
+            self.in_flight[0].base_sequence if self.in_flight else self.next_sequence
+        )
+        self.last_acked_sequence = NO_SEQUENCE
+        self.last_acked_offset = UNKNOWN_OFFSET
 
     def acknowledge(self, batch: ProducerBatch) -> None:
         """Note that the broker has a batch."""
@@ -136,6 +156,10 @@ class TxnPartitionMap:
         if entry is None:
             entry = self._entries[topic_partition] = TxnPartitionEntry()
         return entry
+
+    def of_topic(self, topic: str) -> list[tuple[TopicPartition, TxnPartitionEntry]]:
+        """List the partitions of a topic that have an entry."""
+        return [each for each in self._entries.items() if each[0].topic == topic]
 
     def reset(self) -> None:
         """Forget all: the next epoch starts at 0 everywhere."""

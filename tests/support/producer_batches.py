@@ -45,11 +45,13 @@ def halves_of(*record_counts: int) -> Callable[..., list[BatchPart]]:
     return lambda *_: [BatchPart(memoryview(bytes(50)), 50, count, 0, 0) for count in record_counts]
 
 
-def snapshot(leaders: dict[int, int | None]) -> MetadataSnapshot:
+def snapshot(leaders: dict[int, int | None], topic_id: int = 0) -> MetadataSnapshot:
     """Make a cluster where topic `t` has partitions led by these nodes (None: no leader)."""
     partitions = tuple(
         PartitionMetadata(leader_id=-1 if leader is None else leader)
         for _, leader in sorted(leaders.items())
     )
-    topic = TopicMetadata(name="t", topic_id=UUID(int=0), error_code=0, partitions=partitions)
+    topic = TopicMetadata(
+        name="t", topic_id=UUID(int=topic_id), error_code=0, partitions=partitions
+    )
     return MetadataSnapshot(nodes=MappingProxyType(NODES), topics=MappingProxyType({"t": topic}))

@@ -63,9 +63,6 @@ def write_around_a_shrinking(cluster: Bootstrap, topic: str) -> list[set[int]]:
         for count in (BEFORE, AFTER):
             patiently(lambda: producer.partitions_for(topic))
             await_partition_count(producer, topic, count)
-            for partition in range(count):
-                # A leader that has just begun may refuse a batch, and take the next one.
-                producer.send(topic, b"first", partition=partition).result(SECONDS)
             futures = [producer.send(topic, b"v", key=b"key-%d" % n) for n in range(KEYS)]
             futures += [producer.send(topic, b"v") for _ in range(KEYS)]
             producer.flush()

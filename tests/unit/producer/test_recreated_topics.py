@@ -1,0 +1,221 @@
+"""Sequence numbers of a topic that is deleted and created again under a live producer."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark_kafka_sink.errors import BrokerError, DeliveryError
+from spark_kafka_sink.network.metadata import MetadataSnapshot
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.producer_batches import NODES, snapshot
+from tests.support.sender_harness import LATER, SenderHarness, numbers
+from tests.support.transactions_over_mock import TRANSACTIONAL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+OLD, NEW = 1, 2
+
+
+def describe(harness: SenderHarness, topic_id: int) -> None:
+    """Give topic `t` this id in the harness's metadata."""
+    harness.network.metadata.snapshot = snapshot({0: 0, 1: 1}, topic_id)
+
+
+@pytest.fixture
+def idempotent() -> Iterator[SenderHarness]:
+    """Return an idempotent producer with a batch of partition 0 in the log of the old topic."""
+    with SenderHarness() as harness:
+        describe(harness, OLD)
+        harness.add()
+        harness.initialize()
+        harness.produce()
+        yield harness
+
+
+@pytest.fixture(params=[1, 2], ids=["tv1", "tv2"])
+def transactional(request: pytest.FixtureRequest) -> Iterator[SenderHarness]:
+    """Return a producer with a batch of its open transaction in the log of the old topic."""
+    with SenderHarness(transaction_version=request.param, **TRANSACTIONAL) as harness:
+        describe(harness, OLD)
+        harness.begin(0)
+        harness.produce()
+        yield harness
+
+
+def test_a_second_batch_waits_until_the_new_log_has_the_first_one(idempotent):
+    """A leader that refuses the first batch while it starts must not get the second one first."""
+    describe(idempotent, NEW)
+    first, second = idempotent.add(records=2), idempotent.add()
+    idempotent.step()
+    idempotent.produce(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert [] == idempotent.network.sent
+    idempotent.step(LATER)
+    idempotent.produce()
+    idempotent.produce()
+    assert [(1, 0), (1, 2)] == [numbers(first), numbers(second)]
+    assert not idempotent.accumulator.has_incomplete
+
+
+def test_batches_the_deleted_topic_refused_start_the_new_log_at_0(idempotent):
+    """Nothing goes until all requests to the old topic are answered; then the first goes alone."""
+    first, second = idempotent.add(), idempotent.add()
+    idempotent.step()
+    assert [(0, 1), (0, 2)] == [numbers(first), numbers(second)]
+    describe(idempotent, NEW)
+    idempotent.produce(ErrorCode.UNKNOWN_TOPIC_ID)
+    idempotent.step(LATER)
+    assert 1 == len(idempotent.network.sent)
+    idempotent.produce(ErrorCode.UNKNOWN_TOPIC_ID)
+    idempotent.step(LATER)
+    assert 1 == len(idempotent.network.sent)
+    idempotent.produce()
+    idempotent.produce()
+    assert [(1, 0), (1, 1)] == [numbers(first), numbers(second)]
+    assert not idempotent.accumulator.has_incomplete
+
+
+def test_a_late_acknowledgement_of_the_deleted_log_does_not_count(idempotent):
+    """The old leader's answer comes after the new metadata: the second batch waits all the same."""
+    in_old_log = idempotent.add()
+    idempotent.step()
+    describe(idempotent, NEW)
+    first, second = idempotent.add(), idempotent.add()
+    idempotent.step()
+    idempotent.produce(offset=1)
+    assert in_old_log.result.error is None
+    assert 1 == len(idempotent.network.sent)
+    idempotent.produce()
+    idempotent.produce()
+    assert [(1, 0), (1, 1)] == [numbers(first), numbers(second)]
+
+
+def test_a_batch_that_was_overtaken_before_the_id_was_known_gets_a_new_number(idempotent):
+    """A broker that goes by names took the second batch for the first: the first starts anew."""
+    first, second = idempotent.add(), idempotent.add()
+    idempotent.step()
+    idempotent.produce(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    idempotent.produce()
+    assert second.result.error is None
+    idempotent.step(LATER)
+    idempotent.produce(OUT_OF_ORDER)
+    describe(idempotent, NEW)
+    idempotent.step(LATER)
+    idempotent.produce()
+    assert (1, 0) == numbers(first)
+    assert first.result.error is None
+
+
+def test_a_refusal_that_comes_after_the_new_id_costs_no_batch(idempotent):
+    """OUT_OF_ORDER_SEQUENCE_NUMBER to an old number is answered by the new one."""
+    only = idempotent.add()
+    idempotent.step()
+    describe(idempotent, NEW)
+    idempotent.step()
+    idempotent.produce(OUT_OF_ORDER)
+    idempotent.step(LATER)
+    idempotent.produce()
+    assert (1, 0) == numbers(only)
+    assert only.result.error is None
+
+
+def test_a_batch_that_may_be_in_the_new_log_keeps_its_number(idempotent):
+    """A request by name may have reached the new topic: sent again as it is, it is in once."""
+    unanswered, behind = idempotent.add(), idempotent.add()
+    idempotent.step()
+    idempotent.take().disconnect()
+    idempotent.take().disconnect()
+    describe(idempotent, NEW)
+    idempotent.step()
+    idempotent.step(LATER)
+    later = idempotent.add()
+    idempotent.step()
+    assert 1 == len(idempotent.network.sent)
+    idempotent.produce()
+    assert (0, 1) == numbers(unanswered)
+    idempotent.produce()
+    assert (0, 2) == numbers(behind)
+    idempotent.produce()
+    assert (1, 0) == numbers(later)
+    assert not idempotent.accumulator.has_incomplete
+
+
+def test_a_batch_that_may_be_in_fails_where_the_new_log_refuses_its_number(idempotent):
+    """It is not sent under a new number, which could write it twice; what follows goes on."""
+    unanswered = idempotent.add()
+    idempotent.step()
+    idempotent.take().disconnect()
+    describe(idempotent, NEW)
+    idempotent.step()
+    idempotent.step(LATER)
+    later = idempotent.add()
+    idempotent.produce(OUT_OF_ORDER)
+    idempotent.step(LATER)
+    idempotent.produce()
+    error = unanswered.result.error
+    assert isinstance(error, DeliveryError)
+    assert isinstance(error.__cause__, BrokerError)
+    assert OUT_OF_ORDER == error.__cause__.code
+    assert (1, 0) == numbers(later)
+
+
+def test_a_topic_that_was_forgotten_meanwhile_is_known_by_its_id(idempotent):
+    """Metadata drops a topic that is idle; the producer still knows which log it wrote to."""
+    idempotent.network.metadata.snapshot = MetadataSnapshot(nodes=MappingProxyType(NODES))
+    idempotent.step()
+    describe(idempotent, NEW)
+    following = idempotent.add()
+    idempotent.step()
+    idempotent.produce()
+    assert (1, 0) == numbers(following)
+
+
+@pytest.mark.parametrize("topic_id", [OLD, 0])
+def test_the_same_topic_and_one_without_an_id_keep_their_numbers(idempotent, topic_id):
+    """Another snapshot makes no other topic, nor does a broker that names no id for a moment."""
+    describe(idempotent, topic_id)
+    idempotent.step()
+    describe(idempotent, OLD)
+    first, second = idempotent.add(), idempotent.add()
+    idempotent.step()
+    idempotent.produce()
+    idempotent.produce()
+    assert [(0, 1), (0, 2)] == [numbers(first), numbers(second)]
+
+
+def test_one_epoch_serves_all_partitions_of_the_new_topic(idempotent):
+    """A partition that was never written starts at 0 in the epoch of those that start anew."""
+    describe(idempotent, NEW)
+    batches = [idempotent.add(0), idempotent.add(1)]
+    idempotent.step()
+    idempotent.produce()
+    idempotent.produce()
+    assert [(1, 0), (1, 0)] == [numbers(each) for each in batches]
+
+
+def test_a_transaction_keeps_its_numbers_and_waits_for_the_first_acknowledgement(transactional):
+    """Numbers from 0 would pass for duplicates of earlier ones in the same epoch."""
+    describe(transactional, NEW)
+    first, second = transactional.add(), transactional.add()
+    transactional.step()
+    transactional.produce(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert [] == transactional.network.sent
+    transactional.step(LATER)
+    transactional.produce()
+    transactional.produce()
+    assert [(0, 1), (0, 2)] == [numbers(first), numbers(second)]
+    assert not transactional.manager.has_abortable_error
+
+
+def test_a_transaction_whose_number_the_new_log_refuses_can_only_be_aborted(transactional):
+    """A broker that takes nothing but 0 in an empty log ends it at once, not after two minutes."""
+    describe(transactional, NEW)
+    refused = transactional.add()
+    transactional.step()
+    transactional.produce(OUT_OF_ORDER)
+    assert isinstance(refused.result.error, DeliveryError)
+    assert transactional.manager.has_abortable_error
