@@ -164,6 +164,10 @@ class Metadata:
         """Note that an answer showed the snapshot to be out of date."""
         self._schedule.request_full_update()
 
+    def expire(self) -> None:
+        """Treat the snapshot as older than metadata.max.age.ms: ask about all topics at once."""
+        self._schedule.expire()
+
     def next_update_at(self) -> float:
         """When to ask next: as soon as the back-off allows, or when the snapshot is too old."""
         return self._schedule.next_at(has_new_topics=self._topics.has_new)

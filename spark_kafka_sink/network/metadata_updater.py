@@ -144,6 +144,26 @@ class MetadataUpdater:
 
     # --- waiting
 
+    async def refresh(self, deadline: float) -> None:
+        """Ask about all topics, however new the metadata is, and wait for the answer.
+
+        Raises NetworkError or DecodeError where there is none by the deadline, and at once what
+        `update` does.
+        """
+        began = self._loop.time()
+        self._metadata.expire()
+        while (self._metadata.updated_at or 0.0) < began:
+            now = self._loop.time()
+            pause = min(self._metadata.next_update_at(), deadline) - now
+            if pause > 0:
+                await self._asked_by_another(pause)
+                continue
+            try:
+                await self.update(deadline)
+            except (NetworkError, DecodeError):
+                if self._loop.time() >= deadline:
+                    raise
+
     async def wait_for_topics(
         self,
         topics: Iterable[str],

@@ -424,6 +424,10 @@ class NetworkClient:
         """See `MetadataUpdater.update`."""
         await self._metadata_updater.update(deadline)
 
+    async def refresh_metadata(self, deadline: float) -> None:
+        """See `MetadataUpdater.refresh`."""
+        await self._metadata_updater.refresh(deadline)
+
     async def wait_for_topics(
         self,
         topics: Iterable[str],

@@ -22,6 +22,7 @@ class RefreshSchedule:
         self._backoff = backoff
         self._max_age = max_age
         self._full_update_requested = False
+        self._is_expired = False
         self._last_full_answer: float | None = None
         self._failures = 0
         self._equivalent_answers = 0
@@ -41,12 +42,19 @@ class RefreshSchedule:
         self._not_before = 0.0
         self._equivalent_answers = 0
 
+    def expire(self) -> None:
+        """Treat the picture as too old from now on: ask for everything at once."""
+        self._is_expired = True
+        self._not_before = 0.0
+
     def is_full_update_due(self, now: float) -> bool:
         """Whether everything has to be asked for, and not only what is new."""
         return self._full_update_requested or self._expires_at() <= now
 
     def _expires_at(self) -> float:
-        return 0.0 if self._last_full_answer is None else self._last_full_answer + self._max_age
+        if self._is_expired or self._last_full_answer is None:
+            return 0.0
+        return self._last_full_answer + self._max_age
 
     def next_at(self, *, has_new_topics: bool) -> float:
         """When to ask next."""
@@ -72,4 +80,5 @@ class RefreshSchedule:
         self._failures = 0
         if full:
             self._full_update_requested = False
+            self._is_expired = False
             self._last_full_answer = now

@@ -37,6 +37,8 @@ from spark_kafka_sink.producer.record_futures import (
     FutureOfFullRecord,
     FutureRecordMetadata,
     FutureTableMetadata,
+    deliver,
+    deliver_to_all,
 )
 from spark_kafka_sink.producer.record_gatherer import CHUNK_RECORDS
 from spark_kafka_sink.producer.record_preparation import (
@@ -59,7 +61,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.metrics.metric_name import MetricName
     from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
     from spark_kafka_sink.model import PartitionAcks
-    from spark_kafka_sink.producer.staged_records import Headers
     from spark_kafka_sink.record.columns import RecordColumns
 
 #: What is staged lies outside of buffer.memory, and must be little. Up to this size keys and values
@@ -273,8 +274,8 @@ class KafkaProducer(TransactionalCalls):
         self, on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None
     ) -> Callable[[FutureRecordMetadata], object] | None:
         if self._interceptors:
-            return partial(_deliver_to_all, self._interceptors.on_acknowledgement, on_delivery)
-        return None if on_delivery is None else partial(_deliver, on_delivery)
+            return partial(deliver_to_all, self._interceptors.on_acknowledgement, on_delivery)
+        return None if on_delivery is None else partial(deliver, on_delivery)
 
     def send_arrow(self, data: Any, *, topic: str | None = None) -> FutureTableMetadata:
         """Send all rows of an Arrow table, record batch, or what exports an Arrow stream.
@@ -349,6 +350,15 @@ class KafkaProducer(TransactionalCalls):
             PartitionInfo(topic, number, snapshot.leader_of(TopicPartition(topic, number)))
             for number in range(count)
         ]
+
+    def refresh_metadata(self) -> None:
+        """Ask about all topics that are in use, and wait for the answer up to max.block.ms.
+
+        For a producer that was idle: a topic may have been created again meanwhile. Raises
+        NetworkError where no broker answers, AuthenticationError where one refuses the login.
+        """
+        self._check_can_call()
+        self._core.refresh_metadata()
 
     def _topic_partitions(self, topic: str) -> TopicPartitions:
         leaders = self._core.leaders(topic)
@@ -476,23 +486,3 @@ def _refuse_after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_refuse_after_fork)
-
-
-def _deliver(
-    on_delivery: Callable[[RecordMetadata | None, Exception | None], object],
-    future: FutureRecordMetadata,
-) -> None:
-    error = future.exception(0)
-    on_delivery(None if error is not None else future.result(0), error)
-
-
-def _deliver_to_all(
-    on_acknowledgement: Callable[[RecordMetadata | None, Exception | None, Headers], object],
-    on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None,
-    future: FutureRecordMetadata,
-) -> None:
-    error = future.exception(0)
-    metadata = None if error is not None else future.result(0)
-    on_acknowledgement(metadata, error, future.headers or ())
-    if on_delivery is not None:
-        on_delivery(metadata, error)

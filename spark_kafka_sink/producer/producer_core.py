@@ -11,7 +11,7 @@ import random
 import time
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError, ProducerClosedError
 from spark_kafka_sink.network.connection_security import read_security
@@ -34,7 +34,7 @@ from spark_kafka_sink.producer.worker_thread import WorkerThread
 from spark_kafka_sink.record.compression import CompressionType, Compressor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.model import PartitionAcks, TopicPartition
@@ -347,13 +347,27 @@ class ProducerCore:
             )
         with self.timed(TimedCall.METADATA_WAIT):
             deadline = self.give_up_at() if give_up_at is None else give_up_at
-            waiting = self._client.wait_for_topics([topic], deadline, partition=partition)
-            try:
-                self._thread.run(waiting, max(deadline - self.clock(), 0))
-            except ProducerClosedError:
-                self.accumulator.raise_if_failed()
-                raise
+            self._await(
+                self._client.wait_for_topics([topic], deadline, partition=partition), deadline
+            )
         return self._count_partitions(topic)
+
+    def refresh_metadata(self) -> None:
+        """Ask about all topics again, and wait for the answer up to max.block.ms.
+
+        Raises NetworkError or DecodeError where there is none, AuthenticationError or ConfigError
+        where a broker cannot be connected to as things are.
+        """
+        with self.timed(TimedCall.METADATA_WAIT):
+            deadline = self.give_up_at()
+            self._await(self._client.refresh_metadata(deadline), deadline)
+
+    def _await(self, waiting: Coroutine[Any, Any, None], deadline: float) -> None:
+        try:
+            self._thread.run(waiting, max(deadline - self.clock(), 0))
+        except ProducerClosedError:
+            self.accumulator.raise_if_failed()
+            raise
 
     @contextmanager
     def timed(self, call: TimedCall) -> Iterator[None]:

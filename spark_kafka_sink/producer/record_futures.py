@@ -242,3 +242,25 @@ class FutureTableMetadata:
             for part in self._parts
             for batch in part.result.batches(part.first_index, part.record_count)
         ]
+
+
+def deliver(
+    on_delivery: Callable[[RecordMetadata | None, Exception | None], object],
+    future: FutureRecordMetadata,
+) -> None:
+    """Call a delivery callback with what became of its record."""
+    error = future.exception(0)
+    on_delivery(None if error is not None else future.result(0), error)
+
+
+def deliver_to_all(
+    on_acknowledgement: Callable[[RecordMetadata | None, Exception | None, Headers], object],
+    on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None,
+    future: FutureRecordMetadata,
+) -> None:
+    """Call the interceptors, and then the callback where there is one."""
+    error = future.exception(0)
+    metadata = None if error is not None else future.result(0)
+    on_acknowledgement(metadata, error, future.headers or ())
+    if on_delivery is not None:
+        on_delivery(metadata, error)

@@ -40,6 +40,9 @@ class Producer(Protocol):
     def has_ended(self) -> bool:
         """Whether it takes no more records, because of an error or because it is closed."""
 
+    def refresh_metadata(self) -> None:
+        """Ask about its topics again, and wait for the answer."""
+
     def append(self, columns: RecordColumns, *, first_row: int = 0) -> None:
         """Take all rows of `columns`, numbered from `first_row`."""
 

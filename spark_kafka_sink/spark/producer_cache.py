@@ -6,6 +6,8 @@
   secrets go into it as hashes: nothing of them is kept beside the configuration itself.
 - A producer can end while it lies idle, as when a broker refuses its login. `take` closes such a
   producer and looks for another one: the error of an earlier time never fails a later task.
+- A topic can be deleted and created again while a producer lies idle, with fewer partitions. `take`
+  asks about its topics again: one round trip, where a new producer would need several.
 - One that was not used for `IDLE_SECONDS` is closed, by a thread that sleeps otherwise. A worker of
   a stream that has ended may live on for others.
 - Spark ends idle workers after a minute, and some after every task. Nothing is lost by that: the
@@ -18,6 +20,7 @@ that is forked off nevertheless begins with an empty one.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import threading
 import time
@@ -25,11 +28,14 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from spark_kafka_sink.config.config_def import Password
+from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.spark.partition_writer import close_quietly, start_producer
 
 if TYPE_CHECKING:
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.spark.partition_writer import Producer, Start
+
+logger = logging.getLogger(__name__)
 
 #: Longer than most triggers; shorter than brokers keep idle connections (10 minutes).
 IDLE_SECONDS: Final = 300.0
@@ -88,6 +94,18 @@ class IdleProducers:
         return min((used_at + self._idle_seconds for used_at, _, _ in self._idle), default=None)
 
 
+def _is_up_to_date(producer: Producer) -> bool:
+    """Refresh a producer's metadata; return False if the producer has ended."""
+    if producer.has_ended:
+        return False
+    try:
+        producer.refresh_metadata()
+    except KafkaError as error:
+        # No reason to fail the task: by the time that its records expire, a broker may answer.
+        logger.warning("writing with metadata that could not be refreshed: %s", error)
+    return not producer.has_ended
+
+
 class ProducerCache:
     """The producers of one process. Thread-safe."""
 
@@ -102,7 +120,7 @@ class ProducerCache:
         while True:
             with self._changed:
                 producer = self._idle.take(key)
-            if producer is None or not producer.has_ended:
+            if producer is None or _is_up_to_date(producer):
                 return producer
             close_quietly(producer)
 

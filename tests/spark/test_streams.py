@@ -9,6 +9,7 @@ from pyspark.errors import StreamingQueryException
 
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from tests.support.idle_workers import end_idle_workers
+from tests.support.recreated_topic import AFTER, BEFORE, recreate_topic
 from tests.support.streams import Checkpoint, NumberedFiles, run_to_end, to_kafka, wait_for_batch
 
 
@@ -83,6 +84,27 @@ def test_micro_batches_share_producers(topics, files, writer):
     assert files.numbers == topics.values(topic)
     # Two tasks in each of eight batches, in as many workers as Spark happens to have.
     assert 1 <= len(ids) < 16
+
+
+def test_a_stream_follows_a_topic_that_is_created_again_with_fewer_partitions(
+    topics, spark, files, writer
+):
+    """The next micro-batch's rows arrive in partitions that exist, by producers that lived on."""
+    topic = topics.create(BEFORE)
+    files.add(100)
+    keyed = files.read(spark).selectExpr("value", "value as key")
+    timeouts = {"kafka.delivery.timeout.ms": 20_000, "kafka.request.timeout.ms": 10_000}
+    query = writer(topic, keyed, **timeouts).trigger(processingTime="0 seconds").start()
+    try:
+        wait_for_batch(query, 0)
+        assert set(range(BEFORE)) == {record.partition for record in topics.read(topic)}
+        recreate_topic(topics.broker.bootstrap_servers, topic, AFTER)
+        files.add(100)
+        wait_for_batch(query, 1)
+    finally:
+        query.stop()
+    assert files.numbers[100:] == topics.values(topic)
+    assert set(range(AFTER)) == {record.partition for record in topics.read(topic)}
 
 
 @pytest.mark.parametrize(

@@ -258,6 +258,61 @@ def test_new_topics_are_asked_about_without_the_known_ones():
     assert [("t",), ("u", "v")] == script.asked
 
 
+def test_a_refresh_asks_about_all_topics_however_new_the_metadata_is():
+    """One question, with no back-off before it; the answer replaces what was known."""
+    counts = {"one": 4, "two": 1}
+    script = MetadataScript(lambda _: described(broker.node, counts))
+
+    async def act(client: NetworkClient) -> None:
+        await _wait(client, "one", "two", within=PATIENCE)
+        asked = len(script.asked)
+        counts["one"] = 2
+        await client.refresh_metadata(asyncio.get_running_loop().time() + PATIENCE)
+        assert [("one", "two")] == script.asked[asked:]
+        assert 2 == client.metadata.snapshot.partition_count("one")
+
+    with ScriptedBroker(script) as broker:
+        _run(_address(broker.node), act, **{"retry.backoff.ms": 900_000})
+
+
+def test_a_refresh_is_tried_again_until_its_deadline():
+    """A connection that was closed meanwhile costs another question, not the refresh."""
+    hang_ups = 2
+    answers = 0
+
+    def answer(_: MetadataRequest) -> MetadataResponse | None:
+        nonlocal answers
+        answers += 1
+        if 1 < answers <= 1 + hang_ups:
+            return None
+        return described(broker.node, {"t": 1})
+
+    async def act(client: NetworkClient) -> None:
+        await _wait(client, "t", within=PATIENCE)
+        await client.refresh_metadata(asyncio.get_running_loop().time() + PATIENCE)
+
+    with ScriptedBroker(MetadataScript(answer)) as broker:
+        _run(_address(broker.node), act)
+    assert 2 + hang_ups == answers
+
+
+def test_a_refresh_that_nobody_answers_ends_at_its_deadline():
+    """It raises who was asked in vain, and what was known stays."""
+    script = MetadataScript(lambda _: described(broker.node, {"t": 1}) if known else None)
+    known = True
+
+    async def act(client: NetworkClient) -> None:
+        nonlocal known
+        await _wait(client, "t", within=PATIENCE)
+        known = False
+        with pytest.raises(NetworkError):
+            await client.refresh_metadata(asyncio.get_running_loop().time() + 0.05)
+        assert 1 == client.metadata.snapshot.partition_count("t")
+
+    with ScriptedBroker(script) as broker:
+        _run(_address(broker.node), act)
+
+
 def test_a_broker_that_knows_no_brokers_is_asked_again():
     """An answer of a broker that is still starting does not pass for a cluster."""
     answers = itertools.count()

@@ -44,6 +44,22 @@ def test_a_partial_answer_is_not_enough_where_a_full_one_is_due(schedule):
     assert not schedule.is_full_update_due(2.0)
 
 
+def test_what_was_expired_is_asked_for_at_once_and_costs_later_questions_nothing(schedule):
+    """No back-off holds it up, nor does an answer without news lengthen the next one."""
+    for now in (0.0, 1.0, 2.0):
+        schedule.answered(now, full=True, progressed=False)
+    schedule.expire()
+    assert 0.0 == schedule.next_at(has_new_topics=False)
+    schedule.answered(2.0, full=False, progressed=True)
+    assert schedule.is_full_update_due(2.0)
+    for now in (2.0, 3.0, 4.0):
+        schedule.expire()
+        schedule.answered(now, full=True, progressed=False)
+    assert 304.0 == schedule.next_at(has_new_topics=False)
+    schedule.request_full_update()
+    assert 4.1 == pytest.approx(schedule.next_at(has_new_topics=False))
+
+
 def test_new_topics_are_asked_about_as_soon_as_the_backoff_allows(schedule):
     """Without new topics an answer is good for metadata.max.age.ms, with them for no time."""
     schedule.answered(0.0, full=True, progressed=True)

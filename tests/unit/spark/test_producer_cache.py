@@ -8,6 +8,7 @@ import pyarrow as pa
 from spark_kafka_sink.config.config_def import Password
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.errors import NetworkError
 from spark_kafka_sink.spark import producer_cache
 from spark_kafka_sink.spark.partition_writer import write_rows
 from spark_kafka_sink.spark.producer_cache import (
@@ -17,6 +18,7 @@ from spark_kafka_sink.spark.producer_cache import (
     ProducerOfQuery,
     fingerprint,
 )
+from tests.support.recreated_topic import AFTER, BEFORE, recreate_topic
 from tests.support.secure_front import SaslRules, SecureFront
 from tests.support.secured import sasl
 from tests.support.sending import records_of
@@ -28,7 +30,16 @@ KEY = CacheKey("query", "configuration")
 class _FakeProducer:
     def __init__(self):
         self.has_ended = False
+        self.ends_at_refresh = False
+        self.refresh_error = None
+        self.refreshes = 0
         self.closed = threading.Event()
+
+    def refresh_metadata(self):
+        self.refreshes += 1
+        self.has_ended = self.ends_at_refresh
+        if self.refresh_error is not None:
+            raise self.refresh_error
 
     def close(self, timeout=None):
         self.closed.set()
@@ -75,6 +86,60 @@ def test_a_producer_that_ended_while_idle_is_closed_and_not_handed_out():
     older.has_ended = True
     of_query(cache).finished(older)
     assert of_query(cache).take() not in {older, dead}
+
+
+def test_a_producer_that_was_idle_refreshes_its_metadata_once_for_each_task():
+    """A new one asks about its topics anyway; one from the cache asks again, and only once."""
+    cache = ProducerCache()
+    producer = of_query(cache).take()
+    assert 0 == producer.refreshes
+    for count in (1, 2):
+        of_query(cache).finished(producer)
+        assert producer is of_query(cache).take()
+        assert count == producer.refreshes
+
+
+def test_a_refresh_that_nobody_answers_costs_no_producer(caplog):
+    """It writes with what it knows: brokers that come back in time get its records."""
+    cache = ProducerCache()
+    producer = of_query(cache).take()
+    of_query(cache).finished(producer)
+    producer.refresh_error = NetworkError("nobody there")
+    assert producer is of_query(cache).take()
+    assert not producer.closed.is_set()
+    assert ["writing with metadata that could not be refreshed: nobody there"] == caplog.messages
+
+
+def test_a_producer_that_ends_while_it_refreshes_is_replaced():
+    """A login that is refused only now fails no task by the old producer."""
+    cache = ProducerCache()
+    producer = of_query(cache).take()
+    of_query(cache).finished(producer)
+    producer.ends_at_refresh = True
+    producer.refresh_error = NetworkError("refused")
+    assert producer is not of_query(cache).take()
+    assert producer.closed.is_set()
+
+
+def test_rows_follow_a_topic_that_was_created_again_between_two_micro_batches():
+    """With fewer partitions than before: none goes to a partition that is not there any more."""
+    cache = ProducerCache()
+    with DevBroker(topics={"events": BEFORE}) as broker:
+        servers = broker.bootstrap_servers
+        config = ProducerConfig.from_mapping({"bootstrap.servers": servers})
+        rows = [b"%d" % row for row in range(100)]
+
+        def micro_batch() -> list[tuple[int, int]]:
+            batch = pa.record_batch({"value": pa.array(rows), "key": pa.array(rows)})
+            producers = ProducerOfQuery(config, "query", cache=cache)
+            written = write_rows([batch], producers=producers, topic="events")
+            return [(place.partition, acks.first_offset) for place, acks in written.acks]
+
+        assert [(partition, 0) for partition in range(BEFORE)] == micro_batch()
+        recreate_topic(servers, "events", AFTER)
+        assert [(partition, 0) for partition in range(AFTER)] == micro_batch()
+        [(_, _, used_last)] = cache._idle._idle
+        used_last.close(0)
 
 
 def test_a_login_refused_between_two_micro_batches_fails_neither():
