@@ -249,10 +249,15 @@ class ProduceResult:
         return parts
 
     def _finish(self) -> None:
+        if self._callbacks:
+            # Queued before the result ends: an interrupt between the two would lose them.
+            self._call_later(self._settle)
+            self.has_ended = True
+            return
         with _moment:
             self.has_ended = True
             # At once: a callback that is added from now on runs on the thread that adds it, and not
-            # on this one, which may hold a lock.
+            # on this one, which may hold a lock. One that has come at this very moment is queued.
             self.is_settled = is_settled = not self._callbacks
         if is_settled:
             self._wake_waiters()
@@ -260,6 +265,8 @@ class ProduceResult:
             self._call_later(self._settle)
 
     def _settle(self) -> None:
+        # How the batch ended is known when this is queued; it may run before `_finish` returns.
+        self.has_ended = True
         interrupt: BaseException | None = None
         while callbacks := self._take_callbacks():
             for _, callback in callbacks:

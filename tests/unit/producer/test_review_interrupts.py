@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import spark_kafka_sink.producer
+from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.producer.callback_queue import CallbackQueue
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from spark_kafka_sink.producer.produce_result import ProduceResult
 from tests.support.gatherer_harness import GathererHarness, acknowledge
 
 if TYPE_CHECKING:
@@ -104,3 +108,38 @@ def test_an_interrupted_wake_up_leaves_the_next_one_to_be_heard(monkeypatch):
     monkeypatch.undo()
     assert [core._wakeup] == calls
     producer.close(0)
+
+
+def _end_interrupted_at(line: int) -> bool:
+    """Fail a batch, with an interrupt at that line; return whether it came to the interrupt."""
+    queue = CallbackQueue(lambda _: None)
+    result = ProduceResult(TopicPartition("t", 0), queue.add)
+    called: list[bool] = []
+    result.call_when_done(0, lambda: called.append(result.is_done(0)))
+    error = KafkaError("lost")
+    with _interrupted_at(line) as struck:
+        result.fail(error)
+    assert not called, struck
+    if not result.has_ended:
+        # Whoever ends batches ends this one once more.
+        result.fail(error)
+    queue.end()
+    assert [True] == called, struck
+    assert result.wait(0, timeout=0), struck
+    return bool(struck)
+
+
+def test_an_interrupt_while_a_batch_ends_loses_no_callback():
+    """Wherever it strikes, the batch has not ended yet, or its callbacks are queued."""
+    lines = itertools.takewhile(bool, (_end_interrupted_at(line) for line in itertools.count(1)))
+    assert len(list(lines)) > 5
+
+
+def test_callbacks_may_be_called_before_the_thread_that_ends_the_batch_goes_on():
+    """The network thread can be quicker: the callback finds a batch that has ended."""
+    called: list[bool] = []
+    result = ProduceResult(TopicPartition("t", 0), lambda settle: settle())
+    result.call_when_done(0, lambda: called.append(result.is_done(0)))
+    result.complete(7)
+    result.call_when_done(0, lambda: called.append(result.is_settled))
+    assert [True, True] == called
