@@ -43,6 +43,11 @@ class CallbackQueue:
                 self._is_scheduled = False
                 raise
 
+    @property
+    def is_running(self) -> bool:
+        """Return whether a job is being run now."""
+        return self._running.locked()
+
     def run(self) -> None:
         """Run the jobs that are queued by now; what they add themselves waits for another turn."""
         # Before looking: a job that comes from now on schedules the next turn.

@@ -12,6 +12,7 @@ A producer is made in the process that uses it, and is never pickled. Transactio
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 from weakref import WeakSet
@@ -90,18 +91,19 @@ class KafkaProducer(TransactionalCalls):
         self._process_id = os.getpid()
         self._closed = False
         self._plug_ins = PlugIns(plug_in_settings(config))
-        try:
-            self._start(config, lingers=lingers)
-        except BaseException:
-            self._plug_ins.close()
-            raise
+        with ExitStack() as undo:
+            undo.callback(self._plug_ins.close)
+            self._start(config, undo, lingers=lingers)
+            undo.pop_all()
         _producers.add(self)
 
-    def _start(self, config: ProducerConfig, *, lingers: bool) -> None:
+    def _start(self, config: ProducerConfig, undo: ExitStack, *, lingers: bool) -> None:
         partitioner = resolve_partitioner(config.partitioner_class, self._plug_ins)
         self._interceptors = resolve_interceptors(config.interceptor_classes, self._plug_ins)
         serializers = resolve_serializers(config, self._plug_ins)
-        self._core = core = ProducerCore(config, partitioner=partitioner, lingers=lingers)
+        self._core = core = ProducerCore(
+            config, partitioner=partitioner, lingers=lingers, undo=undo
+        )
         self._preparation = RecordPreparation(
             config,
             partitioner=partitioner,

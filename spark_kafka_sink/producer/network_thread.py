@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
+import traceback
 from concurrent.futures import CancelledError, wait
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,7 +29,7 @@ class NetworkThread:
     def __init__(self, main: Callable[[], Coroutine[Any, Any, None]], *, client_id: str) -> None:
         """Prepare to run `main()`; it has to call `started` when it can be talked to."""
         self._main = main
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop
         self._started = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name=f"kafka-producer-network-thread | {client_id}", daemon=True
@@ -35,7 +37,12 @@ class NetworkThread:
 
     def start(self) -> None:
         """Start, and wait until `main` has called `started` or has ended."""
-        self._thread.start()
+        self._loop = asyncio.new_event_loop()
+        try:
+            self._thread.start()
+        except BaseException:
+            self._loop.close()
+            raise
         self._started.wait()
 
     def started(self) -> None:
@@ -88,6 +95,12 @@ class NetworkThread:
                 )
         raise ProducerClosedError("the producer was closed by another thread")
 
-    def join(self, timeout: float) -> None:
-        """Wait until it has ended, `timeout` seconds at most."""
+    def join(self, timeout: float) -> bool:
+        """Wait until it has ended, `timeout` seconds at most; return whether it has."""
         self._thread.join(timeout)
+        return not self.is_alive
+
+    def stack(self) -> str:
+        """Return where its code is now, in the form of a traceback; empty where it has ended."""
+        frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001
+        return "" if frame is None else "".join(traceback.format_stack(frame))

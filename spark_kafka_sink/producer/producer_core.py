@@ -7,6 +7,7 @@ callers' threads, but for `_serve`, `_gather` and `_fail`, which belong to the n
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ from spark_kafka_sink.record.compression import CompressionType, Compressor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+    from contextlib import ExitStack
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.model import PartitionAcks, TopicPartition
@@ -45,13 +47,21 @@ if TYPE_CHECKING:
     from spark_kafka_sink.record.key_hashes import KeyRule
 
 
+logger = logging.getLogger(__name__)
+
+
 class ProducerCore:
     """A gatherer, an accumulator, a sender and its thread."""
 
     def __init__(
-        self, config: ProducerConfig, *, partitioner: KeyRule | Partitioner, lingers: bool
+        self,
+        config: ProducerConfig,
+        *,
+        partitioner: KeyRule | Partitioner,
+        lingers: bool,
+        undo: ExitStack,
     ) -> None:
-        """Put the parts together; nothing runs yet."""
+        """Put the parts together; nothing runs yet but reporters, which `undo` is to close."""
         self._config = config
         self.clock: Callable[[], float] = time.monotonic
         self._max_block = config.max_block_ms / 1000
@@ -69,6 +79,7 @@ class ProducerCore:
             self._batch_size_of,
         )
         self.metrics = create_metrics(config, time.monotonic)
+        undo.callback(self.metrics.close)
         self.sender_metrics = SenderMetrics(
             self.metrics, topic_expiration=config.metadata_max_idle_ms / 1000
         )
@@ -438,10 +449,26 @@ class ProducerCore:
                     left = 0
                 # An open transaction is aborted while there is time.
                 self._thread.call_soon(partial(self._sender.initiate_close, max(left, 0)))
-                self._thread.join(max(left, 0) + JOIN_TIMEOUT)
+                if not self._thread.join(max(left, 0) + JOIN_TIMEOUT):
+                    self._warn_of_running_thread()
             self.metrics.close()
         if timeout != 0:
             self.accumulator.raise_if_lost()
+
+    def _warn_of_running_thread(self) -> None:
+        reason = (
+            "a delivery callback or an interceptor has not returned"
+            if self.callbacks.is_running
+            else "see where it is"
+        )
+        logger.warning(
+            "the producer %r is closed, but its network thread still runs after %g more seconds: "
+            "%s. It ends when that returns, or with the process:\n%s",
+            self._config.client_id,
+            JOIN_TIMEOUT,
+            reason,
+            self._thread.stack(),
+        )
 
 
 def _fatal(error: BaseException) -> Exception:

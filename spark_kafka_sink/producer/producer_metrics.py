@@ -33,7 +33,7 @@ def create_metrics(config: ProducerConfig, clock: Callable[[], float]) -> Metric
     plug_ins = PlugIns(plug_in_settings(config))
     try:
         reporters = [_reporter(reference, plug_ins) for reference in config.metric_reporters]
-    except ConfigError:
+    except BaseException:
         plug_ins.close()
         raise
     return Metrics(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from spark_kafka_sink.errors import (
     ProducerFencedError,
 )
 from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.producer import producer_core
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -177,3 +179,60 @@ def test_records_given_up_because_the_time_was_over_are_told_by_closing(broker):
         producer.close(timeout=0.1)
     assert future.exception(0) is not None
     assert not producer._core._thread.is_alive
+
+
+def test_closing_says_which_callback_keeps_the_network_thread(broker, caplog, monkeypatch):
+    """Close gives up waiting for a callback that does not return: the log names the function."""
+    monkeypatch.setattr(producer_core, "JOIN_TIMEOUT", 0.0)
+    entered, go_on = threading.Event(), threading.Event()
+
+    def endless_callback(*_: object) -> None:
+        entered.set()
+        assert go_on.wait(TIMEOUT)
+
+    producer = _producer(broker, **{"client.id": "me"})
+    producer.send("t", b"v", on_delivery=endless_callback)
+    producer._core.gatherer.close_batches()
+    assert entered.wait(TIMEOUT)
+    with caplog.at_level(logging.WARNING):
+        producer.close(0)
+    go_on.set()
+    assert producer._core._thread.join(TIMEOUT)
+    [message] = caplog.messages
+    assert "'me' is closed, but its network thread still runs" in message
+    assert "a delivery callback or an interceptor has not returned" in message
+    assert "in endless_callback" in message
+
+
+def test_closing_says_what_else_keeps_the_network_thread(broker, caplog, monkeypatch):
+    """Without a callback the log shows where the thread is; one that ends in time logs nothing."""
+    producer = _producer(broker)
+    with caplog.at_level(logging.WARNING):
+        producer.close()
+    assert [] == caplog.messages
+    monkeypatch.setattr(producer_core, "JOIN_TIMEOUT", 0.0)
+    entered, go_on = threading.Event(), threading.Event()
+
+    def endless_look(_: float) -> float:
+        entered.set()
+        assert go_on.wait(TIMEOUT)
+        return 0.0
+
+    producer = _producer(broker)
+    producer._core._sender.run_once = endless_look
+    producer._core.wake_network_thread()
+    assert entered.wait(TIMEOUT)
+    with caplog.at_level(logging.WARNING):
+        producer.close(0)
+    go_on.set()
+    assert producer._core._thread.join(TIMEOUT)
+    [message] = caplog.messages
+    assert "delivery callback" not in message
+    assert "in endless_look" in message
+
+
+def test_a_thread_that_has_ended_has_no_stack(broker):
+    """It is asked about only where it still runs, and it may end at that very moment."""
+    producer = _producer(broker)
+    producer.close()
+    assert not producer._core._thread.stack()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 import pyarrow as pa
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from spark_kafka_sink.config.plugin_reference import SERIALIZERS, PluginReference
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import ConfigError, InvalidPartitionError, SerializationError
-from spark_kafka_sink.producer import kafka_producer
+from spark_kafka_sink.producer import kafka_producer, producer_core
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.producer.plugins import PlugIns, plug_in_settings, takes
 from spark_kafka_sink.producer.serializers import resolve_serializer
@@ -162,6 +163,29 @@ def test_a_producer_that_fails_behind_its_plug_ins_closes_them(monkeypatch):
         KafkaProducer({**SERVERS, **_all_kinds(life)})
     closed = [name for name, what in life if what == "close"]
     assert ["partitioner", "first", "second", "key", "value"] == closed
+
+
+@pytest.mark.parametrize(
+    ("module", "part"),
+    [
+        (producer_core, "BufferPool"),
+        (kafka_producer, "RecordPreparation"),
+        (threading.Thread, "start"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_producer_that_fails_behind_its_reporters_closes_all_plug_ins(monkeypatch, module, part):
+    """What fails when a reporter has started leaves neither that one open nor any other plug-in."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr(module, part, fail)
+    life = []
+    with pytest.raises(RuntimeError, match="no such luck"):
+        KafkaProducer({**SERVERS, **_all_kinds(life)})
+    closed = [name for name, what in life if what == "close"]
+    assert ["reporter", "partitioner", "first", "second", "key", "value"] == closed
 
 
 def test_plug_ins_are_told_the_settings():
