@@ -32,6 +32,10 @@ class BrokerSettings:
     #: Most elements of arrays in one request, those of all its arrays together: enough for every
     #: partition of the largest topic.
     request_max_elements: int = 20_000
+    #: Most partitions that one request may create, or delete unless they are of one topic. Kafka
+    #: takes 10,000 (QuorumController.MAX_RECORDS_PER_USER_OP); here all others wait for about half
+    #: a millisecond for each that has files.
+    request_max_partitions: int = 500
     #: Most bytes that the record batches of one request may have when decompressed, where the
     #: answer needs decoded records.
     request_max_decompressed_bytes: int = 128 * 1024 * 1024

@@ -4,49 +4,43 @@ The controller's part of a broker (Kafka's ReplicationControlManager and Produce
 with the partitions' logs attached. All brokers of a cluster share one state and one log for each
 partition: who leads, which replicas are in sync, and what becomes of both when a broker stops, is
 as in Kafka (`leadership`), but nothing is copied, so no replica is ever behind or cut back.
+A request that changes many topics plans them (`change_topics`), and is written to disk once.
 Nothing here knows of requests: handlers ask, and turn what they are refused into answers.
 """
 
 from __future__ import annotations
 
-import base64
-import uuid
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
+from spark_kafka_sink.devbroker.cluster_record import ClusterRecord
 from spark_kafka_sink.devbroker.coordinator_leaders import CoordinatorLeaders, coordinates
 from spark_kafka_sink.devbroker.group_coordinator import GroupCoordinator
 from spark_kafka_sink.devbroker.internal_topics import (
     GROUP_METADATA_TOPIC,
     TRANSACTION_STATE_TOPIC,
 )
-from spark_kafka_sink.devbroker.leadership import NO_LEADER, Leadership, place_replicas
+from spark_kafka_sink.devbroker.leadership import NO_LEADER, Leadership
 from spark_kafka_sink.devbroker.log_manager import LogManager
 from spark_kafka_sink.devbroker.partition import Partition, Topic
-from spark_kafka_sink.devbroker.refusal import RefusedError, refused_if_disk_fails
-from spark_kafka_sink.devbroker.storage.data_directory import StoredCluster, StoredTopic
+from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.devbroker.timers import Timers
-from spark_kafka_sink.devbroker.topic_names import collision_key, validate_topic_name
+from spark_kafka_sink.devbroker.topic_changes import TopicChanges
+from spark_kafka_sink.devbroker.topics import Topics
 from spark_kafka_sink.devbroker.transaction_coordinator import TransactionCoordinator
 from spark_kafka_sink.errors import ConfigError, CorruptRecordError, DecodeError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    import uuid
     from collections.abc import Hashable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from spark_kafka_sink.devbroker.partition_log import PartitionLog
     from spark_kafka_sink.devbroker.producer_state import TransactionMarker
     from spark_kafka_sink.devbroker.topic_config import TopicConfig
     from spark_kafka_sink.model import Node
-
-CLUSTER_METADATA_TOPIC = "__cluster_metadata"
-
-#: So many producer ids are set aside at once (ProducerIdsBlock).
-_PRODUCER_ID_BLOCK_SIZE = 1000
 
 
 class ClusterState:
@@ -69,6 +63,10 @@ class ClusterState:
         self.logs = LogManager(self.settings, self.timers, path=data_dir)
         #: The brokers that run, by id, with the address of their first listener.
         self.nodes: dict[int, Node] = {}
+        #: The addresses that they have beside it, by the listener's name.
+        self.other_addresses: dict[str, dict[int, Node]] = {}
+        self._record = ClusterRecord(self.logs, cluster_id)
+        self._topics = Topics()
         self._coordinators = CoordinatorLeaders(self.logs, self.nodes.keys())
         self.transactions = TransactionCoordinator(
             self.settings,
@@ -86,16 +84,6 @@ class ClusterState:
             changed=self.changed,
             log=self._coordinators.logs[GROUP_METADATA_TOPIC],
         )
-        self.cluster_id = cluster_id or base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
-        #: The addresses that they have beside it, by the listener's name.
-        self.other_addresses: dict[str, dict[int, Node]] = {}
-        self._topics: dict[str, Topic] = {}
-        self._topics_by_id: dict[uuid.UUID, Topic] = {}
-        self._topics_by_collision_key: dict[str, Topic] = {}
-        self._next_producer_id = 0
-        #: Producer ids before it may be given out without saying so on disk.
-        self._producer_id_block_end = 0
-        self._internal_topic_ids: dict[str, uuid.UUID] = {}
 
     # What is kept on disk.
 
@@ -106,16 +94,13 @@ class ClusterState:
             return
         stored = self.logs.open(now)
         try:
-            if stored is None:
-                self._internal_topic_ids = {name: uuid.uuid4() for name in self._coordinators.logs}
-                self._save()
-            else:
-                self._load(stored)
+            self._record.open(stored, self._coordinators.logs)
+            self._load_topics()
             for name, log in self._coordinators.logs.items():
-                log.open(self._internal_topic_ids[name], now)
+                log.open(self._record.internal_topic_ids[name], now)
             self.logs.remove_strays()
             self.transactions.load(now)
-            self.groups.load(self._topics, now)
+            self.groups.load(self._topics.names, now)
         except BaseException as error:
             # Not closed in order: some logs may not have been looked through yet.
             self.logs.abandon()
@@ -141,15 +126,9 @@ class ClusterState:
         self.nodes.clear()
         self._coordinators.clear()
         self._topics.clear()
-        self._topics_by_id.clear()
-        self._topics_by_collision_key.clear()
 
-    def _load(self, stored: StoredCluster) -> None:
-        self.cluster_id = stored.cluster_id
-        # What was left of the last block is lost.
-        self._next_producer_id = self._producer_id_block_end = stored.next_producer_id
-        self._internal_topic_ids = dict(stored.internal_topic_ids)
-        for kept in stored.topics:
+    def _load_topics(self) -> None:
+        for kept in self._record.topics:
             topic = Topic(
                 name=kept.name,
                 topic_id=kept.topic_id,
@@ -157,53 +136,20 @@ class ClusterState:
                 overrides=dict(kept.configs),
             )
             for index, replicas in enumerate(kept.replicas):
-                log = self._open_log(topic, index)
+                log = self.logs.log(
+                    TopicPartition(topic.name, index), topic.topic_id, topic.config, self.timers.now
+                )
                 # All were in sync, and the first broker that comes leads, in the next epoch.
                 leadership = Leadership(replicas, NO_LEADER, log.leader_epoch, replicas)
                 topic.partitions.append(
                     Partition(topic=topic, index=index, leadership=leadership, log=log)
                 )
-            self._know(topic)
+            self._topics.add(topic)
 
-    def _save(
-        self, topics: Mapping[str, Topic] | None = None, *, next_producer_id: int | None = None
-    ) -> None:
-        """Keep what is known of topics and producer ids, or what is going to be.
-
-        A change is written first, then made in memory. Raises RefusedError, KAFKA_STORAGE_ERROR.
-        """
-        data = self.logs.data
-        if data is None:
-            return
-        topics = self._topics if topics is None else topics
-        if next_producer_id is None:
-            next_producer_id = self._producer_id_block_end
-        stored = StoredCluster(
-            cluster_id=self.cluster_id,
-            next_producer_id=next_producer_id,
-            internal_topic_ids=self._internal_topic_ids,
-            topics=tuple(
-                StoredTopic(
-                    name=name,
-                    topic_id=topics[name].topic_id,
-                    configs=topics[name].overrides,
-                    replicas=tuple(partition.replicas for partition in topics[name].partitions),
-                )
-                for name in sorted(topics)
-            ),
-        )
-        with refused_if_disk_fails("the cluster's topics cannot be written down"):
-            data.write_cluster(stored)
-
-    def _open_log(self, topic: Topic, index: int) -> PartitionLog:
-        return self.logs.log(
-            TopicPartition(topic.name, index), topic.topic_id, topic.config, self.timers.now
-        )
-
-    def _know(self, topic: Topic) -> None:
-        self._topics[topic.name] = topic
-        self._topics_by_id[topic.topic_id] = topic
-        self._topics_by_collision_key[collision_key(topic.name)] = topic
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id."""
+        return self._record.cluster_id
 
     @property
     def controller_id(self) -> int:
@@ -218,48 +164,63 @@ class ClusterState:
     @property
     def topics(self) -> list[Topic]:
         """All topics, by name."""
-        return [self._topics[name] for name in sorted(self._topics)]
+        return sorted(self._topics, key=lambda topic: topic.name)
 
     def topic(self, name: str) -> Topic | None:
         """Return the topic of that name."""
-        return self._topics.get(name)
+        return self._topics.find(name)
 
     def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
         """Return the topic of that id (KIP-516)."""
-        return self._topics_by_id.get(topic_id)
+        return self._topics.find_by_id(topic_id)
 
     def partition(self, topic_partition: TopicPartition) -> Partition:
         """Return a partition, or raise RefusedError with UNKNOWN_TOPIC_OR_PARTITION."""
-        if not self.has(topic_partition):
+        partition = self._find(topic_partition)
+        if partition is None:
             raise RefusedError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic_partition}"
             )
-        return self._topics[topic_partition.topic].partitions[topic_partition.partition]
+        return partition
 
     def has(self, topic_partition: TopicPartition) -> bool:
         """Tell whether there is such a partition."""
-        topic = self._topics.get(topic_partition.topic)
-        return topic is not None and 0 <= topic_partition.partition < len(topic.partitions)
+        return self._find(topic_partition) is not None
 
-    def check_new_topic_name(self, name: str) -> None:
-        """Raise RefusedError unless a topic of that name may be created.
+    def _find(self, topic_partition: TopicPartition) -> Partition | None:
+        topic = self._topics.find(topic_partition.topic)
+        if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
+            return None
+        return topic.partitions[topic_partition.partition]
 
-        INVALID_TOPIC_EXCEPTION (bad, or confusable with an existing topic's name),
-        TOPIC_ALREADY_EXISTS, or INVALID_REQUEST for the topic that no client may make.
+    @contextmanager
+    def change_topics(self) -> Iterator[TopicChanges]:
+        """Plan changes; they are written to disk, and made, at the end of the `with` block.
+
+        The end of the block raises RefusedError with KAFKA_STORAGE_ERROR if they cannot be written.
+        After that, or any other error, nothing has changed.
         """
-        if name == CLUSTER_METADATA_TOPIC:
-            raise RefusedError(
-                ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
-            )
-        validate_topic_name(name)
-        if name in self._topics:
-            raise RefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        existing = self._topics_by_collision_key.get(collision_key(name))
-        if existing is not None:
-            raise RefusedError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"Topic '{name}' collides with existing topic: {existing.name}",
-            )
+        changes = TopicChanges(
+            self._topics,
+            self.logs,
+            self._record,
+            brokers=self.nodes.keys(),
+            default_replication_factor=self.settings.default_replication_factor,
+            check_new_topic=self.groups.check_new_topic,
+            now=self.timers.now,
+        )
+        try:
+            yield changes
+            deleted = changes.commit()
+        except BaseException:
+            changes.discard()
+            raise
+        for topic in deleted:
+            for partition in topic.partitions:
+                self.changed(TopicPartition(topic.name, partition.index))
+        if deleted:
+            # With the room that the records have left.
+            self.groups.delete_topics({topic.name for topic in deleted})
 
     def create_topic(
         self,
@@ -271,113 +232,21 @@ class ClusterState:
         replication_factor: int | None = None,
         assignments: Sequence[tuple[int, ...]] | None = None,
     ) -> Topic:
-        """Create a topic whose partitions are spread over the brokers.
-
-        `overrides` are those settings of `config` that were set for this topic. Each partition is
-        on so many brokers as `replication_factor` says (by default the settings'), or on those of
-        `assignments`, the preferred leader first.
-
-        Raises RefusedError as `check_new_topic_name` does, with INVALID_PARTITIONS for a number
-        below 1, with INVALID_REPLICATION_FACTOR for more replicas than there are brokers, and with
-        KAFKA_STORAGE_ERROR; then nothing has changed.
-        """
-        self.check_new_topic_name(name)
-        if partitions < 1:
-            raise RefusedError(
-                ErrorCode.INVALID_PARTITIONS,
-                "Number of partitions was set to an invalid non-positive value.",
+        """Create one topic, as `TopicChanges.create_topic`. Raises RefusedError."""
+        with self.change_topics() as changes:
+            return changes.create_topic(
+                name,
+                partitions=partitions,
+                config=config,
+                overrides=overrides,
+                replication_factor=replication_factor,
+                assignments=assignments,
             )
-        self.groups.check_new_topic()
-        if replication_factor is None:
-            replication_factor = self.settings.default_replication_factor
-        if assignments is None:
-            assignments = self._place(range(partitions), replication_factor)
-        topic = Topic(
-            name=name, topic_id=uuid.uuid4(), config=config, overrides=dict(overrides or {})
-        )
-        with self._new_partitions(topic, assignments) as partitions_made:
-            topic.partitions.extend(partitions_made)
-            self._save(self._topics | {name: topic})
-        self._know(topic)
-        return topic
-
-    def check_replication_factor(self, replication_factor: int) -> None:
-        """Raise RefusedError with INVALID_REPLICATION_FACTOR if there are fewer brokers."""
-        if replication_factor > len(self.nodes):
-            raise RefusedError(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"Unable to replicate the partition {replication_factor} time(s): "
-                f"{len(self.nodes)} broker(s) run.",
-            )
-
-    def _place(self, indexes: Sequence[int], replication_factor: int) -> list[tuple[int, ...]]:
-        """Spread partitions over the brokers that run."""
-        self.check_replication_factor(replication_factor)
-        brokers = sorted(self.nodes)
-        return [place_replicas(index, replication_factor, brokers) for index in indexes]
-
-    @contextmanager
-    def _new_partitions(
-        self, topic: Topic, assignments: Sequence[tuple[int, ...]]
-    ) -> Iterator[list[Partition]]:
-        """Make partitions that follow those of a topic; after an error their logs go again."""
-        made: list[Partition] = []
-        try:
-            with refused_if_disk_fails(f"logs of {topic.name} cannot be made"):
-                for index, replicas in enumerate(assignments, start=len(topic.partitions)):
-                    leadership = Leadership.begin(replicas, self.nodes)
-                    log = self._open_log(topic, index)
-                    made.append(Partition(topic=topic, index=index, leadership=leadership, log=log))
-            yield made
-        except RefusedError:
-            for partition in made:
-                self.logs.delete(TopicPartition(topic.name, partition.index))
-            raise
 
     def delete_topic(self, topic: Topic) -> None:
-        """Forget a topic, its records, and what groups have read of it; files may go later.
-
-        Raises RefusedError with KAFKA_STORAGE_ERROR; then nothing has changed.
-        """
-        self._save({name: kept for name, kept in self._topics.items() if name != topic.name})
-        del self._topics[topic.name]
-        del self._topics_by_id[topic.topic_id]
-        del self._topics_by_collision_key[collision_key(topic.name)]
-        for partition in topic.partitions:
-            topic_partition = TopicPartition(topic.name, partition.index)
-            self.logs.delete(topic_partition)
-            self.changed(topic_partition)
-        # With the room that the records have left.
-        self.groups.delete_topic(topic.name)
-
-    def configure_topic(
-        self, topic: Topic, config: TopicConfig, overrides: Mapping[str, str]
-    ) -> None:
-        """Replace the settings of a topic; `overrides` are those that somebody has set.
-
-        Raises RefusedError with KAFKA_STORAGE_ERROR; then nothing has changed.
-        """
-        changed = replace(topic, config=config, overrides=dict(overrides))
-        self._save(self._topics | {topic.name: changed})
-        topic.config, topic.overrides = changed.config, changed.overrides
-        for partition in topic.partitions:
-            self.logs.configure(
-                TopicPartition(topic.name, partition.index), config, self.timers.now
-            )
-
-    def add_partitions(
-        self, name: str, count: int, assignments: Sequence[tuple[int, ...]] | None = None
-    ) -> None:
-        """Let a topic have `count` partitions; `assignments` are the brokers of the new ones.
-
-        Raises RefusedError as `create_topic`.
-        """
-        topic = self._topics[name]
-        indexes = range(len(topic.partitions), count)
-        places = assignments or self._place(indexes, topic.replication_factor)
-        with self._new_partitions(topic, places) as made:
-            self._save(self._topics | {name: replace(topic, partitions=[*topic.partitions, *made])})
-        topic.partitions.extend(made)
+        """Delete one topic, as `TopicChanges.delete_topic`. Raises RefusedError."""
+        with self.change_topics() as changes:
+            changes.delete_topic(topic)
 
     # Brokers that come and go.
 
@@ -422,7 +291,7 @@ class ClusterState:
 
     def elect(self, now: float) -> None:
         """See to it that everything has a leader that runs, as far as there is one."""
-        for topic in self._topics.values():
+        for topic in self._topics:
             for partition in topic.partitions:
                 if partition.leadership.update(self.nodes, topic.config.min_insync_replicas):
                     self._leader_moved(partition)
@@ -487,14 +356,4 @@ class ClusterState:
 
         Raises RefusedError with COORDINATOR_LOAD_IN_PROGRESS if it cannot be written down.
         """
-        producer_id = self._next_producer_id
-        if producer_id >= self._producer_id_block_end:
-            block_end = producer_id + _PRODUCER_ID_BLOCK_SIZE
-            try:
-                self._save(next_producer_id=block_end)
-            except RefusedError as refused:
-                code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-                raise RefusedError(code, refused.message) from refused
-            self._producer_id_block_end = block_end
-        self._next_producer_id += 1
-        return producer_id
+        return self._record.next_producer_id()

@@ -62,8 +62,7 @@ class GroupCoordinator:
         Offsets of any but these topics are what a deletion has left (GroupCoordinatorShard.replay).
         """
         self._groups = replay_groups(self._log, self.offsets)
-        for topic in self.offsets.topics().difference(topics):
-            self.delete_topic(topic)
+        self.delete_topics(self.offsets.topics().difference(topics))
         for group in self._groups.values():
             for member in group.members.values():
                 self._rebalances.restart_session(group, member, now)
@@ -94,16 +93,16 @@ class GroupCoordinator:
         group.transition_to(GroupState.DEAD)
         del self._groups[group_id]
 
-    def delete_topic(self, topic: str) -> None:
-        """Forget how far groups have read a topic that is no more.
+    def delete_topics(self, topics: Collection[str]) -> None:
+        """Forget how far groups have read topics that are no more.
 
         If the log cannot say so now, `check_new_topic` or the next `load` sees to it.
         """
-        self.offsets.delete_topic(topic)
+        self.offsets.delete_topics(topics)
         try:
             self.offsets.write_deletions()
         except RefusedError as refused:
-            logger.warning("offsets of %s are deleted on disk later: %s", topic, refused)
+            logger.warning("offsets of deleted topics are deleted on disk later: %s", refused)
 
     def check_new_topic(self) -> None:
         """Make sure that no offset of a deleted topic can come back for one of the same name.

@@ -22,7 +22,7 @@ from spark_kafka_sink.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from spark_kafka_sink.devbroker.committed_offset import CommittedOffset
     from spark_kafka_sink.devbroker.coordinator_log import CoordinatorLog
@@ -167,10 +167,10 @@ class GroupOffsets:
         for pending in self._pending.values():
             pending.pop(group_id, None)
 
-    def delete_topic(self, topic: str) -> None:
-        """Forget the offsets of a topic that is no more; `write_deletions` must follow."""
+    def delete_topics(self, topics: Collection[str]) -> None:
+        """Forget the offsets of topics that are no more; `write_deletions` must follow."""
         for group_id, committed in self._committed.items():
-            gone = {partition for partition in committed if partition.topic == topic}
+            gone = {partition for partition in committed if partition.topic in topics}
             for partition in gone:
                 del committed[partition]
             if gone:

@@ -36,7 +36,7 @@ from spark_kafka_sink.errors import CorruptRecordError
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
@@ -82,6 +82,11 @@ class LogManager:
     def is_durable(self) -> bool:
         """Whether logs lie in a directory."""
         return self._path is not None
+
+    @property
+    def partitions(self) -> set[TopicPartition]:
+        """The partitions that have a log, those of internal topics among them."""
+        return set(self._logs)
 
     @property
     def data(self) -> DataDirectory | None:
@@ -174,17 +179,21 @@ class LogManager:
             self._repeat(interval_ms / 1000, self.expire_producers)
         return log
 
-    def delete(self, topic_partition: TopicPartition) -> None:
-        """Remove a log; files that cannot be removed now go later."""
-        log = self._logs.pop(topic_partition, None)
-        self._recovery_points.pop(topic_partition, None)
-        self._log_starts.pop(topic_partition, None)
-        self._cleaner_offsets.pop(topic_partition, None)
-        if log is not None and self._data is not None:
-            try:
-                self._data.delete_log(topic_partition)
-            except OSError as error:
-                logger.warning("files of %s are left and removed later: %s", topic_partition, error)
+    def delete(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Remove logs; files that cannot be removed now go later."""
+        present = []
+        for topic_partition in topic_partitions:
+            if self._logs.pop(topic_partition, None) is not None:
+                present.append(topic_partition)
+            self._recovery_points.pop(topic_partition, None)
+            self._log_starts.pop(topic_partition, None)
+            self._cleaner_offsets.pop(topic_partition, None)
+        self._delete_files(present)
+
+    def _delete_files(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        if self._data is not None:
+            for error in self._data.delete_logs(topic_partitions):
+                logger.warning("files of deleted topics are left and removed later: %s", error)
 
     def configure(self, topic_partition: TopicPartition, config: TopicConfig, now: float) -> None:
         """Let a log have other settings."""
@@ -271,11 +280,13 @@ class LogManager:
             return
         try:
             self._data.remove_deleted()
-            for topic_partition in self._data.logs().difference(self._logs):
-                logger.info("%s belongs to no topic and is removed", topic_partition)
-                self._data.delete_log(topic_partition)
+            strays = self._data.logs().difference(self._logs)
         except OSError as error:
             logger.warning("files of deleted topics cannot be removed: %s", error)
+            return
+        for topic_partition in strays:
+            logger.info("%s belongs to no topic and is removed", topic_partition)
+        self._delete_files(strays)
 
     def _write_log_starts(
         self, data: DataDirectory, later: dict[TopicPartition, int] | None = None

@@ -2,7 +2,9 @@
 
 INVALID_PARTITIONS for a number that is not above the present one, INVALID_REPLICA_ASSIGNMENT for
 assignments that do not fit (brokers that run, as many as each partition has), INVALID_REQUEST for a
-topic that is named twice. `validate_only` answers the same and creates nothing.
+topic that is named twice. More than `request_max_partitions` new ones in one request are
+POLICY_VIOLATION. `validate_only` answers the same and creates nothing. All partitions of a request
+are written to disk at once: if that fails, none is created, and each topic is KAFKA_STORAGE_ERROR.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -12,10 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.handlers.create_topics import (
-    MAX_RECORDS_PER_REQUEST,
-    check_replicas,
-)
+from spark_kafka_sink.devbroker.handlers.create_topics import check_replicas
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
 from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -27,6 +26,8 @@ from spark_kafka_sink.protocol.messages.create_partitions import (
 )
 
 if TYPE_CHECKING:
+    from spark_kafka_sink.devbroker.partition import Topic
+    from spark_kafka_sink.devbroker.topic_changes import TopicChanges
     from spark_kafka_sink.protocol.messages.create_partitions import CreatePartitionsTopic
 
 
@@ -40,12 +41,23 @@ class CreatePartitionsHandler(Handler[CreatePartitionsRequest, CreatePartitionsR
         self, context: RequestContext, request: CreatePartitionsRequest
     ) -> CreatePartitionsResponse:
         """Add partitions to each topic."""
+        _check_size(context, request)
         times = Counter(topic.name for topic in request.topics)
-        results = [
-            _create(context, topic, validate_only=request.validate_only)
-            for topic in request.topics
-            if times[topic.name] == 1
-        ]
+        results: list[CreatePartitionsTopicResult] = []
+        try:
+            with context.cluster.change_topics() as changes:
+                results += [
+                    _create(context, changes, topic, validate_only=request.validate_only)
+                    for topic in request.topics
+                    if times[topic.name] == 1
+                ]
+        except RefusedError as refused:
+            results = [
+                _result(result.name, refused.error_code, refused.message)
+                if result.error_code == ErrorCode.NONE
+                else result
+                for result in results
+            ]
         results.extend(
             _result(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             for name, count in times.items()
@@ -67,19 +79,38 @@ class CreatePartitionsHandler(Handler[CreatePartitionsRequest, CreatePartitionsR
 
 
 def _create(
-    context: RequestContext, asked: CreatePartitionsTopic, *, validate_only: bool
+    context: RequestContext,
+    changes: TopicChanges,
+    asked: CreatePartitionsTopic,
+    *,
+    validate_only: bool,
 ) -> CreatePartitionsTopicResult:
     try:
-        assignments = _check(context, asked)
+        topic, assignments = _check(context, asked)
         if not validate_only:
-            context.cluster.add_partitions(asked.name, asked.count, assignments)
+            changes.add_partitions(topic, asked.count, assignments)
     except RefusedError as refused:
         return _result(asked.name, refused.error_code, refused.message)
     return _result(asked.name, ErrorCode.NONE, None)
 
 
-def _check(context: RequestContext, asked: CreatePartitionsTopic) -> list[tuple[int, ...]] | None:
-    """Return the brokers for the new partitions, None where any will do."""
+def _check_size(context: RequestContext, request: CreatePartitionsRequest) -> None:
+    known = ((asked, context.cluster.topic(asked.name)) for asked in request.topics)
+    new = sum(
+        max(0, asked.count - len(topic.partitions)) for asked, topic in known if topic is not None
+    )
+    if new > context.settings.request_max_partitions:
+        raise RefusedError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{new} partitions are more than one request may create: "
+            f"{context.settings.request_max_partitions}",
+        )
+
+
+def _check(
+    context: RequestContext, asked: CreatePartitionsTopic
+) -> tuple[Topic, list[tuple[int, ...]] | None]:
+    """Return the topic and the brokers for the new partitions, None where any will do."""
     topic = context.cluster.topic(asked.name)
     if topic is None:
         raise RefusedError(
@@ -91,13 +122,8 @@ def _check(context: RequestContext, asked: CreatePartitionsTopic) -> list[tuple[
             ErrorCode.INVALID_PARTITIONS,
             f"the topic has {present} partition(s), {asked.count} are not more",
         )
-    if asked.count - present > MAX_RECORDS_PER_REQUEST:
-        raise RefusedError(
-            ErrorCode.POLICY_VIOLATION,
-            f"{asked.count - present} partitions are more than one request may create",
-        )
     if asked.assignments is None:
-        return None
+        return topic, None
     if len(asked.assignments) != asked.count - present:
         raise RefusedError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -105,7 +131,7 @@ def _check(context: RequestContext, asked: CreatePartitionsTopic) -> list[tuple[
         )
     assignments = [tuple(assignment.broker_ids) for assignment in asked.assignments]
     check_replicas(context, assignments, topic.replication_factor)
-    return assignments
+    return topic, assignments
 
 
 def _result(name: str, error_code: ErrorCode, message: str | None) -> CreatePartitionsTopicResult:

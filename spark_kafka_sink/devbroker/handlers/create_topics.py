@@ -4,8 +4,9 @@ Each topic is created or refused by itself: its name (INVALID_TOPIC_EXCEPTION,
 TOPIC_ALREADY_EXISTS, twice in one request INVALID_REQUEST), partitions (INVALID_PARTITIONS),
 replication factor (INVALID_REPLICATION_FACTOR; -1 is the default, more than there are brokers is
 too many), manual assignment (INVALID_REPLICA_ASSIGNMENT) and settings (INVALID_CONFIG; see
-`topic_config` for those that are honoured). More than 10,000 topics and partitions in one request
-are POLICY_VIOLATION. `validate_only` answers the same and creates nothing.
+`topic_config` for those that are honoured). More than `request_max_partitions` in one request are
+POLICY_VIOLATION. `validate_only` answers the same and creates nothing. All topics of a request
+are written to disk at once: if that fails, none is created, and each is KAFKA_STORAGE_ERROR.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -30,14 +31,13 @@ from spark_kafka_sink.protocol.messages.create_topics import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from spark_kafka_sink.devbroker.topic_changes import TopicChanges
     from spark_kafka_sink.devbroker.topic_config import TopicConfig
     from spark_kafka_sink.protocol.messages.create_topics import (
         CreatableReplicaAssignment,
         CreatableTopic,
     )
 
-#: QuorumController.MAX_RECORDS_PER_USER_OP: one record per topic and one per partition.
-MAX_RECORDS_PER_REQUEST = 10_000
 #: "The default", for partitions and replication factor.
 _UNSET = -1
 #: Kafka's ConfigSource: where a setting's value comes from.
@@ -56,7 +56,20 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
         times = Counter(topic.name for topic in request.topics)
         topics = [topic for topic in request.topics if times[topic.name] == 1]
         _check_size(context, topics)
-        results = [_create(context, topic, validate_only=request.validate_only) for topic in topics]
+        results: list[CreatableTopicResult] = []
+        try:
+            with context.cluster.change_topics() as changes:
+                results += [
+                    _create(context, changes, topic, validate_only=request.validate_only)
+                    for topic in topics
+                ]
+        except RefusedError as refused:
+            results = [
+                _refused_topic(result.name, refused.error_code, refused.message)
+                if result.error_code == ErrorCode.NONE
+                else result
+                for result in results
+            ]
         results.extend(
             _refused_topic(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             for name, count in times.items()
@@ -80,36 +93,34 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
 
 
 def _check_size(context: RequestContext, topics: Sequence[CreatableTopic]) -> None:
-    records = sum(
-        1
-        + (
-            len(topic.assignments)
-            or (
-                context.settings.num_partitions
-                if topic.num_partitions == _UNSET
-                else max(0, topic.num_partitions)
-            )
+    partitions = sum(
+        len(topic.assignments)
+        or (
+            context.settings.num_partitions
+            if topic.num_partitions == _UNSET
+            else max(0, topic.num_partitions)
         )
         for topic in topics
     )
-    if records > MAX_RECORDS_PER_REQUEST:
+    if partitions > context.settings.request_max_partitions:
         raise RefusedError(
             ErrorCode.POLICY_VIOLATION,
-            f"{records} topics and partitions are more than one request may create",
+            f"{partitions} partitions are more than one request may create: "
+            f"{context.settings.request_max_partitions}",
         )
 
 
 def _create(
-    context: RequestContext, asked: CreatableTopic, *, validate_only: bool
+    context: RequestContext, changes: TopicChanges, asked: CreatableTopic, *, validate_only: bool
 ) -> CreatableTopicResult:
     try:
-        context.cluster.check_new_topic_name(asked.name)
+        changes.check_new_topic_name(asked.name)
         config = _config(context, asked)
-        partitions, replication_factor = _size(context, asked)
+        partitions, replication_factor = _size(context, changes, asked)
         if validate_only:
             topic_id = uuid.uuid4()
         else:
-            topic_id = context.cluster.create_topic(
+            topic_id = changes.create_topic(
                 asked.name,
                 partitions=partitions,
                 config=config,
@@ -158,7 +169,7 @@ def _config(context: RequestContext, asked: CreatableTopic) -> TopicConfig:
     return context.settings.topic_defaults.with_values(values)
 
 
-def _size(context: RequestContext, asked: CreatableTopic) -> tuple[int, int]:
+def _size(context: RequestContext, changes: TopicChanges, asked: CreatableTopic) -> tuple[int, int]:
     """Return the numbers of partitions and of replicas (in the order of RCM.createTopic)."""
     if asked.assignments:
         if asked.replication_factor != _UNSET or asked.num_partitions != _UNSET:
@@ -183,7 +194,7 @@ def _size(context: RequestContext, asked: CreatableTopic) -> tuple[int, int]:
     replication_factor = asked.replication_factor
     if replication_factor == _UNSET:
         replication_factor = settings.default_replication_factor
-    context.cluster.check_replication_factor(replication_factor)
+    changes.check_replication_factor(replication_factor)
     partitions = asked.num_partitions
     return settings.num_partitions if partitions == _UNSET else partitions, replication_factor
 

@@ -1,8 +1,10 @@
 """DeleteTopics 1-6: topics go, with their records and the offsets that groups have in them.
 
 By name, from version 6 on also by id. A topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION or
-UNKNOWN_TOPIC_ID; one that is named twice, both ways, or not at all is INVALID_REQUEST. What cannot
-be written down is KAFKA_STORAGE_ERROR, and the topic stays.
+UNKNOWN_TOPIC_ID; one that is named twice, both ways, or not at all is INVALID_REQUEST. All topics
+of a request go with one write to disk: if that fails, they stay, and each is KAFKA_STORAGE_ERROR.
+A request deletes at most `request_max_partitions`, or one topic; the other topics stay and are
+POLICY_VIOLATION.
 """
 
 from __future__ import annotations
@@ -39,31 +41,30 @@ class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
         asked = _asked(context, request)
         found = [_find(context, topic) for topic in asked]
         times = Counter(topic.name for topic in found if topic is not None)
-        results: dict[tuple[str | None, object], DeletableTopicResult] = {}
+        results: dict[DeleteTopicState, DeletableTopicResult] = {}
+        doomed: dict[DeleteTopicState, Topic] = {}
+        partitions = 0
         for state, topic in zip(asked, found, strict=True):
-            has_name, has_id = state.name is not None, state.topic_id != ZERO_UUID
-            if has_name and has_id:
-                code, message = ErrorCode.INVALID_REQUEST, "a topic is named both ways"
-            elif not has_name and not has_id:
-                code, message = ErrorCode.INVALID_REQUEST, "neither name nor id is given"
-            elif topic is None:
-                code = (
-                    ErrorCode.UNKNOWN_TOPIC_ID if has_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                )
-                message = f"there is no topic {state.topic_id if has_id else state.name}"
-            elif times[topic.name] > 1:
-                code, message = ErrorCode.INVALID_REQUEST, "the topic is named more than once"
+            try:
+                known = _check(state, topic, times)
+                partitions += len(known.partitions)
+                if doomed:
+                    _check_size(context, partitions)
+            except RefusedError as refused:
+                results[state] = _failed(state, refused.error_code, refused.message)
             else:
-                try:
-                    context.cluster.delete_topic(topic)
-                except RefusedError as refused:
-                    code, message = refused.error_code, refused.message
-                else:
-                    results[state.name, state.topic_id] = DeletableTopicResult(
-                        name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE
-                    )
-                    continue
-            results[state.name, state.topic_id] = _failed(state, code, message)
+                doomed[state] = known
+                results[state] = DeletableTopicResult(
+                    name=known.name, topic_id=known.topic_id, error_code=ErrorCode.NONE
+                )
+        try:
+            with context.cluster.change_topics() as changes:
+                for known in doomed.values():
+                    changes.delete_topic(known)
+        except RefusedError as refused:
+            results |= {
+                state: _failed(state, refused.error_code, refused.message) for state in doomed
+            }
         return DeleteTopicsResponse(responses=tuple(results.values()))
 
     def error_response(
@@ -91,6 +92,33 @@ def _find(context: RequestContext, asked: DeleteTopicState) -> Topic | None:
     if asked.name is not None:
         return context.cluster.topic(asked.name)
     return context.cluster.topic_by_id(asked.topic_id)
+
+
+def _check(asked: DeleteTopicState, topic: Topic | None, times: Counter[str]) -> Topic:
+    """Return the topic that is asked for, or raise RefusedError."""
+    has_name, has_id = asked.name is not None, asked.topic_id != ZERO_UUID
+    if has_name and has_id:
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "a topic is named both ways")
+    if not has_name and not has_id:
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "neither name nor id is given")
+    if topic is None:
+        raise RefusedError(
+            ErrorCode.UNKNOWN_TOPIC_ID if has_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"there is no topic {asked.topic_id if has_id else asked.name}",
+        )
+    if times[topic.name] > 1:
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
+    return topic
+
+
+def _check_size(context: RequestContext, partitions: int) -> None:
+    most = context.settings.request_max_partitions
+    if partitions > most:
+        raise RefusedError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{partitions} partitions are more than one request may delete, {most}: "
+            "delete the rest with another",
+        )
 
 
 def _failed(asked: DeleteTopicState, error_code: ErrorCode, message: str) -> DeletableTopicResult:

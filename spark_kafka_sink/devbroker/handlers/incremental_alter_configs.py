@@ -1,5 +1,8 @@
 """IncrementalAlterConfigs 0-1: changes settings of topics, all of a topic's changes or none.
 
+All of a request is written to disk at once: if that fails, nothing has changed, and each topic is
+KAFKA_STORAGE_ERROR.
+
 A value is set, deleted (back to the default), or, for lists, appended to or subtracted from. Values
 that `topic_config` does not take are INVALID_CONFIG; a setting that is named twice and a null value
 are INVALID_REQUEST, and so are resources named twice and all that are not topics: a broker's
@@ -31,6 +34,7 @@ from spark_kafka_sink.protocol.messages.incremental_alter_configs import (
 )
 
 if TYPE_CHECKING:
+    from spark_kafka_sink.devbroker.topic_changes import TopicChanges
     from spark_kafka_sink.protocol.messages.incremental_alter_configs import AlterableConfig
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
@@ -48,18 +52,28 @@ class IncrementalAlterConfigsHandler(
         self, context: RequestContext, request: IncrementalAlterConfigsRequest
     ) -> IncrementalAlterConfigsResponse:
         """Change the settings of each resource."""
-        times = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
-        responses = {}
-        for asked in request.resources:
-            key = asked.resource_type, asked.resource_name
-            try:
-                if times[key] > 1:
-                    raise _bad_request("Each resource must appear at most once.")
-                _alter(context, asked, validate_only=request.validate_only)
-            except RefusedError as refused:
-                responses[key] = _response(asked, refused.error_code, refused.message)
-            else:
-                responses[key] = _response(asked, ErrorCode.NONE, None)
+        times = Counter(map(_key, request.resources))
+        responses: dict[tuple[int, str], AlterConfigsResourceResponse] = {}
+        altered: list[AlterConfigsResource] = []
+        try:
+            with context.cluster.change_topics() as changes:
+                for asked in request.resources:
+                    try:
+                        if times[_key(asked)] > 1:
+                            raise _bad_request("Each resource must appear at most once.")
+                        _alter(context, changes, asked, validate_only=request.validate_only)
+                    except RefusedError as refused:
+                        responses[_key(asked)] = _response(
+                            asked, refused.error_code, refused.message
+                        )
+                    else:
+                        responses[_key(asked)] = _response(asked, ErrorCode.NONE, None)
+                        altered.append(asked)
+        except RefusedError as refused:
+            responses |= {
+                _key(asked): _response(asked, refused.error_code, refused.message)
+                for asked in altered
+            }
         return IncrementalAlterConfigsResponse(responses=tuple(responses.values()))
 
     def error_response(
@@ -75,7 +89,17 @@ class IncrementalAlterConfigsHandler(
         )
 
 
-def _alter(context: RequestContext, asked: AlterConfigsResource, *, validate_only: bool) -> None:
+def _key(asked: AlterConfigsResource) -> tuple[int, str]:
+    return asked.resource_type, asked.resource_name
+
+
+def _alter(
+    context: RequestContext,
+    changes: TopicChanges,
+    asked: AlterConfigsResource,
+    *,
+    validate_only: bool,
+) -> None:
     if asked.resource_type != ResourceType.TOPIC:
         raise _bad_request(f"settings of resources of type {asked.resource_type} do not change")
     if len({config.name for config in asked.configs}) < len(asked.configs):
@@ -91,7 +115,7 @@ def _alter(context: RequestContext, asked: AlterConfigsResource, *, validate_onl
             overrides[config.name] = value
     altered = context.settings.topic_defaults.with_values(overrides)
     if not validate_only:
-        context.cluster.configure_topic(topic, altered, overrides)
+        changes.configure_topic(topic, altered, overrides)
 
 
 def _changed(config: AlterableConfig, present: str) -> str | None:

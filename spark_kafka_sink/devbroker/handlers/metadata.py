@@ -4,7 +4,8 @@
 - A topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION if none of
   that name could, or UNKNOWN_TOPIC_ID. Where the client and `auto_create_topics` both allow it the
   topic is created, and, as from Kafka, this answer still says UNKNOWN_TOPIC_OR_PARTITION: the
-  client asks again.
+  client asks again. One request creates at most `request_max_partitions`, or one topic, and writes
+  them to disk at once: if that fails, none is created, and each is KAFKA_STORAGE_ERROR.
 - A partition without a leader is LEADER_NOT_AVAILABLE, with its last epoch. Version 0 leaves out
   replicas whose broker does not run, with REPLICA_NOT_AVAILABLE.
 - Authorized operations are those of a cluster without an authorizer: all.
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.partition import Partition, Topic
 
-#: Most topics that one request creates: with a data directory each is a write to disk.
-MAX_CREATED_TOPICS = 50
 _FIRST_VERSION_WITH_TOPIC_IDS = 12
 #: Versions that can ask for the cluster's operations.
 _VERSIONS_WITH_CLUSTER_OPERATIONS = range(8, 11)
@@ -111,19 +110,40 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
                 else self._topic(context, request, topic)
                 for topic_id, topic in by_id
             ]
-        names = dict.fromkeys(t.name for t in request.topics if t.name is not None)
-        described = []
-        may_still_create = MAX_CREATED_TOPICS
-        for name in names:
-            topic = cluster.topic(name)
-            if topic is None:
-                described.append(
-                    self._unknown_topic(context, request, name, may_create=may_still_create > 0)
-                )
-                may_still_create -= cluster.topic(name) is not None
-            else:
-                described.append(self._topic(context, request, topic))
-        return described
+        return self._named_topics(context, request)
+
+    def _named_topics(
+        self, context: RequestContext, request: MetadataRequest
+    ) -> list[MetadataResponseTopic]:
+        names = dict.fromkeys(t.name for t in request.topics or () if t.name is not None)
+        described: dict[str, MetadataResponseTopic] = {}
+        created: list[str] = []
+        try:
+            with context.cluster.change_topics() as changes:
+                for name in names:
+                    topic = context.cluster.topic(name)
+                    if topic is not None:
+                        described[name] = self._topic(context, request, topic)
+                        continue
+                    try:
+                        validate_topic_name(name)
+                        if _may_create(context, request, len(created)):
+                            changes.create_topic(
+                                name,
+                                partitions=context.settings.num_partitions,
+                                config=context.settings.topic_defaults,
+                            )
+                            created.append(name)
+                    except RefusedError as refused:
+                        code = refused.error_code
+                    else:
+                        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    described[name] = _missing_topic(code, name, ZERO_UUID)
+        except RefusedError as refused:
+            described |= {
+                name: _missing_topic(refused.error_code, name, ZERO_UUID) for name in created
+            }
+        return list(described.values())
 
     def _topic(
         self, context: RequestContext, request: MetadataRequest, topic: Topic
@@ -142,25 +162,6 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
             partitions=tuple(_partition(context, partition) for partition in topic.partitions),
             topic_authorized_operations=operations,
         )
-
-    def _unknown_topic(
-        self, context: RequestContext, request: MetadataRequest, name: str, *, may_create: bool
-    ) -> MetadataResponseTopic:
-        try:
-            validate_topic_name(name)
-            if (
-                may_create
-                and context.settings.auto_create_topics
-                and request.allow_auto_topic_creation
-            ):
-                context.cluster.create_topic(
-                    name,
-                    partitions=context.settings.num_partitions,
-                    config=context.settings.topic_defaults,
-                )
-        except RefusedError as refused:
-            return _missing_topic(refused.error_code, name, ZERO_UUID)
-        return _missing_topic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, ZERO_UUID)
 
     def _response(
         self,
@@ -184,6 +185,19 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
             topics=tuple(topics),
             cluster_authorized_operations=cluster_operations,
         )
+
+
+def _may_create(context: RequestContext, request: MetadataRequest, created: int) -> bool:
+    """Tell whether one more topic may be created where so many have been."""
+    settings = context.settings
+    return (
+        settings.auto_create_topics
+        and request.allow_auto_topic_creation
+        and (
+            not created
+            or (created + 1) * settings.num_partitions <= settings.request_max_partitions
+        )
+    )
 
 
 def _partition(context: RequestContext, partition: Partition) -> MetadataResponsePartition:

@@ -37,7 +37,7 @@ from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 _LOCK = ".lock"
@@ -75,7 +75,8 @@ class StoredCluster:
     cluster_id: str
     next_producer_id: int = 0
     internal_topic_ids: Mapping[str, uuid.UUID] = field(default_factory=dict)
-    topics: tuple[StoredTopic, ...] = ()
+    #: By name.
+    topics: Mapping[str, StoredTopic] = field(default_factory=dict)
 
 
 class DataDirectory:
@@ -150,10 +151,10 @@ class DataDirectory:
                     "configs": dict(topic.configs),
                     "replicas": topic.replicas,
                 }
-                for topic in cluster.topics
+                for _, topic in sorted(cluster.topics.items())
             ],
         }
-        replace_file(self.path / _CLUSTER, json.dumps(content, indent=1).encode())
+        replace_file(self.path / _CLUSTER, json.dumps(content).encode())
 
     # Logs.
 
@@ -167,24 +168,43 @@ class DataDirectory:
         content = f"version: 0\n{_ID_LINE}{encoded}\n"
         present = metadata.read_text("ascii", "replace") if metadata.exists() else ""
         if present != content and _WHOLE_METADATA.fullmatch(present):
-            self.delete_log(topic_partition)
+            for error in self.delete_logs([topic_partition]):
+                raise error
         directory = FileLogDirectory(path, self.open_files)
         if not metadata.exists() or present != content:
             replace_file(metadata, content.encode(), flush=False)
         return directory
 
-    def delete_log(self, topic_partition: TopicPartition) -> None:
-        """Remove a log (LogManager). Raises OSError.
+    def delete_logs(self, topic_partitions: Iterable[TopicPartition]) -> list[OSError]:
+        """Remove logs; return what went wrong.
 
-        It is out of the way with one step; what is left after an error `remove_deleted` removes.
+        Each is out of the way with one step; what is left after an error `remove_deleted` removes,
+        or who looks for `logs` that belong to no topic.
         """
-        path = self._log_path(topic_partition)
-        for entry in path.iterdir():
-            self.open_files.close(entry)
-        doomed = path.with_name(f"{uuid.uuid4().hex}{_DELETE_SUFFIX}")
-        disk.rename(path, doomed)
-        disk.sync_directory(self.path)
-        disk.remove_directory(doomed)
+        failed: list[OSError] = []
+        doomed: list[Path] = []
+        for topic_partition in topic_partitions:
+            path = self._log_path(topic_partition)
+            target = path.with_name(f"{uuid.uuid4().hex}{_DELETE_SUFFIX}")
+            try:
+                for entry in path.iterdir():
+                    self.open_files.close(entry)
+                disk.rename(path, target)
+            except OSError as error:
+                failed.append(error)
+            else:
+                doomed.append(target)
+        try:
+            if doomed:
+                disk.sync_directory(self.path)
+        except OSError as error:
+            return [*failed, error]
+        for path in doomed:
+            try:
+                disk.remove_directory(path)
+            except OSError as error:
+                failed.append(error)
+        return failed
 
     def remove_deleted(self) -> None:
         """Remove what deleted logs have left. Raises OSError."""
@@ -265,13 +285,13 @@ def _decode_cluster(content: dict[str, Any]) -> StoredCluster:
             str(name): uuid.UUID(topic_id)
             for name, topic_id in content["internal_topic_ids"].items()
         },
-        topics=tuple(
-            StoredTopic(
+        topics={
+            str(topic["name"]): StoredTopic(
                 name=str(topic["name"]),
                 topic_id=uuid.UUID(topic["id"]),
                 configs={str(key): str(value) for key, value in topic["configs"].items()},
                 replicas=tuple(tuple(map(int, replicas)) for replicas in topic["replicas"]),
             )
             for topic in content["topics"]
-        ),
+        },
     )

@@ -482,3 +482,26 @@ def test_only_brokers_can_be_asked_for(broker, endpoint_type, expected):
     )
 
     assert expected == ask(broker, request).error_code
+
+
+def test_one_request_adds_a_limited_number_of_partitions():
+    """Those of all its topics count, and more are POLICY_VIOLATION as a whole."""
+    broker = broker_with({"a": 1, "b": 1}, request_max_partitions=5)
+
+    refused = ask(broker, create_partitions(("a", 4), ("b", 4)))
+    assert [ErrorCode.POLICY_VIOLATION] * 2 == [result.error_code for result in refused.results]
+    added = ask(broker, create_partitions(("a", 4), ("b", 3)))
+    assert [ErrorCode.NONE] * 2 == [result.error_code for result in added.results]
+    assert [4, 3] == [len(topic.partitions) for topic in broker.cluster.topics]
+
+
+def test_one_request_deletes_a_limited_number_of_partitions():
+    """Topics beyond are POLICY_VIOLATION and stay; one topic goes however many it has."""
+    broker = broker_with({"a": 7, "b": 2, "c": 3, "d": 1}, request_max_partitions=5)
+
+    def delete(*names):
+        return [each.error_code for each in ask(broker, delete_topics(*names)).responses]
+
+    assert [ErrorCode.NONE, ErrorCode.POLICY_VIOLATION] == delete("a", "b")
+    assert [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.POLICY_VIOLATION] == delete("b", "c", "d")
+    assert ["d"] == [topic.name for topic in broker.cluster.topics]

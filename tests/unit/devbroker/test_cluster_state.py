@@ -147,6 +147,40 @@ def test_internal_topics_are_known_by_name(cluster):
     assert not create(cluster, "t").is_internal
 
 
+def test_a_plan_that_is_given_up_changes_nothing(cluster):
+    """Topics are neither made, nor changed, nor deleted, and no log is left."""
+    kept, doomed = create(cluster, "kept"), create(cluster, "doomed")
+
+    def give_up():
+        with cluster.change_topics() as changes:
+            changes.create_topic("new", partitions=2, config=TopicConfig())
+            changes.add_partitions(kept, 3)
+            changes.delete_topic(doomed)
+            raise RefusedError(ErrorCode.POLICY_VIOLATION, "given up")
+
+    assert ErrorCode.POLICY_VIOLATION == error_of(give_up)
+    assert [("doomed", 1), ("kept", 1)] == [
+        (topic.name, len(topic.partitions)) for topic in cluster.topics
+    ]
+    assert {TopicPartition("kept", 0), TopicPartition("doomed", 0)} == cluster.logs.partitions
+
+
+def test_nobody_sees_a_plan_before_it_is_made(cluster):
+    """All of it happens at the end of the block."""
+    kept, doomed = create(cluster, "kept"), create(cluster, "doomed")
+
+    with cluster.change_topics() as changes:
+        changes.create_topic("new", partitions=2, config=TopicConfig())
+        changes.add_partitions(kept, 3)
+        changes.delete_topic(doomed)
+        before = [(topic.name, len(topic.partitions)) for topic in cluster.topics]
+
+    assert [("doomed", 1), ("kept", 1)] == before
+    assert [("kept", 3), ("new", 2)] == [
+        (topic.name, len(topic.partitions)) for topic in cluster.topics
+    ]
+
+
 NOW = 1_700_000_000.0
 
 

@@ -153,10 +153,18 @@ def test_a_topic_named_twice_is_refused_once():
 
 
 def test_too_much_at_once_is_refused_as_a_whole():
-    """More than 10,000 records of the controller's in one request are POLICY_VIOLATION."""
-    broker = broker_with()
+    """More partitions than one request may create are POLICY_VIOLATION."""
+    broker = broker_with(request_max_partitions=9)
 
-    results = create(broker, topic("a"), topic("b", 9_998))
+    results = create(broker, topic("a"), topic("b", 9))
 
     assert [ErrorCode.POLICY_VIOLATION] * 2 == [result.error_code for result in results]
     assert [] == broker.cluster.topics
+    assert [0, 0] == [each.error_code for each in create(broker, topic("a"), topic("b", 8))]
+
+
+def test_names_that_collide_in_one_request_are_not_both_created():
+    """A topic that the same request creates counts as one that is there."""
+    results = create(broker_with(), topic("a.b"), topic("a_b"))
+
+    assert [0, ErrorCode.INVALID_TOPIC_EXCEPTION] == [result.error_code for result in results]

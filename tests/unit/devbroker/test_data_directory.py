@@ -78,8 +78,11 @@ def test_changes_of_topics_outlive_the_broker(cluster, again):
     state = cluster.broker.cluster
     topic = create(cluster)
     create(cluster, "gone", 2)
-    state.add_partitions("t", 4)
-    state.configure_topic(topic, topic.config.with_values({"flush.ms": "7"}), {"flush.ms": "7"})
+    with state.change_topics() as changes:
+        changes.add_partitions(topic, 4)
+    with state.change_topics() as changes:
+        config = topic.config.with_values({"flush.ms": "7"})
+        changes.configure_topic(topic, config, {"flush.ms": "7"})
     state.delete_topic(state.topic("gone"))
 
     broker = again()

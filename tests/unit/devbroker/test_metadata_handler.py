@@ -6,7 +6,6 @@ import uuid
 
 import pytest
 
-from spark_kafka_sink.devbroker.handlers.metadata import MAX_CREATED_TOPICS
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.broker_requests import ask, broker_with
@@ -111,18 +110,26 @@ def test_an_unknown_topic_is_created_and_still_unknown_to_the_one_who_asked():
     assert (0, 4) == (topic.error_code, len(topic.partitions))
 
 
-def test_one_request_creates_a_limited_number_of_topics():
-    """Those beyond stay unknown, and the client's next request creates more of them."""
-    broker = broker_with()
+@pytest.mark.parametrize(("num_partitions", "at_once"), [(1, 7), (3, 2), (8, 1)])
+def test_one_request_creates_a_limited_number_of_partitions(num_partitions, at_once):
+    """Topics beyond stay unknown, and the client's next request creates more of them."""
+    broker = broker_with(num_partitions=num_partitions, request_max_partitions=7)
     cluster = broker.cluster
-    names = [f"t{number:03}" for number in range(2 * MAX_CREATED_TOPICS + 1)]
+    names = [f"t{number:03}" for number in range(2 * at_once + 1)]
 
     assert dict.fromkeys(names, UNKNOWN) == errors(ask(broker, named(*names)))
-    assert names[:MAX_CREATED_TOPICS] == [topic.name for topic in cluster.topics]
+    assert names[:at_once] == [topic.name for topic in cluster.topics]
     ask(broker, named(*names))
     assert names[:-1] == [topic.name for topic in cluster.topics]
     ask(broker, named(*names))
     assert names == [topic.name for topic in cluster.topics]
+
+
+def test_names_that_collide_in_one_request_are_not_both_created():
+    """A topic that the same request creates counts as one that is there."""
+    assert {"a.b": UNKNOWN, "a_b": ErrorCode.INVALID_TOPIC_EXCEPTION} == errors(
+        ask(broker_with(), named("a.b", "a_b"))
+    )
 
 
 @pytest.mark.parametrize(("allowed_by_broker", "allowed_by_client"), [(False, True), (True, False)])

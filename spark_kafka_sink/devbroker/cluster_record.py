@@ -1,0 +1,108 @@
+"""What a cluster keeps beside its logs: its id, its topics, and which producer ids are used up.
+
+With a data directory it lies in `cluster.json`, without one in memory only. Rules:
+
+- What is in memory is what is on disk: a record that cannot be written has not changed.
+- Nothing counts, and nothing is answered, before it is written.
+- One write for one request, however much the request changes: each is flushed to disk.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.refusal import RefusedError, refused_if_disk_fails
+from spark_kafka_sink.devbroker.storage.data_directory import StoredCluster, StoredTopic
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from spark_kafka_sink.devbroker.log_manager import LogManager
+    from spark_kafka_sink.devbroker.partition import Topic
+
+#: So many producer ids are set aside at once (ProducerIdsBlock).
+_PRODUCER_ID_BLOCK_SIZE = 1000
+
+
+class ClusterRecord:
+    """The record of a cluster; Kafka's metadata log."""
+
+    def __init__(self, logs: LogManager, cluster_id: str | None) -> None:
+        """Begin with no topic; a cluster id is made up if none is given."""
+        self._logs = logs
+        self._stored = StoredCluster(
+            cluster_id=cluster_id or base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
+        )
+        self._next_producer_id = 0
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id."""
+        return self._stored.cluster_id
+
+    @property
+    def internal_topic_ids(self) -> Mapping[str, uuid.UUID]:
+        """The ids of the coordinators' topics, which are not among the others."""
+        return self._stored.internal_topic_ids
+
+    @property
+    def topics(self) -> Iterable[StoredTopic]:
+        """What is kept of each topic."""
+        return self._stored.topics.values()
+
+    def open(self, stored: StoredCluster | None, internal_topics: Iterable[str]) -> None:
+        """Go on with what the data directory keeps, or begin it; producer ids begin a new block.
+
+        Raises RefusedError with KAFKA_STORAGE_ERROR.
+        """
+        if stored is None:
+            ids = {name: uuid.uuid4() for name in internal_topics}
+            self._write(StoredCluster(cluster_id=self.cluster_id, internal_topic_ids=ids))
+        else:
+            self._stored = stored
+        # What was left of the last block is lost.
+        self._next_producer_id = self._stored.next_producer_id
+
+    def write_topics(self, changed: Mapping[str, Topic | None]) -> None:
+        """Keep topics as they are going to be; None for one that goes.
+
+        Raises RefusedError with KAFKA_STORAGE_ERROR; then nothing has changed.
+        """
+        topics = dict(self._stored.topics)
+        for name, topic in changed.items():
+            if topic is None:
+                topics.pop(name, None)
+            else:
+                topics[name] = StoredTopic(
+                    name=name,
+                    topic_id=topic.topic_id,
+                    configs=topic.overrides,
+                    replicas=tuple(partition.replicas for partition in topic.partitions),
+                )
+        self._write(replace(self._stored, topics=topics))
+
+    def next_producer_id(self) -> int:
+        """Return a producer id that was never used.
+
+        Raises RefusedError with COORDINATOR_LOAD_IN_PROGRESS if it cannot be written down.
+        """
+        producer_id = self._next_producer_id
+        if producer_id >= self._stored.next_producer_id:
+            block_end = producer_id + _PRODUCER_ID_BLOCK_SIZE
+            try:
+                self._write(replace(self._stored, next_producer_id=block_end))
+            except RefusedError as refused:
+                code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+                raise RefusedError(code, refused.message) from refused
+        self._next_producer_id += 1
+        return producer_id
+
+    def _write(self, stored: StoredCluster) -> None:
+        if self._logs.data is not None:
+            with refused_if_disk_fails("the cluster's topics cannot be written down"):
+                self._logs.data.write_cluster(stored)
+        self._stored = stored
