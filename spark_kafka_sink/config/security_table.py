@@ -274,7 +274,8 @@ SECURITY_CONFIG_DEF: Final = (
         None,
         Range(1),
         _LOW,
-        "How long the token endpoint's whole answer may take; 10 seconds unless given.",
+        "How long a token may take: the token endpoint's whole answer, or a call of a function "
+        "that gives tokens; 10 seconds unless given.",
     )
     .define(
         "sasl.login.retry.backoff.ms",

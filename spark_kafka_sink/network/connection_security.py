@@ -158,6 +158,11 @@ class ConnectionSecurity:
         """What begins an exchange for a connection; None for connections without SASL."""
         return None if self._login is None else self._begin_exchange
 
+    @property
+    def awaits_token(self) -> bool:
+        """Whether logins wait for a token that is being got."""
+        return self._tokens is not None and self._tokens.is_getting
+
     async def _begin_exchange(self, node: Node) -> SaslClient:
         with errors_hiding(self._hidden):
             client = await self._new_client(node)

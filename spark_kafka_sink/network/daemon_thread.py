@@ -56,3 +56,30 @@ def in_daemon_thread(
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return outcome
+
+
+class SharedCall:
+    """A function that is called on a daemon thread, and never while a call of it is under way.
+
+    Python cannot end a thread. A call that outlasts a wait for it goes on, and the next wait joins
+    it: a function that hangs costs one thread, however often it is needed.
+    """
+
+    def __init__(self, name: str, function: Callable[[], Any]) -> None:
+        """Call nothing yet; `name` is the thread's. Belongs to one event loop."""
+        self._name = name
+        self._function = function
+        self._call: asyncio.Future[Outcome] | None = None
+
+    async def outcome_within(self, seconds: float) -> Outcome | None:
+        """Return what the function returned or raised; None where it takes longer.
+
+        A call that ended after the last wait for it has given up does not count: its result may be
+        out of date.
+        """
+        if self._call is None or self._call.done():
+            self._call = in_daemon_thread(self._name, self._function)
+        call = self._call
+        # The call goes on when the wait is cancelled.
+        await asyncio.wait({call}, timeout=seconds)
+        return call.result() if call.done() else None

@@ -405,9 +405,12 @@ class NetworkClient:
     def unreachable(self) -> NetworkError:
         """Make the error for a time-out without an answer, with its last cause."""
         servers = ", ".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
+        cause = str(self._last_error or "no attempt to connect has ended yet")
+        if self._security.awaits_token:
+            cause = f"{cause}; logins wait for a token (OAUTHBEARER)"
         error = NetworkError(
             f"no broker answered through {servers} (bootstrap.servers); "
-            f"last cause: {self._last_error}. Check the addresses, that the brokers run, and that "
+            f"last cause: {cause}. Check the addresses, that the brokers run, and that "
             "this machine may connect to them"
         )
         error.__cause__ = self._last_error

@@ -58,6 +58,11 @@ class TokenProvider:
         await asyncio.wait({getting})
         return getting.result()
 
+    @property
+    def is_getting(self) -> bool:
+        """Whether the source was asked and has not answered."""
+        return self._getting is not None
+
     def _has_ended(self, token: OAuthBearerToken) -> bool:
         return token.expires_at is None or token.expires_at <= self._wall_clock()
 

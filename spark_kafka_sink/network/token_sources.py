@@ -1,7 +1,8 @@
 """Where tokens of OAUTHBEARER come from: made here, read, asked for over HTTPS, or a function's.
 
 Each source is a coroutine function that gives one token. None of them blocks the event loop: what
-does is done on a thread.
+may block runs on a thread, and a login waits for it no longer than the settings allow. That holds
+for functions of a user's above all, of which nothing is known.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.config.named_files import read_named_file
 from spark_kafka_sink.errors import AuthenticationError, ConfigError, KafkaError, NetworkError
-from spark_kafka_sink.network.daemon_thread import Outcome, in_daemon_thread
+from spark_kafka_sink.network.daemon_thread import Outcome, SharedCall, in_daemon_thread
 from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.hidden_texts import errors_hiding, hidden_texts
 from spark_kafka_sink.network.msk_iam import msk_iam_source
@@ -73,12 +74,12 @@ def _source(
     if isinstance(source, ClientCredentials):
         return _from_endpoint(source, login, settings)
     if isinstance(source, MskIamToken):
-        return _on_a_thread(msk_iam_source(source, hosts))
+        return _on_a_thread(msk_iam_source(source, hosts), f"{source} (AWS_MSK_IAM)", settings)
     reference = settings.sasl_login_callback_handler_class
     function = None if reference is None else reference.load()
     if not callable(function):
         raise ConfigError(f"{settings.prefix}{_HANDLER}: {reference} cannot be called")
-    return _from_function(function, str(reference), subject)
+    return _from_function(function, f"{_HANDLER} {reference}", subject, settings)
 
 
 def endpoint_tls(options: Mapping[str, str]) -> TlsSettings:
@@ -118,13 +119,24 @@ def _from_file(source: TokenFile, subject_claim: str, settings: SecuritySettings
         except ValueError as error:
             raise AuthenticationError(f"{setting}: {shown}: {error}") from None
 
-    return _on_a_thread(read)
+    return _on_a_thread(read, f"{setting}: {shown}", settings)
 
 
-def _on_a_thread(function: Callable[[], OAuthBearerToken]) -> GetToken:
-    async def get() -> OAuthBearerToken:
-        token: OAuthBearerToken = (await in_daemon_thread(_THREAD, function)).get()
-        return token
+def _on_a_thread(
+    function: Callable[[], Any], source: str, settings: SecuritySettings
+) -> Callable[[], Awaitable[Any]]:
+    call = SharedCall(_THREAD, function)
+    timeout = _seconds(settings.sasl_login_read_timeout_ms)
+
+    async def get() -> Any:
+        outcome = await call.outcome_within(timeout)
+        if outcome is None:
+            raise NetworkError(
+                f"{source} gave no token within {timeout:g} s (sasl.login.read.timeout.ms). The "
+                f"call goes on in the daemon thread {_THREAD!r}, and the next login waits for it: "
+                "find out what it waits for, and give that a timeout of its own"
+            )
+        return outcome.get()
 
     return get
 
@@ -191,37 +203,43 @@ def _seconds(milliseconds: int | None) -> float:
     return DEFAULT_TIMEOUT if milliseconds is None else milliseconds / 1000
 
 
-def _from_function(function: Callable[[], Any], name: str, subject_claim: str) -> GetToken:
+def _from_function(
+    function: Callable[[], Any], source: str, subject_claim: str, settings: SecuritySettings
+) -> GetToken:
+    def call() -> object:
+        given = function()
+        # On a loop of its own: ours would stand still if it blocks after all.
+        return asyncio.run(given) if inspect.iscoroutine(given) else given
+
+    given_in_time = _on_a_thread(call, source, settings)
+
     async def get() -> OAuthBearerToken:
         try:
-            if inspect.iscoroutinefunction(function):
-                given = await function()
-            else:
-                given = (await in_daemon_thread(_THREAD, function)).get()
+            given = await given_in_time()
         except KafkaError:
             raise
         except Exception as error:
             # What it raised may hold anything: it is the cause, and not quoted.
             raise NetworkError(
-                f"{_HANDLER} {name} raised {type(error).__name__} instead of giving a token"
+                f"{source} raised {type(error).__name__} instead of giving a token"
             ) from error
-        return _given(given, name, subject_claim)
+        return _given(given, source, subject_claim)
 
     return get
 
 
-def _given(given: object, name: str, subject_claim: str) -> OAuthBearerToken:
+def _given(given: object, source: str, subject_claim: str) -> OAuthBearerToken:
     """Read what a function gave: a token, or a token and its end in seconds since 1970."""
     if isinstance(given, OAuthBearerToken):
         return given
     match given:
         case str():
-            return _read(given, subject_claim, f"{_HANDLER} {name}")
+            return _read(given, subject_claim, source)
         case (str() as value, int() | float() as expires_at) if not isinstance(expires_at, bool):
-            token = _read(value, subject_claim, f"{_HANDLER} {name}")
+            token = _read(value, subject_claim, source)
             return replace(token, expires_at=float(expires_at))
     raise AuthenticationError(
-        f"{_HANDLER} {name} gave {type(given).__name__}, and must give a token as str, or a tuple "
+        f"{source} gave {type(given).__name__}, and must give a token as str, or a tuple "
         "of it and its end in seconds since 1970"
     )
 

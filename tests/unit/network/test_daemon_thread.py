@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 
 import pytest
 
-from spark_kafka_sink.network.daemon_thread import in_daemon_thread
+from spark_kafka_sink.network.daemon_thread import SharedCall, in_daemon_thread
 
 
 def _outcome_of(function):
@@ -35,3 +36,62 @@ def test_a_call_that_exits_is_an_error():
     outcome = _outcome_of(lambda: sys.exit(3))
     assert "SystemExit" in str(outcome.error)
     assert isinstance(outcome.error.__cause__, SystemExit)
+
+
+class Hanging:
+    """A function whose calls are numbered and return once they are released."""
+
+    def __init__(self):
+        self.calls = 0
+        self.released = threading.Event()
+
+    def __call__(self):
+        """Return the number of the call."""
+        self.calls += 1
+        number = self.calls
+        assert self.released.wait(60)
+        return number
+
+
+def test_a_call_that_outlasts_its_wait_is_joined_by_the_next():
+    """A function that hangs is called once, and whoever waits when it returns gets the result."""
+
+    async def run() -> list:
+        hanging = Hanging()
+        shared = SharedCall("test", hanging)
+        outcomes = [await shared.outcome_within(0) for _ in range(3)]
+        patient = [asyncio.ensure_future(shared.outcome_within(60)) for _ in range(2)]
+        await asyncio.sleep(0)
+        hanging.released.set()
+        return [*outcomes, *[(await each).get() for each in patient]]
+
+    assert [None, None, None, 1, 1] == asyncio.run(run())
+
+
+def test_a_result_that_nobody_waited_for_is_not_kept():
+    """It may be out of date when somebody asks again."""
+
+    async def run() -> list:
+        hanging = Hanging()
+        shared = SharedCall("test", hanging)
+        given_up = await shared.outcome_within(0)
+        hanging.released.set()
+        await asyncio.wait({shared._call})
+        return [given_up, (await shared.outcome_within(60)).get()]
+
+    assert [None, 2] == asyncio.run(run())
+
+
+def test_a_wait_that_is_cancelled_leaves_the_call_to_others():
+    """A connection that is closed during its login takes no token from another one."""
+
+    async def run() -> int:
+        hanging = Hanging()
+        shared = SharedCall("test", hanging)
+        first, second = (asyncio.ensure_future(shared.outcome_within(60)) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        hanging.released.set()
+        return (await second).get()
+
+    assert 1 == asyncio.run(run())

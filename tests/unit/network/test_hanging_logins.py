@@ -1,0 +1,132 @@
+"""Logins whose token does not come: they end after a bound, and hold up nothing meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+
+import pytest
+
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.errors import NetworkError
+from spark_kafka_sink.model import Node
+from spark_kafka_sink.network import token_sources
+from spark_kafka_sink.network.connection_security import ConnectionSecurity
+from spark_kafka_sink.network.network_client import NetworkClient
+from tests.support.scripted_transport import run_without_waiting
+
+NODE = Node(1, "localhost", 9)
+HANDLER = "sasl.login.callback.handler.class"
+READ_TIMEOUT = "sasl.login.read.timeout.ms"
+
+
+class Hanging:
+    """A function for tokens that hangs until it is released."""
+
+    def __init__(self):
+        self.threads = []
+        self.released = threading.Event()
+
+    def give(self):
+        """Return a token when it is released."""
+        self.threads.append(threading.current_thread())
+        assert self.released.wait(60)
+        return "late"
+
+    async def give_async(self):
+        """Block the loop that it runs on, as `async` functions should not."""
+        return self.give()
+
+    def release(self):
+        """Let all calls return."""
+        self.released.set()
+        for thread in self.threads:
+            thread.join(60)
+
+
+@pytest.fixture
+def hanging():
+    """Give functions that hang while the test runs."""
+    function = Hanging()
+    yield function
+    function.release()
+
+
+def configured(**settings):
+    return ProducerConfig.from_mapping(
+        {
+            "bootstrap.servers": "localhost:9",
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            **settings,
+        }
+    )
+
+
+async def refusals(settings, count=1):
+    """Begin exchanges as connections do, and return the error of each."""
+    security = ConnectionSecurity(settings.security, time.time)
+    assert security.sasl_client is not None
+    errors = []
+    for _ in range(count):
+        with pytest.raises(NetworkError) as caught:
+            await security.sasl_client(NODE)
+        errors.append(str(caught.value))
+    await security.close()
+    return errors
+
+
+@pytest.mark.parametrize("name", ["give", "give_async"])
+def test_a_function_that_hangs_ends_the_login(hanging, name):
+    """The error names function, bound and thread, which is a daemon; no login calls it twice."""
+    settings = configured(**{HANDLER: getattr(hanging, name), READ_TIMEOUT: 1})
+    first, second = asyncio.run(refusals(settings, count=2))
+    reference = settings.security.sasl_login_callback_handler_class
+    assert (
+        f"{HANDLER} {reference} gave no token within 0.001 s ({READ_TIMEOUT}). The call goes on in "
+        "the daemon thread 'kafka-token', and the next login waits for it: find out what it waits "
+        "for, and give that a timeout of its own"
+    ) == first
+    assert first == second
+    assert [("kafka-token", True)] == [(each.name, each.daemon) for each in hanging.threads]
+
+
+def test_a_function_has_ten_seconds_unless_the_settings_say_otherwise(hanging):
+    """That is less than a Spark driver waits for a cluster, so its error has the cause."""
+
+    async def run() -> list[str]:
+        return await refusals(configured(**{HANDLER: hanging.give}))
+
+    assert "gave no token within 10 s" in run_without_waiting(run)[0]
+
+
+def test_a_file_that_hangs_ends_the_login(hanging, monkeypatch):
+    """So does a file on a server that has gone away."""
+    monkeypatch.setattr(token_sources, "read_named_file", lambda _: hanging.give())
+    url = {"sasl.oauthbearer.token.endpoint.url": "file:///token"}
+    [error] = asyncio.run(refusals(configured(**url, **{READ_TIMEOUT: 1})))
+    assert "token.endpoint.url: /token gave no token within 0.001 s" in error
+
+
+def test_a_function_that_exits_ends_its_thread_only():
+    """The login fails as it does when the function raises."""
+    [error] = asyncio.run(refusals(configured(**{HANDLER: lambda: sys.exit(3)})))
+    assert error.endswith("raised RuntimeError instead of giving a token")
+
+
+def test_whoever_gives_up_before_learns_what_the_login_waits_for(hanging):
+    """Where max.block.ms is over first, the error says that it is a token that does not come."""
+
+    async def run() -> str:
+        client = NetworkClient(configured(**{HANDLER: hanging.give}))
+        with pytest.raises(NetworkError) as caught:
+            await client.update_metadata(asyncio.get_running_loop().time() + 1)
+        await client.close()
+        return str(caught.value)
+
+    assert (
+        "no broker answered through localhost:9 (bootstrap.servers); last cause: no attempt to "
+        "connect has ended yet; logins wait for a token (OAUTHBEARER). Check the addresses"
+    ) in run_without_waiting(run)
