@@ -151,6 +151,7 @@ class ConnectionSecurity:
                 token_source(plan.login, settings, wall_clock, hosts),
                 _refresh_policy(settings),
                 wall_clock,
+                self._hidden,
             )
 
     @property

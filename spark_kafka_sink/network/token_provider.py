@@ -15,9 +15,10 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.errors import AuthenticationError, KafkaError
+from spark_kafka_sink.security.redaction import hide
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from spark_kafka_sink.network.token_sources import GetToken
     from spark_kafka_sink.security.oauth_bearer import OAuthBearerToken, RefreshPolicy
@@ -36,9 +37,14 @@ class TokenProvider:
         get_token: GetToken,
         policy: RefreshPolicy,
         wall_clock: Callable[[], float],
+        hidden: Collection[str] = (),
     ) -> None:
-        """Get nothing yet; `wall_clock` gives seconds since 1970."""
+        """Get nothing yet.
+
+        `wall_clock` gives seconds since 1970; errors and warnings show nothing of `hidden`.
+        """
         self._get_token = get_token
+        self._hidden = hidden
         self._policy = policy
         self._wall_clock = wall_clock
         self._token: OAuthBearerToken | None = None
@@ -75,8 +81,10 @@ class TokenProvider:
         token = await self._get_token()
         now = self._wall_clock()
         if token.expires_at is not None and token.expires_at <= now:
+            # A reference may stand for the subject, too.
+            subject = hide(repr(token.subject), self._hidden)
             raise AuthenticationError(
-                f"the token for {token.subject!r} (OAUTHBEARER) ended {now - token.expires_at:.0f} "
+                f"the token for {subject} (OAUTHBEARER) ended {now - token.expires_at:.0f} "
                 "seconds ago: check who issues it, and this machine's clock"
             )
         self._token = token

@@ -8,6 +8,7 @@ import os
 import ssl
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -553,6 +554,36 @@ def test_a_token_that_cannot_be_replaced_is_used_to_its_end(caplog, monkeypatch)
     with caplog.at_level(logging.WARNING):
         provided(0.005, use, SOON)
     assert "the token is used on, since no other could be got: nobody there" in caplog.text
+
+
+def test_the_warning_of_a_token_that_is_used_on_hides_its_subject(caplog, monkeypatch):
+    """A subject that a reference stands for is in no log, where the next token comes too late."""
+    monkeypatch.setenv("SUBJECT", "planted-subject")
+    module = jaas("OAUTHBEARER", unsecuredLoginStringClaim_sub="${env:SUBJECT}")
+    settings = configured({"sasl.jaas.config": module}).security
+    now = 1000.0
+
+    async def run() -> None:
+        security = ConnectionSecurity(settings, lambda: now)
+        tokens = security._tokens
+        assert tokens is not None
+        token = await tokens.token()
+        assert "planted-subject" == token.subject
+        late = replace(token, expires_at=now - 5)
+        monkeypatch.setattr(tokens, "_get_token", lambda: asyncio.sleep(0, late))
+        tokens._replace()
+        assert tokens._getting is not None
+        await asyncio.wait({tokens._getting})
+        await asyncio.sleep(0)
+        await security.close()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(run())
+    [warning] = caplog.messages
+    assert (
+        "the token is used on, since no other could be got: the token for '[hidden]' "
+        "(OAUTHBEARER) ended 5 seconds ago: check who issues it, and this machine's clock"
+    ) == warning
 
 
 def test_when_a_token_is_replaced_is_as_the_settings_say():
