@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Self
 from tests.support.fault_rules import Action, Fault, FaultRules, Side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from tests.support.fault_rules import Strike
 
@@ -49,15 +49,24 @@ class FaultProxy:
     """Listens on loopback from the start; a context manager that serves while it is entered."""
 
     def __init__(
-        self, faults: Iterable[Fault] = (), *, seed: int = 0, lifetime_seconds: float = 1800
+        self,
+        faults: Iterable[Fault] = (),
+        *,
+        seed: int = 0,
+        lifetime_seconds: float = 1800,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Take a port. The seed is that of the garbage."""
+        """Take a port.
+
+        The seed is that of the garbage; `pause` passes the seconds of a fault (DELAY, STALL).
+        """
         #: Who is shown each frame that goes on unharmed: its side, connection, and bytes with size.
         self.observer: Callable[[Side, int, bytes], None] = lambda *_: None
         self.rules = FaultRules()
         self.rules.arm(*faults)
         self._rng = random.Random(seed)
         self._lifetime_seconds = lifetime_seconds
+        self._pause = pause
         self._server = socket.create_server(("127.0.0.1", 0))
         self._server.setblocking(False)
         self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
@@ -201,6 +210,7 @@ class FaultProxy:
                 rng=self._rng,
                 connection=next(self._numbers),
                 observe=self.observer,
+                pause=self._pause,
             )
             await relay.run()
 
@@ -217,9 +227,11 @@ class _Relay:
         rng: random.Random,
         connection: int,
         observe: Callable[[Side, int, bytes], None],
+        pause: Callable[[float], Awaitable[None]],
     ) -> None:
         self._rules = rules
         self._observe = observe
+        self._pause = pause
         self._client = client
         self._broker = broker
         self._rng = rng
@@ -306,11 +318,11 @@ class _Relay:
                 await self._loop.sock_sendall(sink, frame[:middle])
                 return False
             case Action.DELAY:
-                await asyncio.sleep(fault.seconds)
+                await self._pause(fault.seconds)
                 await self._loop.sock_sendall(sink, frame)
             case Action.STALL:
                 await self._loop.sock_sendall(sink, frame[:middle])
-                await asyncio.sleep(fault.seconds)
+                await self._pause(fault.seconds)
                 await self._loop.sock_sendall(sink, frame[middle:])
             case Action.SPLIT:
                 await self._send_split(frame, sink)
