@@ -7,7 +7,6 @@ client's choice, what to ask and when is `Metadata`'s.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.errors import (
@@ -20,6 +19,7 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.network.metadata_recovery import MetadataRecovery
+from spark_kafka_sink.network.timeout_check import done_by
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error
 from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -57,7 +57,8 @@ class MetadataUpdater:
         self._may_create = config.allow_auto_create_topics
         self._loop = asyncio.get_running_loop()
         self._question: asyncio.Task[None] | None = None
-        self._asked = asyncio.Event()
+        #: Done when the next question is over.
+        self._asked: asyncio.Future[None] = self._loop.create_future()
         self._answered_by: Node | None = None
         self._recovery = MetadataRecovery(
             enabled=config.metadata_recovery_strategy == "rebootstrap",
@@ -99,8 +100,7 @@ class MetadataUpdater:
             self._question.add_done_callback(_retrieve_exception)
         # Ours is not the only wait for it: it goes on when ours ends.
         question = self._question
-        await asyncio.wait({question}, timeout=max(deadline - self._loop.time(), 0))
-        if not question.done():
+        if not await done_by(question, deadline):
             raise self._client.unreachable()
         question.result()
 
@@ -117,8 +117,8 @@ class MetadataUpdater:
             raise
         finally:
             self._question = None
-            self._asked.set()
-            self._asked.clear()
+            self._asked.set_result(None)
+            self._asked = self._loop.create_future()
             self._on_change()
 
     def _request(self, question: MetadataQuestion, connection: BrokerConnection) -> MetadataRequest:
@@ -195,9 +195,10 @@ class MetadataUpdater:
             if any(self._metadata.snapshot.partition_count(topic) for topic in missing):
                 # The topic is there, and the partition is not: only a new answer can tell more.
                 self._metadata.request_update()
-            pause = min(self._metadata.next_update_at(), deadline) - now
-            if pause > 0:
-                await self._asked_by_another(pause)
+            next_look = min(self._metadata.next_update_at(), deadline)
+            if next_look > now:
+                # Another one may ask meanwhile.
+                await done_by(self._asked, next_look)
                 continue
             try:
                 await self.update(deadline)
@@ -223,11 +224,6 @@ class MetadataUpdater:
         if known.is_refused:
             raise broker_error(known.error_code, f"{self._answered_by}: topic {topic!r}")
         return len(known.partitions) > (partition or 0)
-
-    async def _asked_by_another(self, timeout: float) -> None:  # noqa: ASYNC109  a pause's length
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                await self._asked.wait()
 
     def _timed_out(
         self, topic: str, partition: int | None, failure: KafkaError | None, waited: str

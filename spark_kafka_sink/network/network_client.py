@@ -45,6 +45,7 @@ from spark_kafka_sink.network.listener_probe import refuse_if_sasl_is_required
 from spark_kafka_sink.network.metadata import Metadata
 from spark_kafka_sink.network.metadata_recovery import NEVER
 from spark_kafka_sink.network.metadata_updater import MetadataUpdater
+from spark_kafka_sink.network.timeout_check import done_by
 from spark_kafka_sink.network.transport import SocketOptions
 
 if TYPE_CHECKING:
@@ -370,8 +371,7 @@ class NetworkClient:
         attempt = self._connecting.get(found.node.node_id)
         if attempt is None:
             attempt = self._start_connecting(found.node, now)
-        await asyncio.wait({attempt}, timeout=max(until - now, 0))
-        if attempt.done() and not attempt.cancelled():
+        if await done_by(attempt, until) and not attempt.cancelled():
             error = attempt.exception()
             if isinstance(error, (UnsupportedVersionError, *REFUSALS)):
                 raise error

@@ -1,22 +1,41 @@
-"""Finding out that a connection has waited for too long, but not because the process was paused.
+"""Finding out that something has taken too long, but not because the process was paused.
 
 After a pause of the whole process (SIGSTOP, a slow machine) an answer may already be in the socket,
-and its deadline over. Like Java's client, which reads before it looks at the time, a connection
-must not time out before the loop has had the chance to read.
+and its deadline over. Like Java's client, which reads before it looks at the time, nothing here
+times out before the loop has had the chance to read: neither a connection (`TimeoutCheck`), nor who
+waits for what comes of an answer (`done_by`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Mapping
 
 #: Checks, each one loop round after the last, that must all find something overdue. The first may
 #: follow a poll that a signal interrupted and that reports no socket. The second round polls again
 #: and reads the socket; the third runs the task that waits for the bytes, before the check.
 CHECKS_UNTIL_TIMEOUT: Final = 3
+#: Rounds of the loop after a deadline in which what has arrived is still waited for. Two read and
+#: decode it; then each task that waits for the one before it needs a round: who sent the request,
+#: and whoever waits for that one. Some are to spare.
+ROUNDS_UNTIL_GIVING_UP: Final = 10
+
+
+async def done_by(future: asyncio.Future[Any], deadline: float) -> bool:
+    """Wait for a future until a time of the loop's clock; return whether it is done.
+
+    It counts as done in time if all that it needs had arrived by then. The future is not cancelled.
+    """
+    left = deadline - asyncio.get_running_loop().time()
+    await asyncio.wait({future}, timeout=max(left, 0))
+    for _ in range(ROUNDS_UNTIL_GIVING_UP):
+        if future.done():
+            break
+        await asyncio.sleep(0)
+    return future.done()
 
 
 class TimeoutCheck:

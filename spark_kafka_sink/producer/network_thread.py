@@ -83,7 +83,10 @@ class NetworkThread:
             coroutine.close()
         else:
             # A loop that ends at this moment may never begin it, and so never answer.
-            done, _ = wait([answer], timeout + ANSWER_TIMEOUT)
+            done, _ = wait([answer], timeout)
+            if not done:
+                # Counted from here: a pause of the process must not use up the loop's time, too.
+                done, _ = wait([answer], ANSWER_TIMEOUT)
             with suppress(CancelledError):
                 if done or not answer.cancel():
                     return answer.result()

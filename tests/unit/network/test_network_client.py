@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import select
 import socket
 import threading
 import time
@@ -328,6 +329,46 @@ def test_a_broker_that_knows_no_brokers_is_asked_again():
 
     with ScriptedBroker(MetadataScript(answer)) as broker:
         _run(_address(broker.node), act)
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True], ids=["paused", "stopped by a signal"])
+def test_an_answer_that_arrived_during_a_pause_of_the_process_ends_the_wait(is_interrupted):
+    """After a pause beyond the deadline, the answer is read before the time-out is looked at."""
+    may_answer = threading.Event()
+    may_answer.set()
+
+    def answer(request: object) -> MetadataResponse:
+        assert may_answer.wait(30)
+        return described(broker.node, {topic.name: 1 for topic in request.topics})
+
+    async def act(client: NetworkClient) -> int:
+        loop, pause = asyncio.get_running_loop(), 0.0
+        real_time, real_select = loop.time, loop._selector.select
+        loop.time = lambda: real_time() + pause
+
+        # After SIGSTOP the first poll ends early and reports no socket, though one is readable.
+        def interrupted_select(_timeout: float) -> list:
+            loop._selector.select = real_select
+            return []
+
+        await _wait(client, "t", within=PATIENCE)
+        [connection] = client._connections.values()
+        for topic in ("u", "v", "w"):
+            may_answer.clear()
+            waiting = loop.create_task(_wait(client, topic, within=PATIENCE))
+            while not connection.in_flight_count:  # noqa: ASYNC110  no time passes
+                await asyncio.sleep(0)
+            may_answer.set()
+            # Nothing else happens on the loop until the answer is there.
+            select.select([connection._transport._socket], [], [], 30)
+            pause += 60.0
+            if is_interrupted:
+                loop._selector.select = interrupted_select
+            await waiting
+        return len(client.metadata.snapshot.topics)
+
+    with ScriptedBroker(MetadataScript(answer)) as broker:
+        assert 4 == _run(_address(broker.node), act)
 
 
 # --- beginning anew

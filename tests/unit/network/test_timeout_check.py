@@ -1,10 +1,12 @@
-"""A connection times out only after the loop has had the chance to read what has arrived."""
+"""Nothing times out before the loop has had the chance to read what has arrived."""
 
 from __future__ import annotations
 
 import asyncio
 
-from spark_kafka_sink.network.timeout_check import TimeoutCheck
+import pytest
+
+from spark_kafka_sink.network.timeout_check import ROUNDS_UNTIL_GIVING_UP, TimeoutCheck, done_by
 from tests.support.scripted_transport import run_without_waiting
 
 
@@ -75,3 +77,54 @@ def test_a_check_that_is_cancelled_finds_nothing():
         return waits.timeouts
 
     assert [] == run_without_waiting(run)
+
+
+@pytest.mark.parametrize("rounds", [0, 1, ROUNDS_UNTIL_GIVING_UP - 1, ROUNDS_UNTIL_GIVING_UP + 1])
+def test_what_needs_some_rounds_after_the_deadline_is_done_in_time(rounds):
+    """An answer that has arrived passes through some tasks before it is what somebody waits for."""
+
+    async def run() -> tuple[bool, float]:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        future = loop.create_future()
+
+        def hand_over(left: int) -> None:
+            if left:
+                loop.call_soon(hand_over, left - 1)
+            elif not future.done():
+                future.set_result(None)
+
+        # The waiter wakes in the round after the one in which the deadline is over.
+        loop.call_at(began + 30, loop.call_soon, hand_over, rounds)
+        return await done_by(future, began + 30), loop.time() - began
+
+    is_in_time = rounds < ROUNDS_UNTIL_GIVING_UP
+    assert (is_in_time, 30) == run_without_waiting(run)
+
+
+def test_a_wait_ends_as_soon_as_the_future_is_done():
+    """A deadline in the past still gives what is done, or about to be, its chance."""
+
+    async def run() -> tuple[bool, bool, float]:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        early, late = loop.create_future(), loop.create_future()
+        loop.call_at(began + 5, early.set_result, None)
+        loop.call_soon(late.set_result, None)
+        return (
+            await done_by(late, began - 30),
+            await done_by(early, began + 30),
+            loop.time() - began,
+        )
+
+    assert (True, True, 5) == run_without_waiting(run)
+
+
+def test_a_future_that_is_given_up_is_not_cancelled():
+    """Others may wait for it."""
+
+    async def run() -> tuple[bool, bool]:
+        future = asyncio.get_running_loop().create_future()
+        return await done_by(future, asyncio.get_running_loop().time() + 30), future.cancelled()
+
+    assert (False, False) == run_without_waiting(run)

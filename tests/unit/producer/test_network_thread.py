@@ -122,6 +122,22 @@ def test_a_coroutine_that_takes_too_long_is_given_up(serving, monkeypatch):
     assert serving.thread.is_alive
 
 
+def test_a_pause_of_the_process_leaves_the_thread_time_to_answer(serving, monkeypatch):
+    """When a pause has used up the time agreed, the answer still has its own time to arrive."""
+    real_wait, released, waited = network_thread.wait, asyncio.Event(), []
+
+    def wait(futures, timeout):
+        waited.append(timeout)
+        if len(waited) == 1:
+            return set(), set(futures)
+        serving.thread.call_soon(released.set)
+        return real_wait(futures, 30)
+
+    monkeypatch.setattr(network_thread, "wait", wait)
+    assert serving.thread.run(released.wait(), 60)
+    assert [60, network_thread.ANSWER_TIMEOUT] == waited
+
+
 def test_a_thread_that_a_callback_keeps_busy_is_not_taken_for_closed(serving):
     """The caller gets a time-out that names the cause, and what it asked for is cancelled."""
     goes_on = threading.Event()
