@@ -2,9 +2,9 @@
 
 `send` never waits: it numbers the request, queues its buffers and returns a future. Two tasks move
 the bytes. Whatever goes wrong (the peer hangs up, an answer is not what was asked for, an answer
-does not come within request.timeout.ms, or the socket takes no bytes for as long) ends the
-connection as a whole, and every request that is still unanswered fails with the reason: on a stream
-there is no other safe place to go on from. A connection that nobody uses for
+does not come within request.timeout.ms, the socket takes no bytes for as long, memory is short)
+ends the connection as a whole, and every request that is still unanswered fails with the reason: on
+a stream there is no other safe place to go on from. A connection that nobody uses for
 connections.max.idle.ms ends too.
 
 Nothing bounds the queue but its callers: they look at `has_unsent`, and send a large request only
@@ -23,6 +23,7 @@ from spark_kafka_sink.network.connection_errors import (
     GreetedOnlyError,
     SilentPeerError,
     finds_nobody,
+    loss_of,
     reason,
 )
 from spark_kafka_sink.network.in_flight_requests import InFlightRequest, InFlightRequests
@@ -41,7 +42,7 @@ from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, 
 from spark_kafka_sink.protocol.registry import decode_response, encode_request, peek_correlation_id
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
 
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.network_listener import NetworkListener
@@ -327,13 +328,15 @@ class BrokerConnection:
             client_id=self._settings.client_id,
         )
         buffers = encode_request(header, request)
-        rest: Sequence[bytes | memoryview] = buffers
-        if not self._outgoing:
-            # Mostly the system takes all of it, and the write loop need not be woken.
-            rest = self._transport.begin_write(buffers)
         self._last_used = self._loop.time()
+        try:
+            # Mostly the system takes all of it, and the write loop need not be woken.
+            rest = buffers if self._outgoing else self._transport.begin_write(buffers)
+            if rest:
+                self._outgoing.add(OutgoingRequest(rest, outcome, has_response), self._last_used)
+        except Exception as error:
+            raise self._lose(error, "sending") from error
         if rest:
-            self._outgoing.add(OutgoingRequest(rest, outcome, has_response), self._last_used)
             self._has_outgoing.set()
             self._timeout_check.check_at(self._last_used + self._settings.request_timeout)
         elif not has_response:
@@ -354,12 +357,8 @@ class BrokerConnection:
                         request.outcome.set_result(None)
                 self._has_outgoing.clear()
                 self._on_writable()
-        except AuthenticationError as error:
-            self._fail(error, error.__cause__)
-        except OSError as error:
-            self._fail(
-                NetworkError(f"{self.node}: connection lost while sending: {reason(error)}"), error
-            )
+        except Exception as error:  # noqa: BLE001  without this task everybody would wait
+            self._lose(error, "sending")
 
     async def _read_loop(self) -> None:
         frames = self._frames
@@ -373,15 +372,8 @@ class BrokerConnection:
                 frames.receive_data(data)
                 while (frame := frames.next_frame()) is not None:
                     self._receive(frame)
-        except (AuthenticationError, NetworkError) as error:
-            # The transport has found the words itself.
-            self._fail(error, error.__cause__)
-        except OSError as error:
-            kind = self._kind_of_loss(is_first=is_first)
-            self._fail(kind(f"{self.node}: connection lost: {reason(error)}"), error)
-        except DecodeError as error:
-            # Retriable as a lost connection is: what the broker did with the requests is unknown.
-            self._fail(NetworkError(f"{self.node}: answer cannot be read: {error}"), error)
+        except Exception as error:  # noqa: BLE001  without this task everybody would wait
+            self._lose(error, "reading", self._kind_of_loss(is_first=is_first))
         else:
             kind = self._kind_of_loss(is_first=is_first)
             self._fail(kind(f"{self.node}: the broker closed the connection"), None)
@@ -402,12 +394,17 @@ class BrokerConnection:
             _, response = decode_response(
                 request.api_key, request.api_version, frame, max_elements=self._max_elements
             )
-        except DecodeError as error:
+        except Exception as error:
+            # It is not among the requests in flight any more, which fail with the connection.
             if not request.response.done():
+                problem = str(error) or type(error).__name__
                 request.response.set_exception(
-                    NetworkError(f"{self.node}: {request.api_key.name} answer: {error}")
+                    NetworkError(f"{self.node}: {request.api_key.name} answer: {problem}")
                 )
             raise
+        # Who waits for it goes on only when all the rest is done.
+        if not request.response.done():
+            request.response.set_result(response)
         self._last_used = self._loop.time()
         if self._listener is not None:
             self._listener.response_received(
@@ -418,8 +415,6 @@ class BrokerConnection:
             )
         if throttle_time_ms := getattr(response, "throttle_time_ms", 0):
             self._throttled(request, throttle_time_ms / 1000)
-        if not request.response.done():
-            request.response.set_result(response)
 
     def _throttled(self, request: InFlightRequest, seconds: float) -> None:
         if self._listener is not None:
@@ -457,6 +452,14 @@ class BrokerConnection:
         """End the connection; requests without an answer fail. May be called twice."""
         self._closed_in_peace = self._closed_in_peace or self._closed_by is None
         self._fail(NetworkError(f"{self.node}: the connection was {reason}"), None)
+
+    def _lose(
+        self, error: Exception, doing: str, kind: type[NetworkError] = NetworkError
+    ) -> KafkaError:
+        """End the connection for what moving bytes has raised, and return the reason."""
+        loss = loss_of(self.node, error, doing, kind)
+        self._fail(loss, error.__cause__ if loss is error else error)
+        return loss
 
     def _fail(self, error: KafkaError, cause: BaseException | None) -> None:
         if self._closed_by is not None:

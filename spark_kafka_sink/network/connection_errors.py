@@ -5,8 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from typing import TYPE_CHECKING
 
-from spark_kafka_sink.errors import NetworkError
+from spark_kafka_sink.errors import AuthenticationError, DecodeError, KafkaError, NetworkError
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.model import Node
 
 
 class SilentPeerError(NetworkError):
@@ -37,3 +41,20 @@ def reason(error: OSError) -> str:
     if error.errno is None or isinstance(error, socket.gaierror):
         return str(error)
     return os.strerror(error.errno)
+
+
+def loss_of(node: Node, error: Exception, doing: str, kind: type[NetworkError]) -> KafkaError:
+    """Return why a connection ends, of what `doing` (sending, reading) has raised.
+
+    `kind` is that of the system's errors. All but a refusal are retriable, as a lost connection is:
+    what the broker did with the requests is unknown.
+    """
+    match error:
+        case AuthenticationError() | NetworkError():
+            # The transport has found the words itself.
+            return error
+        case OSError():
+            return kind(f"{node}: connection lost while {doing}: {reason(error)}")
+        case DecodeError():
+            return NetworkError(f"{node}: answer cannot be read: {error}")
+    return NetworkError(f"{node}: connection given up while {doing}: {type(error).__name__}")

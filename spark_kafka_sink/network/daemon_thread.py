@@ -12,6 +12,9 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from spark_kafka_sink.errors import NetworkError
+from spark_kafka_sink.network.timeout_check import done_by
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -54,7 +57,14 @@ def in_daemon_thread(
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(done, Outcome(result, error))
 
-    threading.Thread(target=run, name=name, daemon=True).start()
+    try:
+        threading.Thread(target=run, name=name, daemon=True).start()
+    except (RuntimeError, MemoryError) as error:
+        # The system has no room for another thread; later it may have.
+        reason = str(error) or type(error).__name__
+        problem = NetworkError(f"the thread {name!r} cannot be started: {reason}")
+        problem.__cause__ = error
+        done(Outcome(None, problem))
     return outcome
 
 
@@ -81,5 +91,5 @@ class SharedCall:
             self._call = in_daemon_thread(self._name, self._function)
         call = self._call
         # The call goes on when the wait is cancelled.
-        await asyncio.wait({call}, timeout=seconds)
-        return call.result() if call.done() else None
+        in_time = await done_by(call, asyncio.get_running_loop().time() + seconds)
+        return call.result() if in_time else None

@@ -18,6 +18,7 @@ from spark_kafka_sink.network.daemon_thread import Outcome, SharedCall, in_daemo
 from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.hidden_texts import errors_hiding, hidden_texts
 from spark_kafka_sink.network.msk_iam import msk_iam_source
+from spark_kafka_sink.network.timeout_check import done_by
 from spark_kafka_sink.network.tls_contexts import TlsContexts
 from spark_kafka_sink.network.token_fetcher import DEFAULT_TIMEOUT, FetchTimeouts, fetch_token
 from spark_kafka_sink.security.client_credentials import ClientCredentials
@@ -186,17 +187,16 @@ async def _fetched(
     """
     clock = asyncio.get_running_loop().time
     total = timeouts.connect + timeouts.read
-    try:
-        async with asyncio.timeout(total):
-            return await in_daemon_thread(
-                _THREAD, fetch_token, credentials, timeouts, contexts.current, clock
-            )
-    except TimeoutError:
-        problem = (
-            f"the token endpoint {credentials.endpoint} cannot be asked: nothing within {total:g} "
-            "s (sasl.login.connect.timeout.ms and sasl.login.read.timeout.ms together)"
-        )
-        return Outcome(None, NetworkError(problem))
+    fetching = in_daemon_thread(
+        _THREAD, fetch_token, credentials, timeouts, contexts.current, clock
+    )
+    if await done_by(fetching, clock() + total):
+        return fetching.result()
+    problem = (
+        f"the token endpoint {credentials.endpoint} cannot be asked: nothing within {total:g} "
+        "s (sasl.login.connect.timeout.ms and sasl.login.read.timeout.ms together)"
+    )
+    return Outcome(None, NetworkError(problem))
 
 
 def _seconds(milliseconds: int | None) -> float:

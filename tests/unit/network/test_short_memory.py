@@ -1,0 +1,150 @@
+"""Connections where memory or threads run short: they end at once, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from spark_kafka_sink.errors import NetworkError
+from spark_kafka_sink.model import Node
+from spark_kafka_sink.network import broker_connection
+from spark_kafka_sink.network.broker_connection import BrokerConnection, ConnectionSettings
+from spark_kafka_sink.network.daemon_thread import in_daemon_thread
+from spark_kafka_sink.network.host_resolver import HostResolver
+from spark_kafka_sink.network.node_api_versions import NodeApiVersions
+from spark_kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from spark_kafka_sink.protocol.registry import encode_response
+from tests.support.mock_network import ALL_VERSIONS
+from tests.support.scripted_transport import ScriptedTransport, run_without_waiting
+
+NODE = Node(7, "localhost", 9092)
+REQUEST = MetadataRequest(topics=())
+ANSWER = b"".join(
+    encode_response(0, MetadataResponse(brokers=(), topics=()), MetadataRequest.versions.max)
+)
+#: More than a request has.
+ALL = 1_000
+
+
+class _NoMemoryToRead(ScriptedTransport):
+    async def read(self):
+        await super().read()
+        raise MemoryError
+
+
+class _NoMemoryToWrite(ScriptedTransport):
+    async def write(self, buffers):
+        raise MemoryError
+
+
+class _NoMemoryForTheRest(ScriptedTransport):
+    def begin_write(self, buffers):
+        super().begin_write(buffers)
+        raise MemoryError
+
+
+def _connection(transport):
+    connection = BrokerConnection(
+        NODE, transport, ConnectionSettings(client_id="test", request_timeout=30.0)
+    )
+    connection.api_versions = NodeApiVersions(ALL_VERSIONS, {})
+    return connection
+
+
+async def _errors_of(connection, outcomes):
+    """Return what became of requests, after how many seconds."""
+    began = asyncio.get_running_loop().time()
+    results = await asyncio.gather(*outcomes, return_exceptions=True)
+    seconds = asyncio.get_running_loop().time() - began
+    assert connection._transport.is_closed
+    await connection.wait_closed()
+    return [(type(each), str(each)) for each in results], seconds
+
+
+@pytest.mark.parametrize(
+    ("transport", "doing"), [(_NoMemoryToRead, "reading"), (_NoMemoryToWrite, "sending")]
+)
+def test_a_connection_without_memory_ends_with_that_reason(transport, doing):
+    """It does not leave its requests to request.timeout.ms, which would blame the broker."""
+
+    async def run():
+        connection = _connection(transport())
+        outcomes = [connection.send(REQUEST), connection.send_without_response(REQUEST)]
+        connection._transport.deliver(b"x")
+        return await _errors_of(connection, outcomes)
+
+    reason = f"localhost:9092 (id 7): connection given up while {doing}: MemoryError"
+    assert ([(NetworkError, reason)] * 2, 0.0) == run_without_waiting(run)
+
+
+def test_a_request_that_went_out_in_part_ends_the_connection():
+    """Otherwise the next request would follow in the middle of it."""
+
+    async def run():
+        transport = _NoMemoryForTheRest()
+        transport.take(5)
+        connection = _connection(transport)
+        with pytest.raises(NetworkError, match="given up while sending: MemoryError"):
+            connection.send(REQUEST)
+        with pytest.raises(NetworkError, match="given up while sending: MemoryError"):
+            connection.send(REQUEST)
+        assert transport.is_closed
+        assert 5 == len(transport.taken)
+        await connection.wait_closed()
+
+    run_without_waiting(run)
+
+
+def test_an_answer_that_there_is_no_memory_for_fails_its_request(monkeypatch):
+    """It fails with all others of the connection, though it is not in flight any more."""
+
+    def decode_response(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr(broker_connection, "decode_response", decode_response)
+
+    async def run():
+        connection = _connection(ScriptedTransport())
+        connection._transport.take(ALL)
+        outcomes = [connection.send(REQUEST) for _ in range(2)]
+        connection._transport.deliver(ANSWER)
+        return await _errors_of(connection, outcomes)
+
+    errors, seconds = run_without_waiting(run)
+    assert 0 == seconds
+    assert [
+        (NetworkError, "localhost:9092 (id 7): METADATA answer: MemoryError"),
+        (NetworkError, "localhost:9092 (id 7): connection given up while reading: MemoryError"),
+    ] == errors
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RuntimeError("can't start new thread"), "can't start new thread"),
+        (MemoryError(), "MemoryError"),
+    ],
+)
+def test_a_thread_that_cannot_be_started_is_a_passing_error(monkeypatch, error, reason):
+    """A name that cannot be looked up for want of a thread may be looked up later."""
+    starts = []
+
+    def start(thread):
+        starts.append(thread.name)
+        raise error
+
+    async def run():
+        outcome = await in_daemon_thread("test", lambda: 7)
+        resolver = HostResolver(getaddrinfo=lambda *_, **__: [])
+        with pytest.raises(NetworkError):
+            await resolver.addresses("h", 9092)
+        return outcome.error
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    problem = asyncio.run(run())
+    assert isinstance(problem, NetworkError)
+    assert f"the thread 'test' cannot be started: {reason}" == str(problem)
+    assert error is problem.__cause__
+    assert ["test", "kafka-host-resolver"] == starts
