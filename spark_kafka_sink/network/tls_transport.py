@@ -110,7 +110,10 @@ class TlsTransport:
             try:
                 return self._tls.read(READ_SIZE)
             except ssl.SSLWantReadError:
-                await self._flush()
+                # A flush under way takes along what reading makes OpenSSL say. To wait for it would
+                # be to read nothing from a peer that has answered, but takes no more bytes.
+                if not self._sending.locked():
+                    await self._flush()
                 await self._receive()
             except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
                 return b""

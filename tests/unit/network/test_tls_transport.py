@@ -1,0 +1,93 @@
+"""TLS over a transport whose peer stops reading, or reads and says nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+from spark_kafka_sink.model import Node
+from spark_kafka_sink.network.tls_transport import CHUNK_BYTES, TlsTransport
+from tests.support.scripted_transport import run_without_waiting
+from tests.support.secure_front import server_context
+
+NODE = Node(7, "localhost", 9092)
+
+
+class Peer:
+    """The other end of a connection, in memory: a plain transport, and a TLS server behind it."""
+
+    def __init__(self, certificates):
+        self._to_peer, self._from_peer = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context = server_context(certificates.server)
+        self._tls = context.wrap_bio(self._to_peer, self._from_peer, server_side=True)
+        self._incoming = asyncio.Queue()
+        self._is_greeted = False
+        self.reads = asyncio.Event()
+        self.reads.set()
+        #: Bytes of the client's, decrypted.
+        self.received = bytearray()
+
+    async def write(self, buffers):
+        """Take bytes as soon as the peer reads."""
+        await self.reads.wait()
+        for buffer in buffers:
+            self._to_peer.write(buffer)
+        try:
+            if not self._is_greeted:
+                self._tls.do_handshake()
+                self._is_greeted = True
+            while data := self._tls.read(CHUNK_BYTES):
+                self.received += data
+        except ssl.SSLWantReadError:
+            pass
+        self._send()
+
+    def say(self, data):
+        """Make the client read this."""
+        self._tls.write(data)
+        self._send()
+
+    def _send(self):
+        if data := self._from_peer.read():
+            self._incoming.put_nowait(data)
+
+    async def read(self):
+        """Return what the peer has said."""
+        return await self._incoming.get()
+
+    def close(self):
+        """Close nothing."""
+
+
+def trusting_anybody():
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def test_an_answer_is_read_while_the_peer_does_not(certificates):
+    """A peer that takes no more bytes may have answered what it took before."""
+    request = bytes(range(256)) * (CHUNK_BYTES // 256) * 3
+
+    async def run():
+        peer = Peer(certificates)
+        transport = await TlsTransport.handshake(peer, trusting_anybody(), NODE)
+        reading = asyncio.ensure_future(transport.read())
+        await asyncio.sleep(0)
+        peer.reads.clear()
+        writing = asyncio.ensure_future(transport.write([request]))
+        await asyncio.sleep(0)
+        answers = []
+        for answer in (b"first", b"second"):
+            peer.say(answer)
+            async with asyncio.timeout(30):
+                answers.append(await reading)
+            reading = asyncio.ensure_future(transport.read())
+        is_blocked = not writing.done()
+        peer.reads.set()
+        await writing
+        reading.cancel()
+        return answers, is_blocked, bytes(peer.received)
+
+    assert ([b"first", b"second"], True, request) == run_without_waiting(run)
