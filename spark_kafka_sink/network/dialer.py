@@ -4,22 +4,25 @@ All addresses of a name are tried (client.dns.lookup=use_all_dns_ips), and each 
 behind the address that the last one ended with: a connection that was lost is not made again to the
 same machine first (as ClusterConnectionStates.NodeConnectionState does). The name is looked up
 anew each time, since the addresses behind it may have changed. What the look-up takes counts
-towards the time for setting up the connection, and so does the TLS handshake.
+towards the time for setting up the connection, and so does the TLS handshake. The files of TLS are
+read on a thread: a file server that has gone away must not hold up other connections.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from spark_kafka_sink.errors import NetworkError
 from spark_kafka_sink.network.connection_errors import finds_nobody
+from spark_kafka_sink.network.daemon_thread import SharedCall
 from spark_kafka_sink.network.listener_probe import answers_in_plain, answers_in_tls
 from spark_kafka_sink.network.tls_errors import peer_speaks_no_tls, peer_speaks_tls
 from spark_kafka_sink.network.tls_transport import HandshakeEndedError, TlsTransport
 from spark_kafka_sink.network.transport import PlaintextTransport, SocketOptions
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Sequence
 
     from spark_kafka_sink.errors import AuthenticationError
@@ -27,6 +30,10 @@ if TYPE_CHECKING:
     from spark_kafka_sink.network.host_resolver import Address, HostResolver
     from spark_kafka_sink.network.tls_contexts import TlsContexts
     from spark_kafka_sink.network.transport import Transport
+
+_THREAD: Final = "kafka-tls-files"
+#: Which share of the time for setting up a connection its files may take.
+_FILES_SHARE: Final = 0.5
 
 
 def addresses_in_turn(addresses: Sequence[Address], last: Address | None) -> list[Address]:
@@ -45,7 +52,7 @@ class Dialer:
         tls: TlsContexts | None = None,
     ) -> None:
         """Remember nothing of any node yet. Without `tls` connections are plain."""
-        self._tls = tls
+        self._tls = None if tls is None else SharedCall(_THREAD, tls.current)
         self._resolver = resolver
         self._options = options or SocketOptions()
         self._last_tried: dict[Node, Address] = {}
@@ -60,12 +67,13 @@ class Dialer:
         """
         found = await self._resolver.addresses(node.host, node.port)
         addresses = addresses_in_turn(found, self._last_tried.get(node))
+        context = await self._tls_context(node, timeout * _FILES_SHARE)
         errors: list[OSError] = []
         for address in addresses:
             self._last_tried[node] = address
             try:
                 async with asyncio.timeout(timeout / len(addresses)):
-                    return await self._connect(node, address, timeout / len(addresses))
+                    return await self._connect(node, address, context, timeout / len(addresses))
             except OSError as error:
                 errors.append(error)
         # Nobody is there only if that holds for each address.
@@ -84,8 +92,22 @@ class Dialer:
         in_tls = await answers_in_tls(address, self._options, timeout)
         return peer_speaks_tls(node) if in_tls else None
 
-    async def _connect(self, node: Node, address: Address, share: float) -> Transport:
-        context = None if self._tls is None else self._tls.current()
+    async def _tls_context(self, node: Node, seconds: float) -> ssl.SSLContext | None:
+        if self._tls is None:
+            return None
+        outcome = await self._tls.outcome_within(seconds)
+        if outcome is None:
+            raise NetworkError(
+                f"{node}: the files of ssl.truststore.location and ssl.keystore.location were not "
+                f"read within {seconds:g} s: the daemon thread {_THREAD!r} still waits for them. "
+                "Check the file systems that they are on"
+            )
+        context: ssl.SSLContext = outcome.get()
+        return context
+
+    async def _connect(
+        self, node: Node, address: Address, context: ssl.SSLContext | None, share: float
+    ) -> Transport:
         plain = await PlaintextTransport.connect(address, self._options)
         if context is None:
             return plain

@@ -1,8 +1,9 @@
-"""Logins whose token does not come: they end after a bound, and hold up nothing meanwhile."""
+"""Logins that wait for a token or a file: they end after a bound, and hold up nothing meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 import threading
 import time
@@ -12,9 +13,13 @@ import pytest
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import NetworkError
 from spark_kafka_sink.model import Node
-from spark_kafka_sink.network import token_sources
+from spark_kafka_sink.network import tls_contexts, token_sources
 from spark_kafka_sink.network.connection_security import ConnectionSecurity
+from spark_kafka_sink.network.dialer import Dialer
+from spark_kafka_sink.network.host_resolver import HostResolver
 from spark_kafka_sink.network.network_client import NetworkClient
+from spark_kafka_sink.network.tls_contexts import TlsContexts
+from spark_kafka_sink.security.tls import TlsSettings
 from tests.support.scripted_transport import run_without_waiting
 
 NODE = Node(1, "localhost", 9)
@@ -130,3 +135,29 @@ def test_whoever_gives_up_before_learns_what_the_login_waits_for(hanging):
         "no broker answered through localhost:9 (bootstrap.servers); last cause: no attempt to "
         "connect has ended yet; logins wait for a token (OAUTHBEARER). Check the addresses"
     ) in run_without_waiting(run)
+
+
+def test_a_trust_store_that_hangs_ends_the_attempt(hanging, monkeypatch):
+    """A file server that has gone away costs one thread, and never the loop's time."""
+    monkeypatch.setattr(tls_contexts, "read_named_file", lambda _: hanging.give())
+
+    async def run() -> list[str]:
+        tls = TlsContexts(TlsSettings(truststore_type="PEM", truststore_location="/gone/ca.pem"))
+        dialer = Dialer(HostResolver(getaddrinfo=lambda *_, **__: [found]), tls=tls)
+        errors = []
+        for _ in range(2):
+            with pytest.raises(NetworkError) as caught:
+                await dialer.connect(NODE, 0.002)
+            errors.append(str(caught.value))
+        return errors
+
+    # Nobody is connected to before the files are read.
+    found = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", 9))
+    assert [
+        (
+            "localhost:9 (id 1): the files of ssl.truststore.location and ssl.keystore.location "
+            "were not read within 0.001 s: the daemon thread 'kafka-tls-files' still waits for "
+            "them. Check the file systems that they are on"
+        )
+    ] * 2 == asyncio.run(run())
+    assert [("kafka-tls-files", True)] == [(each.name, each.daemon) for each in hanging.threads]
