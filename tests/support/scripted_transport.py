@@ -6,6 +6,8 @@ import asyncio
 import selectors
 from typing import TYPE_CHECKING, TypeVar
 
+from spark_kafka_sink.protocol.frame import FrameDecoder
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
@@ -87,3 +89,25 @@ class ScriptedTransport:
     def close(self) -> None:
         """See `Transport.close`."""
         self.is_closed = True
+
+
+class AnsweringTransport(ScriptedTransport):
+    """A `Transport` to a peer that takes every byte, and answers each request at once."""
+
+    def __init__(self, script: Callable[[bytes], bytes | None]) -> None:
+        """`script` is given each request's frame; it returns the answer, or None to hang up."""
+        super().__init__()
+        self._script = script
+        self._requests = FrameDecoder(1 << 20)
+
+    def begin_write(self, buffers: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
+        """See `Transport.begin_write`."""
+        self.take(sum(memoryview(buffer).nbytes for buffer in buffers))
+        taken = len(self.taken)
+        rest = super().begin_write(buffers)
+        self._requests.receive_data(self.taken[taken:])
+        while (request := self._requests.next_frame()) is not None:
+            answer = self._script(bytes(request))
+            if answer != b"":
+                self.deliver(answer or b"")
+        return rest

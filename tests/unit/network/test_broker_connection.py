@@ -31,6 +31,7 @@ from spark_kafka_sink.protocol.primitives import Writer
 from spark_kafka_sink.protocol.registry import decode_request_header, encode_response
 from tests.support.recording_listener import RecordingListener
 from tests.support.scripted_broker import ScriptedBroker
+from tests.support.scripted_transport import AnsweringTransport, run_without_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,14 +68,14 @@ def _metadata(correlation_id: int, version: int) -> bytes:
 async def _open(
     node: Node,
     *,
-    setup_timeout: float = 5.0,
+    setup_timeout: float = 30.0,
     listener: RecordingListener | None = None,
     on_throttle: Callable[[float], None] | None = None,
     **settings: float,
 ) -> BrokerConnection:
     return await BrokerConnection.open(
         node,
-        ConnectionSettings(**{"client_id": "test", "request_timeout": 5.0, **settings}),
+        ConnectionSettings(**{"client_id": "test", "request_timeout": 30.0, **settings}),
         connect=Dialer(HostResolver()).connect,
         setup_timeout=setup_timeout,
         listener=listener,
@@ -279,10 +280,39 @@ def test_an_answer_that_cannot_be_right_ends_the_connection(answer, cause):
     assert cause in str(error)
 
 
+def _in_memory(act, **settings: float):
+    """Open a connection to a peer that answers nothing but ApiVersions, and use it.
+
+    No time passes but what the connection waits for.
+    """
+
+    async def connect(_node: Node, _timeout: float) -> AnsweringTransport:
+        return AnsweringTransport(_versions_first(lambda *_: b""))
+
+    async def run():
+        connection = await BrokerConnection.open(
+            Node(7, "h.example", 9092),
+            ConnectionSettings(**{"client_id": "test", "request_timeout": 30.0, **settings}),
+            connect=connect,
+            setup_timeout=30.0,
+        )
+        began = asyncio.get_running_loop().time()
+        result = await act(connection)
+        await connection.wait_closed()
+        return result, asyncio.get_running_loop().time() - began
+
+    return run_without_waiting(run)
+
+
+async def _ask_twice(connection: BrokerConnection) -> list[str]:
+    answers = [connection.send(MetadataRequest(topics=())) for _ in range(2)]
+    return [str(error) for error in await asyncio.gather(*answers, return_exceptions=True)]
+
+
 def test_an_answer_that_does_not_come_in_time_ends_the_connection():
     """After request.timeout.ms all requests of the connection fail."""
-    errors = _ask(_versions_first(lambda *_: b""), count=2, request_timeout=0.1)
-    assert [True, True] == ["no answer within 0.1 s" in str(error) for error in errors]
+    error = "h.example:9092 (id 7): no answer within 30 s (request.timeout.ms)"
+    assert ([error, error], 30.0) == _in_memory(_ask_twice)
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True], ids=["paused", "stopped by a signal"])
@@ -416,26 +446,22 @@ def test_a_pause_that_an_answer_asks_for_is_passed_on(max_version, pauses):
 
 def test_a_connection_that_nobody_uses_is_closed():
     """After connections.max.idle.ms without a request the connection ends, and says why."""
-    reasons = []
 
-    async def run() -> None:
-        connection = await _open(broker.node, max_idle=0.05)
-        closed = asyncio.Event()
-        connection.set_on_close(lambda error: (reasons.append(str(error)), closed.set()))
-        async with asyncio.timeout(5):
-            await closed.wait()
-        assert connection.closed_in_peace
-        await connection.wait_closed()
+    async def wait(connection: BrokerConnection) -> tuple[str, bool]:
+        closed = asyncio.get_running_loop().create_future()
+        connection.set_on_close(closed.set_result)
+        return str(await closed), connection.closed_in_peace
 
-    with ScriptedBroker(_versions_first(_metadata)) as broker:
-        asyncio.run(run())
-    assert "idle for 0.05 s (connections.max.idle.ms)" in reasons[0]
+    (reason, in_peace), seconds = _in_memory(wait, max_idle=540.0)
+    assert "the connection was idle for 540 s (connections.max.idle.ms)" in reason
+    assert (True, 540.0) == (in_peace, seconds)
 
 
 def test_a_connection_that_waits_for_an_answer_is_not_idle():
     """Only request.timeout.ms ends the wait for an answer."""
-    [error] = _ask(_versions_first(lambda *_: b""), request_timeout=0.15, max_idle=0.01)
-    assert "no answer within 0.15 s" in str(error)
+    errors, seconds = _in_memory(_ask_twice, max_idle=1.0)
+    assert "no answer within 30 s" in errors[0]
+    assert 30.0 == seconds
 
 
 def test_the_end_that_the_broker_made_is_no_peaceful_one():

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.network.dialer import Dialer, addresses_in_turn
 from spark_kafka_sink.network.host_resolver import Address, HostResolver
+from tests.support.scripted_transport import run_without_waiting
 
 NODE = Node(1, "host", 9092)
 
@@ -33,7 +34,7 @@ def _connect(dialer: Dialer, times: int = 1) -> list[tuple]:
 
     async def connect() -> None:
         for _ in range(times):
-            transport = await dialer.connect(NODE, timeout=0.1)
+            transport = await dialer.connect(NODE, timeout=30)
             reached.append(transport._socket.getpeername())
             transport.close()
 
@@ -87,19 +88,30 @@ def test_a_host_without_an_address_is_an_error():
 
 def test_an_address_that_never_answers_leaves_time_for_the_next(monkeypatch):
     """A route that swallows packets costs its share of the time, not all of it, at every try."""
-    silent = ("192.0.2.1", 9092)
-    sock_connect = asyncio.SelectorEventLoop.sock_connect
+    silent = _address(socket.AF_INET, "192.0.2.1", 9092)
+    other = _address(socket.AF_INET, "192.0.2.2", 9092)
+    tried = []
 
-    async def connect(loop: asyncio.SelectorEventLoop, sock: socket.socket, address: tuple) -> None:
-        await (asyncio.Event().wait() if address == silent else sock_connect(loop, sock, address))
+    class Resolver(HostResolver):
+        async def addresses(self, host: str, port: int) -> list[Address]:
+            del port
+            return {"host": [silent, other], "silent": [silent]}[host]
+
+    async def connect(loop: asyncio.AbstractEventLoop, _: socket.socket, where: tuple) -> None:
+        tried.append((where, loop.time()))
+        await (asyncio.Event().wait() if where == silent.socket_address else asyncio.sleep(0))
+
+    async def run() -> tuple[list, float]:
+        dialer, began = Dialer(Resolver()), asyncio.get_running_loop().time()
+        (await dialer.connect(NODE, 30)).close()
+        with pytest.raises(TimeoutError):
+            await dialer.connect(NODE._replace(host="silent"), 30)
+        seconds = asyncio.get_running_loop().time() - began
+        return [(where, at - began) for where, at in tried], seconds
 
     monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_connect", connect)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        ipv4 = _address(socket.AF_INET, *server.getsockname())
-        silent_one = _address(socket.AF_INET, *silent)
-        assert [server.getsockname()] == _connect(_dialer([silent_one, ipv4]))
-    with pytest.raises(TimeoutError):
-        _connect(_dialer([silent_one]))
+    addresses = [silent.socket_address, other.socket_address, silent.socket_address]
+    assert (list(zip(addresses, [0, 15, 15], strict=True)), 45) == run_without_waiting(run)
 
 
 def test_the_next_connection_goes_to_the_next_address():
@@ -123,7 +135,7 @@ def test_nodes_take_turns_each_for_itself():
         dialer = _dialer([_address(socket.AF_INET, *where) for where in servers])
 
         async def connect(node: Node) -> tuple:
-            transport = await dialer.connect(node, timeout=1.0)
+            transport = await dialer.connect(node, timeout=30)
             reached = transport._socket.getpeername()
             transport.close()
             return reached
