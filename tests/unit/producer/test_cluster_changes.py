@@ -14,12 +14,14 @@ from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.faults import AnswerError, CloseConnection
 from spark_kafka_sink.errors import DeliveryError, InvalidPartitionError, UnsupportedVersionError
 from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.network.metadata import MetadataSnapshot
 from spark_kafka_sink.network.node_api_versions import NodeApiVersions
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.metadata import MetadataResponseBroker
 from spark_kafka_sink.record.decode import decode_records
+from tests.support.producing import patiently
 from tests.support.record_columns import columns
 from tests.support.recreated_topic import (
     AFTER,
@@ -28,6 +30,7 @@ from tests.support.recreated_topic import (
     send_before_a_shrinking,
     write_around_a_shrinking,
 )
+from tests.support.sending import LONG_LINGER, sending_producer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,6 +134,20 @@ def test_rows_are_written_to_partitions_that_are_added_in_mid_write():
         first, second = _rows(300), _rows(600, 300)
         expected = [(first[p::3] if p < 3 else []) + second[p::6] for p in range(6)]
         assert expected == [_values(broker, p) for p in range(6)]
+
+
+def test_records_of_a_topic_that_is_gone_for_a_moment_are_written_all_the_same():
+    """They get into batches by the partitions that the topic had last."""
+    with DevBroker(topics={"t": 2}) as broker, sending_producer(broker, **LONG_LINGER) as producer:
+        patiently(lambda: producer.partitions_for("t"))
+        futures = [producer.send("t", b"a"), producer.send("t", b"b", partition=1)]
+        metadata = producer._core._client.metadata
+        known, metadata.snapshot = metadata.snapshot, MetadataSnapshot()
+        producer._gatherer.write_staged()
+        metadata.snapshot = known
+        producer.flush()
+        assert [None, None] == [future.exception(0) for future in futures]
+        assert [b"a", b"b"] == sorted(_values(broker, 0) + _values(broker, 1))
 
 
 def test_a_leader_that_is_unknown_for_a_while_is_waited_for():

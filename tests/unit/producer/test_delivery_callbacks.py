@@ -161,6 +161,21 @@ def test_records_of_callbacks_may_wait_for_a_writer_while_there_is_memory():
     assert 0 == len(gatherer.staged)
 
 
+def test_only_records_of_callbacks_fail_at_the_bound(broker):
+    """The sender of any other record has waited for max.block.ms: the record stays staged."""
+    with sending_producer(broker, **{"max.block.ms": 0}, **LONG_LINGER) as producer:
+        patiently(lambda: producer.partitions_for("one"))
+        pool = producer._core.accumulator._pool
+        held = pool.available_bytes
+        pool.reserve(held)
+        with producer._gatherer._lock._lock:
+            futures = [producer.send("one", b"v", partition=0) for _ in range(CHUNK_RECORDS + 2)]
+        assert not any(future.done() for future in futures)
+        pool.release(held)
+        producer.flush()
+    assert list(range(CHUNK_RECORDS + 2)) == [future.result(0).offset for future in futures]
+
+
 # --- one deadline
 
 

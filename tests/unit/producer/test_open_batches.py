@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from spark_kafka_sink.model import TopicPartition
+from spark_kafka_sink.producer import open_batches
 from spark_kafka_sink.producer.open_batches import MAX_STALE, NO_SLOT, OpenBatches
 from spark_kafka_sink.producer.record_accumulator import NEVER
 from spark_kafka_sink.producer.row_history import RowOrigin
@@ -91,6 +92,19 @@ def test_batches_that_were_closed_are_forgotten():
     assert len(batches._by_age) <= MAX_STALE + 4
     assert ([slot], None) == batches.due(LINGER, LINGER)
     assert NO_SLOT not in batches.open_slots()
+
+
+def test_batches_that_were_closed_are_forgotten_many_at_a_time(monkeypatch):
+    """Going through all open batches each time one is opened would take the longer the more."""
+    lengths = []
+    monkeypatch.setattr(open_batches, "heapify", lambda heap: lengths.append(len(heap)))
+    batches = OpenBatches()
+    slot = batches.topic("t", 2).first_slot
+    _open(batches, slot, 0.0)
+    for number in range(3 * (MAX_STALE + 2)):
+        _open(batches, slot + 1, 1.0 + number)
+        batches.take(slot + 1)
+    assert [1, 1] == lengths
 
 
 # --- as the builder sees it

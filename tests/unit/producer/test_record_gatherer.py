@@ -245,6 +245,22 @@ def test_the_network_thread_never_waits_for_the_lock(harness):
     assert future.chunk is not None
 
 
+def test_a_look_that_found_the_lock_taken_is_made_up_for(harness):
+    """A batch that was due but could not be sent is no longer waited for; now it could be."""
+    _append(harness, b"v")
+    harness.now = 5.0
+    assert NEVER == harness.gather(lambda topic_partition: False)
+    wakeups = harness.wakeups
+    with harness.gatherer._lock:
+        assert NEVER == harness.gather()
+    assert wakeups + 1 == harness.wakeups
+    assert NEVER == harness.gather()
+    assert [b"v"] == harness.values()
+    with harness.gatherer._lock:
+        pass
+    assert wakeups + 1 == harness.wakeups
+
+
 def test_a_caller_waits_for_the_lock_as_long_as_for_memory():
     """max.block.ms bounds it, with an error that tells what holds it up."""
     harness = GathererHarness(**{"max.block.ms": 0})

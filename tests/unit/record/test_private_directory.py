@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from spark_kafka_sink.record.private_directory import (
     UnsafeDirectoryError,
+    check_private_files,
     make_private_directory,
 )
 
@@ -93,3 +95,58 @@ def test_a_relative_path_is_checked_from_the_root_on(safe, unsafe, monkeypatch):
     monkeypatch.chdir(unsafe)
     with pytest.raises(UnsafeDirectoryError, match="unsafe"):
         make_private_directory(Path("directory"))
+
+
+# --- what is in a directory
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o755])
+def test_files_of_ours_alone_are_trusted(safe, mode):
+    """Others may read them."""
+    (safe / "file").touch()
+    (safe / "file").chmod(mode)
+    safe.chmod(0o755)
+    check_private_files(safe)
+
+
+def test_a_file_of_another_user_is_not_trusted(safe, monkeypatch):
+    """They could put in it what they like."""
+    (safe / "file").touch()
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(UnsafeDirectoryError, match=f"file belongs to user {owner}$"):
+        check_private_files(safe)
+
+
+def test_what_is_no_file_is_not_trusted(safe):
+    """A link may lead to a file of anybody."""
+    (safe / "link").symlink_to(safe)
+    with pytest.raises(UnsafeDirectoryError, match=r"link is not a file$"):
+        check_private_files(safe)
+
+
+@pytest.mark.parametrize("directory_mode", [0o710, 0o701, 0o711])
+@pytest.mark.parametrize("file_mode", [0o620, 0o602])
+def test_a_file_that_others_can_write_is_not_trusted(safe, directory_mode, file_mode):
+    """They need not be able to list the directory, if they can guess the name."""
+    (safe / "file").touch()
+    (safe / "file").chmod(file_mode)
+    safe.chmod(directory_mode)
+    with pytest.raises(UnsafeDirectoryError, match=r"other users can write to .*file$"):
+        check_private_files(safe)
+
+
+def test_a_file_that_nobody_else_gets_at_is_trusted_whatever_its_mode(safe):
+    """The directory keeps others out."""
+    (safe / "file").touch()
+    (safe / "file").chmod(0o666)
+    safe.chmod(0o744)
+    check_private_files(safe)
+
+
+def test_a_file_that_is_gone_by_now_does_not_hide_those_behind_it(safe, monkeypatch):
+    """Workers rename what they have written while others look at the directory."""
+    (safe / "link").symlink_to(safe)
+    monkeypatch.setattr(Path, "iterdir", lambda self: iter([self / "gone", self / "link"]))
+    with pytest.raises(UnsafeDirectoryError, match=r"link is not a file$"):
+        check_private_files(safe)
