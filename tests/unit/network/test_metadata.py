@@ -410,6 +410,14 @@ def test_a_hint_that_is_not_newer_or_not_usable_changes_nothing(metadata, partit
     assert before is metadata.snapshot
 
 
+def test_a_hint_that_is_not_usable_leaves_the_others_of_its_refusal(metadata):
+    """Hints of one refusal are judged one by one, whatever their order."""
+    metadata.update(_response((0, 1), (1, 1)), now=0.0)
+    hints = {TopicPartition("u", 0): (2, 6), T0: (0, 1), T1: (2, 6)}
+    assert {T1} == metadata.update_leaders(hints, [])
+    assert (PartitionMetadata(0, 1), PartitionMetadata(2, 6)) == _partitions(metadata)
+
+
 def test_an_answer_that_lags_behind_a_hint_does_not_undo_it(metadata):
     """What a hint told counts as much as what a metadata answer told."""
     metadata.update(_response((0, 1)), now=0.0)

@@ -90,6 +90,7 @@ def test_garbage_gives_an_error_and_nothing_else(text):
     [
         ("", "it begins with '', not with v1 or v2"),
         (log(KAFKA, version="v3"), "it begins with 'v3'"),
+        ("v" * 21, "it begins with 'vvvvvvvvvvvvvvvvvvvv', not with v1 or v2"),
         ("v1", "it ends before the line of the first source"),
         (f"v1\n{METADATA}", "it ends before the line of the first source"),
         (log('{"logOffset":3}'), "none of its sources is Kafka"),
