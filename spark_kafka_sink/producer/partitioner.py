@@ -25,7 +25,7 @@ import numpy as np
 
 from spark_kafka_sink.errors import ConfigError, InvalidPartitionError
 from spark_kafka_sink.network.metadata import MetadataSnapshot
-from spark_kafka_sink.producer.plugins import PlugIns
+from spark_kafka_sink.producer.plugins import PlugIns, check_signature
 from spark_kafka_sink.record.columns import NULL_PARTITION
 from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE, KEY_RULES
 
@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     ]
 
 _MAX_INT32: Final = 0x7FFFFFFF
+#: With what functions are called, and the methods that are as Java's.
+_OF_FUNCTIONS: Final = "(topic, key, value, partition_count, available)"
+_OF_JAVAS: Final = "(topic, key, key_bytes, value, value_bytes, cluster)"
 #: With fewer partitions there is nothing to choose by load.
 _FEWEST_FOR_ADAPTIVE: Final = 2
 
@@ -463,7 +466,7 @@ def resolve_partitioner(
 
     A plug-in is a class (made without arguments) or an object with `partition_rows`, or else a
     function as `FunctionPartitioner` calls it, or else an object with Java's `partition`. Raises
-    ConfigError for anything else.
+    ConfigError for anything else, and for one that cannot be called so.
     """
     if reference is None or reference.built_in == "default":
         return DEFAULT_KEY_RULE
@@ -472,14 +475,18 @@ def resolve_partitioner(
     if reference.built_in is not None:
         return KEY_RULES[reference.built_in]
     target = (plug_ins or PlugIns()).load(reference, "partitioner.class")
+    setting = "partitioner.class"
     if isinstance(target, Partitioner):
+        name = f"{setting}: partition_rows of {reference}"
+        check_signature(target.partition_rows, "(topic, columns, rows)", name)
         return target
     if callable(target):
+        check_signature(target, _OF_FUNCTIONS, f"{setting}: {reference}")
         return FunctionPartitioner(target)
     if isinstance(target, JavaLikePartitioner):
+        check_signature(target.partition, _OF_JAVAS, f"{setting}: partition of {reference}")
         return MethodPartitioner(target)
     raise ConfigError(
-        f"partitioner.class {reference} is no partitioner: give a function "
-        "(topic, key, value, partition_count, available) -> partition, or an object with "
-        "partition_rows, or with partition(topic, key, key_bytes, value, value_bytes, cluster)"
+        f"{setting} {reference} is no partitioner: give a function {_OF_FUNCTIONS} -> partition, "
+        f"or an object with partition_rows, or with partition{_OF_JAVAS}"
     )

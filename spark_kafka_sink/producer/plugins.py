@@ -111,3 +111,23 @@ def takes(function: Callable[..., object], name: str) -> bool:
     except (TypeError, ValueError):
         # Some functions written in C do not tell; such were not written for Kafka.
         return False
+
+
+def check_signature(function: Callable[..., object], parameters: str, name: str) -> None:
+    """Raise ConfigError for a function that cannot be called with `parameters`, "(a, b, c)".
+
+    `name` is the setting, and what of it is called.
+    """
+    try:
+        # A decorator's wrapper is what is called, and not what it wraps.
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        # See `takes`.
+        return
+    try:
+        signature.bind(*parameters.split(","))
+    except TypeError:
+        raise ConfigError(
+            f"{name} takes {signature}, but is called with {parameters}: give it these parameters, "
+            "in this order"
+        ) from None

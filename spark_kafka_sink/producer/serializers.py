@@ -177,9 +177,9 @@ def _called(target: Callable[..., Any], name: str, part: str) -> ResolvedSeriali
                 data = target(value, headers=headers, **about)
             else:
                 data = target(value, topic=topic) if takes_topic else target(value)
-            return data if data is None or type(data) is bytes else _bytes(data)
         except Exception as error:
             raise _refused(name, part, topic, value, error) from error
+        return data if data is None or type(data) is bytes else _returned(data, name, part, topic)
 
     return ResolvedSerializer(serialize, takes_headers)
 
@@ -190,11 +190,24 @@ def _asked_as_javas(method: Callable[..., Any], name: str, part: str) -> Resolve
             return None
         try:
             data = method(topic, headers, value)
-            return data if data is None or type(data) is bytes else _bytes(data)
         except Exception as error:
             raise _refused(name, part, topic, value, error) from error
+        return data if data is None or type(data) is bytes else _returned(data, name, part, topic)
 
     return ResolvedSerializer(serialize, takes_headers=True)
+
+
+def _returned(data: object, name: str, part: str, topic: str) -> bytes:
+    """Return what a serializer of the user's has made, as bytes."""
+    try:
+        return _bytes(data)
+    except TypeError:
+        # Neither the record's fault nor its caller's.
+        advice = "text.encode()" if isinstance(data, str) else "bytes(...)"
+        raise SerializationError(
+            f"topic {topic!r}: the serializer {name} ({part}.serializer) returned "
+            f"{type(data).__qualname__}, not bytes or None. Make it return bytes, as by {advice}"
+        ) from None
 
 
 def _built_in(name: str, part: str) -> ResolvedSerializer:

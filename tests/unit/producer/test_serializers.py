@@ -206,11 +206,32 @@ def test_a_function_may_make_a_tombstone():
     assert serializer(lambda _: None)("gone", TOPIC) is None
 
 
-@pytest.mark.parametrize("returned", ["text", 3, [1]])
-def test_a_function_must_return_bytes(returned):
-    """Anything else is refused by the name of the function."""
-    with pytest.raises(SerializationError, match=r"lambda>.*\(TypeError\)"):
-        serializer(lambda _: returned)(1, TOPIC)
+class _AsJavas:
+    def __init__(self, returned):
+        self.returned = returned
+
+    def serialize(self, topic, headers, data):
+        return self.returned
+
+
+@pytest.mark.parametrize(("returned", "kind"), [("text", "str"), (3, "int"), ([1], "list")])
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [(lambda it: lambda _: it, "lambda>"), (_AsJavas, "_AsJavas")],
+    ids=["function", "method"],
+)
+def test_a_serializer_must_return_bytes(make, name, returned, kind):
+    """Anything else is told as the serializer's fault, by its name, and not as the value's."""
+    sentence = rf"^topic 'a': the serializer \S*{name} \(value\.serializer\) returned {kind}, not"
+    with pytest.raises(SerializationError, match=sentence) as raised:
+        serializer(make(returned))(1, "a")
+    assert ("text.encode()" in str(raised.value)) == (kind == "str")
+
+
+@pytest.mark.parametrize("returned", [bytearray(b"v"), memoryview(b"v")])
+def test_what_holds_bytes_is_bytes(returned):
+    """A serializer may return the buffer that it has filled."""
+    assert b"v" == serializer(lambda _: returned)(1, TOPIC)
 
 
 def test_what_a_function_raises_is_the_cause():
