@@ -39,8 +39,8 @@ class BrokerSettings:
     #: Most bytes that the record batches of one request may have when decompressed, where the
     #: answer needs decoded records.
     request_max_decompressed_bytes: int = 128 * 1024 * 1024
-    #: Most records and headers of records that one request may have decoded: about a second's work.
-    request_max_decoded_elements: int = 250_000
+    #: Most records and headers of records that one request may have decoded.
+    request_max_decoded_elements: int = 100_000
     #: Decode every record that is appended, and refuse what cannot be decoded.
     validate_records: bool = False
 

@@ -125,9 +125,11 @@ class GroupOffsets:
             )
         self._pending[producer.producer_id].setdefault(group_id, {}).update(offsets)
 
-    def is_unstable(self, group_id: str, partition: TopicPartition) -> bool:
-        """Tell whether an open transaction may change the offset of a partition."""
-        return any(partition in groups.get(group_id, {}) for groups in self._pending.values())
+    def unstable(self, group_id: str) -> frozenset[TopicPartition]:
+        """Return the partitions whose offsets an open transaction may change."""
+        return frozenset(
+            partition for groups in self._pending.values() for partition in groups.get(group_id, ())
+        )
 
     def append_marker(self, partition: int, marker: TransactionMarker) -> None:
         """Apply or forget what a transaction has for the groups of a __consumer_offsets partition.

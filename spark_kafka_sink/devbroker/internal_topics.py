@@ -7,7 +7,7 @@ and are what a transaction has in place of a group's offsets.
 
 from __future__ import annotations
 
-import struct
+import sys
 
 from spark_kafka_sink.model import TopicPartition
 
@@ -16,6 +16,7 @@ TRANSACTION_STATE_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
 #: Partitions of the first two (offsets.topic.num.partitions, transaction.state.log.num.partitions).
 COORDINATOR_PARTITIONS = 50
+_NATIVE_UTF_16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
 
 
 def coordinator_partition(key: str) -> int:
@@ -24,7 +25,7 @@ def coordinator_partition(key: str) -> int:
     Utils.abs of Java's String.hashCode, which counts in UTF-16.
     """
     code = 0
-    for (unit,) in struct.iter_unpack(">H", key.encode("utf-16-be", "surrogatepass")):
+    for unit in memoryview(key.encode(_NATIVE_UTF_16, "surrogatepass")).cast("H"):
         code = (31 * code + unit) & 0xFFFFFFFF
     if code >= 1 << 31:
         # Java's abs leaves the smallest number as it is; Utils.abs makes it 0.

@@ -28,7 +28,7 @@ from spark_kafka_sink.devbroker.internal_topics import (
     TRANSACTION_STATE_TOPIC,
 )
 from spark_kafka_sink.devbroker.partition_log import PartitionLog
-from spark_kafka_sink.devbroker.refusal import refused_if_disk_fails
+from spark_kafka_sink.devbroker.refusal import RefusedError, refused_if_disk_fails
 from spark_kafka_sink.devbroker.storage.data_directory import DataDirectory
 from spark_kafka_sink.devbroker.storage.log_cleaner import clean, needs_cleaning
 from spark_kafka_sink.devbroker.storage.log_loader import load_log
@@ -36,7 +36,7 @@ from spark_kafka_sink.errors import CorruptRecordError
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
@@ -200,19 +200,35 @@ class LogManager:
         self._logs[topic_partition].config = config
         self._schedule_flush(config, now)
 
-    def delete_records(self, topic_partition: TopicPartition, offset: int) -> int:
-        """Move the start of a log, for good; return where it starts.
+    def delete_records(
+        self, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, RefusedError]:
+        """Move the starts of logs, for good; return why some could not be moved.
 
-        Whole segments go first, which takes no room on the disk. Raises RefusedError with
-        KAFKA_STORAGE_ERROR if that fails, or if the rest cannot be written down.
+        Whole segments go first, which takes no room on the disk. It is KAFKA_STORAGE_ERROR for a
+        log if that fails, and for all if the rest, with one write, cannot be written down.
         """
-        log = self._logs[topic_partition]
-        with refused_if_disk_fails(f"records of {topic_partition} cannot be deleted"):
-            log.delete_segments_before(offset)
-            if self._data is not None and offset > log.log_start_offset:
-                self._write_log_starts(self._data, {topic_partition: offset})
-        log.delete_records(offset)
-        return log.log_start_offset
+        failed: dict[TopicPartition, RefusedError] = {}
+        starts: dict[TopicPartition, int] = {}
+        for topic_partition, offset in offsets.items():
+            log = self._logs[topic_partition]
+            try:
+                with refused_if_disk_fails(f"records of {topic_partition} cannot be deleted"):
+                    log.delete_segments_before(offset)
+            except RefusedError as refused:
+                failed[topic_partition] = refused
+            else:
+                if offset > log.log_start_offset:
+                    starts[topic_partition] = offset
+        try:
+            if self._data is not None and starts:
+                with refused_if_disk_fails("the starts of logs cannot be written down"):
+                    self._write_log_starts(self._data, starts)
+        except RefusedError as refused:
+            return failed | dict.fromkeys(starts, refused)
+        for topic_partition, offset in starts.items():
+            self._logs[topic_partition].delete_records(offset)
+        return failed
 
     def delete_old_segments(self, now: float) -> None:
         """Delete what topics do not keep any longer (LogManager.cleanupLogs)."""

@@ -37,6 +37,8 @@ _COMPRESSION_TYPES = frozenset(CompressionType)
 _MAGIC_POSITION = 16
 _MAGIC_V2 = 2
 _NO_TIMESTAMP = -1
+#: Most records of a batch that an answer names.
+_MAX_REFUSED_RECORDS = 100
 #: Since this version of Produce, clients may use zstd (KIP-110).
 _FIRST_VERSION_WITH_ZSTD = 7
 
@@ -234,6 +236,8 @@ def _validate_records(decoded: RecordBatch, config: TopicConfig, *, now_ms: int)
     refused: list[RefusedRecord] = []
     error_code = ErrorCode.INVALID_RECORD
     for index, record in enumerate(decoded.records):
+        if len(refused) == _MAX_REFUSED_RECORDS:
+            break
         if config.compact and record.key is None:
             refused.append(RefusedRecord(index, "a compacted topic takes no record without a key"))
         elif (
@@ -255,9 +259,10 @@ def _validate_records(decoded: RecordBatch, config: TopicConfig, *, now_ms: int)
 
 def _refuse_records(error_code: ErrorCode, refused: list[RefusedRecord]) -> NoReturn:
     """Raise RefusedError for the whole batch (LogValidator.processRecordErrors)."""
+    or_more = " or more" if len(refused) == _MAX_REFUSED_RECORDS else ""
     raise RefusedError(
         error_code,
-        f"{len(refused)} of the batch's records are refused, the first one (number "
+        f"{len(refused)}{or_more} of the batch's records are refused, the first one (number "
         f"{refused[0].batch_index}) because {refused[0].message}",
         record_errors=refused,
     )

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
+#: Most characters of a sentence in an answer: it may name what a client has named, of any length,
+#: and be said of each of its partitions.
+_MAX_MESSAGE_LENGTH = 300
+
+
 class RefusedRecord(NamedTuple):
     """A record that made its whole batch be refused (KIP-467)."""
 
@@ -36,6 +41,8 @@ class RefusedError(KafkaError):
         record_errors: Sequence[RefusedRecord] = (),
     ) -> None:
         """Keep the code for the answer, and the sentence for those fields that carry one."""
+        if len(message) > _MAX_MESSAGE_LENGTH:
+            message = message[:_MAX_MESSAGE_LENGTH] + "..."
         super().__init__(message)
         self.error_code = error_code
         self.message = message

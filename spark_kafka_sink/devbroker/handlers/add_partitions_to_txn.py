@@ -4,13 +4,15 @@ All of a transaction's partitions are added, or none: where one does not exist i
 UNKNOWN_TOPIC_OR_PARTITION, and the others are OPERATION_NOT_ATTEMPTED. Versions 4 and 5 are those
 that brokers use among themselves: several transactions at once, `verify_only` to ask whether the
 partitions are in it already (if not, TRANSACTION_ABORTABLE), and epochs that are bumped with each
-transaction (KIP-890). Versions 0 and 1 say INVALID_PRODUCER_EPOCH for PRODUCER_FENCED.
+transaction (KIP-890). An id that is named twice is INVALID_REQUEST. Versions 0 and 1 say
+INVALID_PRODUCER_EPOCH for PRODUCER_FENCED.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
@@ -44,8 +46,12 @@ class AddPartitionsToTxnHandler(Handler[AddPartitionsToTxnRequest, AddPartitions
         self, context: RequestContext, request: AddPartitionsToTxnRequest
     ) -> AddPartitionsToTxnResponse:
         """Add or verify each transaction's partitions."""
+        # Each step of an id costs as much as all the partitions of its transaction.
+        times = Counter(each.transactional_id for each in request.transactions)
 
         def answer(transaction: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
+            if times[transaction.transactional_id] > 1:
+                return _result(transaction, lambda _: ErrorCode.INVALID_REQUEST)
             codes = _add_or_verify(context, transaction)
             return _result(transaction, codes.__getitem__)
 

@@ -2,7 +2,8 @@
 
 Offset -1 is the high watermark; above it is OFFSET_OUT_OF_RANGE; below the log start nothing
 happens. Topics that are only compacted are POLICY_VIOLATION. If the disk fails it is
-KAFKA_STORAGE_ERROR, and whole segments may have gone even so. The answer has the new log start.
+KAFKA_STORAGE_ERROR, and whole segments may have gone even so. The answer has the new log start. All
+starts of a request are written to disk at once; of a partition that is named again the last counts.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -27,6 +28,8 @@ from spark_kafka_sink.protocol.messages.delete_records import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from spark_kafka_sink.devbroker.partition_log import PartitionLog
+
 _UP_TO_THE_HIGH_WATERMARK = -1
 _NO_OFFSET = -1
 
@@ -41,15 +44,31 @@ class DeleteRecordsHandler(Handler[DeleteRecordsRequest, DeleteRecordsResponse])
         self, context: RequestContext, request: DeleteRecordsRequest
     ) -> DeleteRecordsResponse:
         """Let each partition start where it is told to."""
-
-        def delete(topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+        logs = context.cluster.logs
+        found: dict[TopicPartition, PartitionLog] = {}
+        offsets: dict[TopicPartition, int] = {}
+        refusals: dict[TopicPartition, RefusedError] = {}
+        wanted = {
+            TopicPartition(topic.name, asked.partition_index): asked.offset
+            for topic in request.topics
+            for asked in topic.partitions
+        }
+        for topic_partition, offset in wanted.items():
             try:
-                low_watermark = _delete(context, topic, asked)
+                found[topic_partition] = _find(context, topic_partition)
+                offsets[topic_partition] = _offset(found[topic_partition], offset)
             except RefusedError as refused:
-                return _result(asked, _NO_OFFSET, refused.error_code)
-            return _result(asked, low_watermark, ErrorCode.NONE)
+                refusals[topic_partition] = refused
+        refusals |= logs.delete_records(offsets)
 
-        return _response(request, delete)
+        def answer(topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+            topic_partition = TopicPartition(topic, asked.partition_index)
+            refused = refusals.get(topic_partition)
+            if refused is not None:
+                return _result(asked, _NO_OFFSET, refused.error_code)
+            return _result(asked, found[topic_partition].log_start_offset, ErrorCode.NONE)
+
+        return _response(request, answer)
 
     def error_response(
         self,
@@ -62,23 +81,25 @@ class DeleteRecordsHandler(Handler[DeleteRecordsRequest, DeleteRecordsResponse])
         return _response(request, lambda _, asked: _result(asked, _NO_OFFSET, error_code))
 
 
-def _delete(context: RequestContext, topic: str, asked: DeleteRecordsPartition) -> int:
-    partition = context.cluster.partition(TopicPartition(topic, asked.partition_index))
+def _find(context: RequestContext, topic_partition: TopicPartition) -> PartitionLog:
+    partition = context.cluster.partition(topic_partition)
     partition.check_leader(context.node_id)
     if not partition.topic.config.deletes:
         raise RefusedError(
-            ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {topic!r} does not have delete"
+            ErrorCode.POLICY_VIOLATION,
+            f"cleanup.policy of {partition.topic.name!r} does not have delete",
         )
-    log = partition.log
-    offset = asked.offset
-    if offset == _UP_TO_THE_HIGH_WATERMARK:
-        offset = log.high_watermark
+    return partition.log
+
+
+def _offset(log: PartitionLog, asked: int) -> int:
+    offset = log.high_watermark if asked == _UP_TO_THE_HIGH_WATERMARK else asked
     if not 0 <= offset <= log.high_watermark:
         raise RefusedError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"offset {asked.offset} is not within 0 to the high watermark, {log.high_watermark}",
+            f"offset {asked} is not within 0 to the high watermark, {log.high_watermark}",
         )
-    return context.cluster.logs.delete_records(TopicPartition(topic, partition.index), offset)
+    return offset
 
 
 def _result(

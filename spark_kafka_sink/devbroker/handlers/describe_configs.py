@@ -3,7 +3,8 @@
 A topic's are those that the broker honours (see `topic_config`), with where each value comes from;
 a broker's those of `BrokerSettings` that Kafka has as well, all read-only. Of another broker, or of
 anything else that Kafka has and this broker has not, INVALID_REQUEST; a kind of resource that does
-not exist makes the whole request so.
+not exist makes the whole request so. An answer has about as many settings as a request may have
+elements (`request_max_elements`); the resources behind that are POLICY_VIOLATION.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -70,9 +71,17 @@ class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResp
         # Each once, or a short request would have an answer without end.
         resources = dict.fromkeys(request.resources)
         settings_of = cache(partial(_settings, context))
-        return DescribeConfigsResponse(
-            results=tuple(_describe(context, request, asked, settings_of) for asked in resources)
-        )
+        left = context.settings.request_max_elements
+        results = []
+        for asked in resources:
+            result = (
+                _describe(context, request, asked, settings_of)
+                if left > 0
+                else _failed(asked, ErrorCode.POLICY_VIOLATION, "the answer is too long: ask again")
+            )
+            left -= len(result.configs)
+            results.append(result)
+        return DescribeConfigsResponse(results=tuple(results))
 
     def error_response(
         self,

@@ -93,14 +93,16 @@ def _failed(
 def _response(
     request: DescribeProducersRequest, answer: Callable[[TopicPartition], PartitionResponse]
 ) -> DescribeProducersResponse:
+    # Each once, or a short request would have an answer without end.
+    asked: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return DescribeProducersResponse(
         topics=tuple(
             TopicResponse(
-                name=topic.name,
-                partitions=tuple(
-                    answer(TopicPartition(topic.name, index)) for index in topic.partition_indexes
-                ),
+                name=name,
+                partitions=tuple(answer(TopicPartition(name, index)) for index in indexes),
             )
-            for topic in request.topics
+            for name, indexes in asked.items()
         )
     )

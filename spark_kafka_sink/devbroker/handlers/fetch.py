@@ -38,6 +38,8 @@ from spark_kafka_sink.protocol.messages.fetch import (
 )
 
 if TYPE_CHECKING:
+    import uuid
+
     from spark_kafka_sink.devbroker.partition import Partition
     from spark_kafka_sink.devbroker.partition_log import FetchedRecords, PartitionLog
     from spark_kafka_sink.protocol.messages.fetch import FetchPartition, FetchTopic
@@ -84,10 +86,16 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         watched: set[TopicPartition] = set()
         leaders: set[int] = set()
         topics: list[FetchableTopicResponse] = []
+        answered: set[tuple[str, uuid.UUID, int]] = set()
         for topic in request.topics:
             name = _topic_name(context, topic)
             results: list[PartitionData] = []
             for asked in topic.partitions:
+                # Each once, or a short request would have an answer without end.
+                place = topic.topic, topic.topic_id, asked.partition
+                if place in answered:
+                    continue
+                answered.add(place)
                 if name is None:
                     results.append(_failed(asked, ErrorCode.UNKNOWN_TOPIC_ID))
                     continue

@@ -44,7 +44,7 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
                 f"this broker has no coordinators for keys of type {request.key_type}",
             )
         if context.version < _FIRST_VERSION_WITH_MANY_KEYS:
-            node = _coordinator(context, request, request.key)
+            node = context.nodes.get(_coordinator(context, request, request.key), _NO_NODE)
             error_code = _error_code(node)
             return FindCoordinatorResponse(
                 error_code=error_code,
@@ -53,7 +53,11 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
                 host=node.host,
                 port=node.port,
             )
-        nodes = [(key, _coordinator(context, request, key)) for key in request.coordinator_keys]
+        running = context.nodes
+        nodes = [
+            (key, running.get(_coordinator(context, request, key), _NO_NODE))
+            for key in request.coordinator_keys
+        ]
         return FindCoordinatorResponse(
             coordinators=tuple(
                 Coordinator(
@@ -99,13 +103,10 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
         )
 
 
-def _coordinator(context: RequestContext, request: FindCoordinatorRequest, key: str) -> Node:
-    cluster = context.cluster
+def _coordinator(context: RequestContext, request: FindCoordinatorRequest, key: str) -> int:
     if request.key_type == CoordinatorType.GROUP:
-        node_id = cluster.group_coordinator(key)
-    else:
-        node_id = cluster.transaction_coordinator(key)
-    return context.nodes.get(node_id, _NO_NODE)
+        return context.cluster.group_coordinator(key)
+    return context.cluster.transaction_coordinator(key)
 
 
 def _error_code(node: Node) -> ErrorCode:

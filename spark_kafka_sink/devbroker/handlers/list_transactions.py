@@ -40,6 +40,7 @@ class ListTransactionsHandler(Handler[ListTransactionsRequest, ListTransactionsR
     ) -> ListTransactionsResponse:
         """List what passes the filters."""
         pattern = _parsed(request.transactional_id_pattern)
+        states, producer_ids = set(request.state_filters), set(request.producer_id_filters)
         return ListTransactionsResponse(
             error_code=ErrorCode.NONE,
             unknown_state_filters=tuple(
@@ -52,7 +53,9 @@ class ListTransactionsHandler(Handler[ListTransactionsRequest, ListTransactionsR
                     transaction_state=str(metadata.state),
                 )
                 for metadata in context.cluster.transactions.all(context.now_ms)
-                if _is_asked_for(context, request, metadata)
+                if (not states or str(metadata.state) in states)
+                and (not producer_ids or metadata.producer_id in producer_ids)
+                and _is_asked_for(context, request, metadata)
                 and (pattern is None or pattern.matches(metadata.transactional_id))
             ),
         )
@@ -88,8 +91,6 @@ def _is_asked_for(
     cluster = context.cluster
     return (
         cluster.transaction_coordinator(metadata.transactional_id) == context.node_id
-        and (not request.state_filters or str(metadata.state) in request.state_filters)
-        and (not request.producer_id_filters or metadata.producer_id in request.producer_id_filters)
         # An id without a transaction counts as very old, as in Kafka.
         and not 0 <= context.now_ms - metadata.start_ms <= request.duration_filter
     )

@@ -35,6 +35,7 @@ from spark_kafka_sink.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
     import uuid
+    from collections.abc import Collection
 
 _FIRST_VERSION_WITH_GROUPS = 8
 _FIRST_VERSION_WITH_TOPIC_IDS = 10
@@ -50,9 +51,9 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
 
     def handle(self, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
         """Tell the offsets of each group."""
-        # Each once, or a short request would have an answer without end.
-        asked = dict.fromkeys(_groups(context, request))
-        return _response(context, [_group(context, group, request) for group in asked])
+        # Each once, whoever asks for it, or a short request would have an answer without end.
+        asked = {(group.group_id, group.topics): group for group in _groups(context, request)}
+        return _response(context, [_group(context, group, request) for group in asked.values()])
 
     def error_response(
         self,
@@ -91,9 +92,11 @@ def _group(
     except RefusedError as refused:
         return _failed(context, asked, refused.error_code)
     topics = _all_topics(context, asked) if asked.topics is None else asked.topics
+    offsets = context.cluster.groups.offsets
+    unstable = offsets.unstable(asked.group_id) if request.require_stable else frozenset()
     return OffsetFetchResponseGroup(
         group_id=asked.group_id,
-        topics=tuple(_topic(context, asked.group_id, topic, request) for topic in topics),
+        topics=tuple(_topic(context, asked.group_id, topic, unstable) for topic in topics),
     )
 
 
@@ -121,19 +124,18 @@ def _topic(
     context: RequestContext,
     group_id: str,
     asked: OffsetFetchRequestTopics,
-    request: OffsetFetchRequest,
+    unstable: Collection[TopicPartition],
 ) -> OffsetFetchResponseTopics:
     name: str | None = asked.name
     if context.version >= _FIRST_VERSION_WITH_TOPIC_IDS:
         name = _topic_name(context, asked.topic_id)
-    offsets = context.cluster.groups.offsets
-    committed = offsets.committed(group_id)
+    committed = context.cluster.groups.offsets.committed(group_id)
 
     def partition(index: int) -> OffsetFetchResponsePartitions:
         if name is None:
             return _partition(index, _NOTHING, ErrorCode.UNKNOWN_TOPIC_ID)
         topic_partition = TopicPartition(name, index)
-        if request.require_stable and offsets.is_unstable(group_id, topic_partition):
+        if topic_partition in unstable:
             return _partition(index, _NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         return _partition(index, committed.get(topic_partition, _NOTHING), ErrorCode.NONE)
 

@@ -42,7 +42,7 @@ from spark_kafka_sink.protocol.messages.describe_producers import (
 )
 from spark_kafka_sink.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from spark_kafka_sink.protocol.messages.end_txn import EndTxnRequest
-from spark_kafka_sink.protocol.messages.fetch import FetchRequest
+from spark_kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from spark_kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest
 from spark_kafka_sink.protocol.messages.heartbeat import HeartbeatRequest
 from spark_kafka_sink.protocol.messages.incremental_alter_configs import (
@@ -339,6 +339,38 @@ def test_every_api_can_answer_that_all_failed(request_, codes_of):
         (
             OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=None),) * 3),
             lambda a: a.groups,
+        ),
+        (
+            OffsetFetchRequest(
+                groups=tuple(
+                    OffsetFetchRequestGroup(group_id="g", member_id=name, topics=None)
+                    for name in ("a", "b", "c")
+                )
+            ),
+            lambda a: a.groups,
+        ),
+        (
+            DescribeProducersRequest(
+                topics=(TopicRequest(name="t", partition_indexes=(0, 0)),) * 3
+            ),
+            lambda a: [p for topic in a.topics for p in topic.partitions],
+        ),
+        (
+            FetchRequest(
+                max_wait_ms=0,
+                min_bytes=0,
+                topics=(
+                    FetchTopic(
+                        topic_id=ZERO_UUID,
+                        partitions=(
+                            FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1),
+                        )
+                        * 2,
+                    ),
+                )
+                * 3,
+            ),
+            lambda a: [p for topic in a.responses for p in topic.partitions],
         ),
     ],
     ids=lambda value: getattr(type(value), "__name__", None),
