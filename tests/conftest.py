@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 from functools import cache
 from types import MappingProxyType
@@ -198,6 +199,14 @@ def create_topic(kafka: KafkaCluster) -> Iterator[Callable[..., str]]:
 
     yield create
     kafka.delete_topics(created)
+
+
+@pytest.fixture
+def unused_port() -> Iterator[int]:
+    """Return a port of loopback on which nobody listens, and that nobody else is given."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        yield probe.getsockname()[1]
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 
@@ -29,14 +27,6 @@ def refused(topics, spark, jobs_of):
         return str(caught.value)
 
     return write
-
-
-@pytest.fixture
-def unused_port():
-    """Give a port of loopback on which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        yield probe.getsockname()[1]
 
 
 def test_jobs_are_seen_where_they_run(topics, spark, jobs_of):

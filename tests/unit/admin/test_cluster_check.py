@@ -12,14 +12,6 @@ from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import NetworkError
 
 
-@pytest.fixture
-def unused_port():
-    """Return a port of loopback on which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        yield probe.getsockname()[1]
-
-
 def failure(servers, *topics, timeout=3600.0, **settings):
     config = ProducerConfig.from_mapping({"bootstrap.servers": servers, **settings})
     with pytest.raises(NetworkError) as caught:

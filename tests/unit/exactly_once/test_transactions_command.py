@@ -49,14 +49,6 @@ def run(here, capsys):
     return call
 
 
-@pytest.fixture
-def unused_port():
-    """Return a port of loopback on which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        yield probe.getsockname()[1]
-
-
 def _json(answer):
     code, text = answer
     assert code in {0, 3}

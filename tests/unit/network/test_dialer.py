@@ -72,11 +72,11 @@ def test_a_host_of_which_no_address_can_be_used_tells_why(monkeypatch):
             _connect(_dialer([_address(socket.AF_INET6, "::1", 9, 0, 0)]))
 
 
-def test_a_refused_address_is_followed_by_the_next():
+def test_a_refused_address_is_followed_by_the_next(unused_port):
     """The first address that answers is taken."""
-    with socket.socket() as unused, socket.create_server(("127.0.0.1", 0)) as server:
-        unused.bind(("127.0.0.1", 0))
-        addresses = [_address(socket.AF_INET, *s.getsockname()) for s in (unused, server)]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        hosts = [("127.0.0.1", unused_port), server.getsockname()]
+        addresses = [_address(socket.AF_INET, *host) for host in hosts]
         assert [server.getsockname()] == _connect(_dialer(addresses))
 
 

@@ -130,11 +130,9 @@ def _error_of(code: ErrorCode) -> int:
 
 
 @pytest.fixture
-def nowhere():
-    """Give the address of a port that nobody listens on."""
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        yield Node(5, *unused.getsockname())
+def nowhere(unused_port):
+    """Return a node with an address on which nobody listens."""
+    return Node(5, "127.0.0.1", unused_port)
 
 
 def test_a_question_that_fails_after_its_asker_has_gone_is_no_unhandled_error(monkeypatch):

@@ -56,17 +56,15 @@ def test_a_connected_socket_has_the_options():
         assert 2 * 30_000 == asyncio.run(connect(server.getsockname()))
 
 
-def test_a_refused_address_is_an_error():
+def test_a_refused_address_is_an_error(unused_port):
     """A port that nobody listens on is told in the system's words."""
 
     async def connect(where: tuple) -> None:
         address = Address(socket.AF_INET, socket.IPPROTO_TCP, where)
         await PlaintextTransport.connect(address, SocketOptions())
 
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        with pytest.raises(ConnectionRefusedError):
-            asyncio.run(connect(unused.getsockname()))
+    with pytest.raises(ConnectionRefusedError):
+        asyncio.run(connect(("127.0.0.1", unused_port)))
 
 
 def _between(use) -> bytes:

@@ -354,11 +354,9 @@ def test_a_topic_name_that_kafka_refuses_is_told_at_once(broker):
     producer.close(0)
 
 
-def test_unreachable_brokers_are_told_with_their_addresses():
+def test_unreachable_brokers_are_told_with_their_addresses(unused_port):
     """Where nobody answers, the error names the addresses and the cause."""
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{unused.getsockname()[1]}"
+    address = f"127.0.0.1:{unused_port}"
     config = ProducerConfig.from_mapping({"bootstrap.servers": address, "max.block.ms": 200})
     producer = KafkaProducer(config)
     with pytest.raises(NetworkError, match=rf"through {address} \(bootstrap.servers\).*refused"):
@@ -366,12 +364,9 @@ def test_unreachable_brokers_are_told_with_their_addresses():
     producer.close(0)
 
 
-def test_a_dead_bootstrap_address_does_not_matter_beside_a_live_one(broker):
+def test_a_dead_bootstrap_address_does_not_matter_beside_a_live_one(broker, unused_port):
     """Of several bootstrap addresses one that answers is enough."""
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        dead = f"127.0.0.1:{unused.getsockname()[1]}"
-    servers = f"{dead},{broker.bootstrap_servers}"
+    servers = f"127.0.0.1:{unused_port},{broker.bootstrap_servers}"
     with _producer(broker, **{"bootstrap.servers": servers}) as producer:
         producer.append(columns([b"v"]))
         producer.flush()
