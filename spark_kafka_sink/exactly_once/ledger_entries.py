@@ -6,8 +6,10 @@ entry must be cheap, and a step must not look at entries that do not concern it:
 - Values are kept as bytes, and decoded when somebody asks for that write.
 - Writes that have ended are told from the others by the form of their value, `SETTLED`. Whatever
   has another form is unsettled, and is decoded, once, by the first step that sees it.
-- Jobs that have ended wait in the order of the hours in which they may be dropped, and a step looks
-  at some of them.
+- An ended write that is alone in its batch, as nearly all are, is found and taken apart by one
+  regular expression.
+- Jobs that have ended wait in the order of the quarters of an hour in which they may be dropped,
+  and a step looks at some of them.
 
 Only entries of transactions count, and only behind their COMMIT marker. The writer of a record
 outside of a transaction has fenced nobody, and a record with a key that is not a ledger's is no
@@ -25,6 +27,7 @@ from spark_kafka_sink.exactly_once.errors import LedgerFormatError
 from spark_kafka_sink.exactly_once.ledger_records import (
     GENERATION,
     KEY_STARTS,
+    NEVER,
     SETTLED,
     WINNERS,
     WRITE,
@@ -35,18 +38,22 @@ from spark_kafka_sink.exactly_once.ledger_records import (
     write_key,
 )
 from spark_kafka_sink.exactly_once.transitions import WriteState
+from spark_kafka_sink.model import UNKNOWN_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from spark_kafka_sink.exactly_once.ledger_records import Claim, EntryKey, WriteRecord
 
-_HOUR_MS: Final = 60 * 60 * 1000
+#: Jobs whose times agree but for this many digits may be dropped together: 1,000 seconds.
+_PORTION_DIGITS: Final = 6
+_PORTION_MS: Final = 10**_PORTION_DIGITS
 _HAVE_ENDED: Final = frozenset({WriteState.DONE, WriteState.VOID})
 _NO_PIECES: Final[Mapping[int, bytes]] = {}
 
-#: Key, value, and the offset of the batch that it was in.
-_Entry: TypeAlias = tuple[bytes, bytes | None, int]
+#: Key, value, and the offset of the batch that it was in. For a write that is known to have ended:
+#: when it may be dropped, in decimal digits, or `NEVER`; else None.
+_Entry: TypeAlias = tuple[bytes, bytes | None, int, bytes | None]
 #: Entries that are committed are taken in together, up to this many at once.
 _MOST_TOGETHER: Final = 10_000
 
@@ -71,8 +78,8 @@ class PrefixEntries:
         self._unsettled: dict[bytes, WriteRecord | None] = {}
         #: The others that are kept for ever: streams. Some may have become something else since.
         self._lasting: dict[bytes, None] = {}
-        #: The others by the hour in which they may be dropped. Likewise.
-        self._expiring: dict[int, deque[bytes]] = {}
+        #: The others by when they may be dropped, in portions of a quarter of an hour. Likewise.
+        self._expiring: dict[bytes, deque[bytes]] = {}
 
     def put(self, records: Iterable[_Entry]) -> list[int]:
         """Take records in, in their order; return where those are that are not entries.
@@ -80,33 +87,42 @@ class PrefixEntries:
         This is where a new driver spends its time, with each entry of a large ledger.
         """
         strangers = []
-        is_plain_write, is_settled = self.keys.plain_write.fullmatch, SETTLED.fullmatch
-        values, unsettled, expiring = self._values, self._unsettled, self._expiring
-        for key, value, offset in records:
-            if not is_plain_write(key):
-                kind = self._put_other(key, value)
-                if kind is None:
+        values, unsettled = self._values, self._unsettled
+        portion = b""
+        append = self._expiring.setdefault(portion, deque()).append
+        for key, value, offset, expires_at_ms in records:
+            if value is None or expires_at_ms is None:
+                if not self._put_any(key, value):
                     strangers.append(offset)
-                if kind != WRITE:
-                    continue
-            if value is None:
-                values.pop(key, None)
+                continue
+            values[key] = value
+            if unsettled:
                 unsettled.pop(key, None)
-                self._lasting.pop(key, None)
-            elif not (settled := is_settled(value)):
-                values[key] = value
-                unsettled[key] = None
-            else:
-                values[key] = value
-                if unsettled:
-                    unsettled.pop(key, None)
-                if not (expires_at_ms := settled[1]):
-                    self._lasting[key] = None
-                elif waiting := expiring.get(hour := int(expires_at_ms) // _HOUR_MS):
-                    waiting.append(key)
-                else:
-                    expiring[hour] = deque((key,))
+            if expires_at_ms == NEVER:
+                self._lasting[key] = None
+                continue
+            if expires_at_ms[:-_PORTION_DIGITS] != portion:
+                portion = expires_at_ms[:-_PORTION_DIGITS]
+                append = self._expiring.setdefault(portion, deque()).append
+            append(key)
         return strangers
+
+    def _put_any(self, key: bytes, value: bytes | None) -> bool:
+        """Take in a record that may be any; return whether it is an entry of the prefix."""
+        if not self.keys.plain_write.fullmatch(key):
+            kind = self._put_other(key, value)
+            if kind != WRITE:
+                return kind is not None
+        if value is None:
+            self._values.pop(key, None)
+            self._unsettled.pop(key, None)
+            self._lasting.pop(key, None)
+        elif settled := SETTLED.fullmatch(value):
+            self.put([(key, value, UNKNOWN_OFFSET, settled[1])])
+        else:
+            self._values[key] = value
+            self._unsettled[key] = None
+        return True
 
     def _put_other(self, key: bytes, value: bytes | None) -> str | None:
         """Take in a claim or a piece of a decision; return the kind of any entry of the prefix."""
@@ -193,16 +209,16 @@ class PrefixEntries:
         They stay until their tombstones are read; then others are looked at.
         """
         found: dict[bytes, None] = {}
-        for hour in sorted(self._expiring):
-            if hour > now_ms // _HOUR_MS:
+        for portion in sorted(self._expiring, key=_number):
+            if _number(portion) > now_ms // _PORTION_MS:
                 break
-            waiting = self._expiring[hour]
+            waiting = self._expiring[portion]
             for _ in range(len(waiting)):
                 if not most:
                     break
                 key = waiting.popleft()
                 expires_at_ms = self._expires_at_ms(key)
-                if expires_at_ms is None or expires_at_ms // _HOUR_MS != hour:
+                if expires_at_ms is None or expires_at_ms // _PORTION_MS != _number(portion):
                     # Dropped, or written again, since it was put here.
                     continue
                 waiting.append(key)
@@ -210,13 +226,17 @@ class PrefixEntries:
                 if expires_at_ms <= now_ms:
                     found[key] = None
             if not waiting:
-                del self._expiring[hour]
+                del self._expiring[portion]
         return frozenset(map(_write_id, found))
 
     def _expires_at_ms(self, key: bytes) -> int | None:
         """Return when a write that has ended may be dropped; None if it may not, or is gone."""
         settled = SETTLED.fullmatch(self._values.get(key, b""))
-        return int(settled[1]) if settled and settled[1] else None
+        return int(settled[1]) if settled and settled[1] != NEVER else None
+
+
+def _number(portion: bytes) -> int:
+    return int(portion or b"0")
 
 
 def _write_id(key: bytes) -> str:
@@ -302,10 +322,13 @@ class LedgerFold:
     def __init__(self, prefix: str | None = None) -> None:
         """Read the entries of one prefix, or of all."""
         self._prefix = prefix
-        self._starts = KEY_STARTS if prefix is None else PrefixKeys(prefix).starts
+        keys = None if prefix is None else PrefixKeys(prefix)
+        self._starts = KEY_STARTS if keys is None else keys.starts
+        #: See `LogSink`. A reader of all prefixes has the time to decode their keys.
+        self.known_record = None if keys is None else (keys.plain_write.pattern, SETTLED.pattern)
         self._prefixes: dict[str, PrefixEntries] = {}
         #: Entries whose transaction has not ended yet, by producer id.
-        self._pending: dict[int, list[_Entry]] = {}
+        self.pending: dict[int, list[_Entry]] = {}
         self._committed: list[_Entry] = []
         #: How the last transaction with entries has ended, by producer id.
         self._ends: dict[int, bool] = {}
@@ -319,15 +342,17 @@ class LedgerFold:
     ) -> None:
         """Take the records of a transaction's batch in."""
         starts = self._starts
-        own = [(key, value, offset) for key, value in records if key and key.startswith(starts)]
+        own: list[_Entry] = [
+            (key, value, offset, None) for key, value in records if key and key.startswith(starts)
+        ]
         if len(own) != len(records):
             strangers = sum(not (key or b"").startswith(KEY_STARTS) for key, _ in records)
             self._ignore(_NOT_AN_ENTRY, offset, strangers)
         if not own:
             return
-        pending = self._pending.get(producer_id)
+        pending = self.pending.get(producer_id)
         if pending is None:
-            self._pending[producer_id] = own
+            self.pending[producer_id] = own
         else:
             pending += own
 
@@ -337,7 +362,7 @@ class LedgerFold:
 
     def take_end(self, producer_id: int, *, committed: bool) -> None:
         """Take the end of a transaction in."""
-        entries = self._pending.pop(producer_id, None)
+        entries = self.pending.pop(producer_id, None)
         if entries is None:
             # Others', or written twice by a coordinator that was started again.
             return
@@ -353,7 +378,7 @@ class LedgerFold:
 
     def is_open(self, producer_id: int) -> bool:
         """Whether there are entries of a producer without a marker behind them."""
-        return producer_id in self._pending
+        return producer_id in self.pending
 
     def end_of(self, producer_id: int) -> bool | None:
         """Return whether a producer's last entries were committed; None: none have ended."""

@@ -78,11 +78,13 @@ _ID_END: Final = b'"]'
 #: What all keys of a kind begin with.
 KEY_STARTS: Final = tuple(VERSION + f'["{kind}",'.encode() for kind in _KEY_LENGTHS)
 
+#: What a value has where the time would be at which it may be dropped.
+NEVER: Final = b"null"
 #: The form that `encode_write` gives the value of a write that is done or void, and when it may be
 #: dropped. It is cheap to match, and leaves it to `decode_write` to check the numbers.
 SETTLED: Final = re.compile(
     rb'\x01\{"batch_id":[^,]++,"generation":[^,]++,"state":"(?:done|void)","in_before":[^,]++,'
-    rb'"updated_at_ms":[^,]++,"expires_at_ms":(?:(\d{1,19}+)|null),"pieces":0,"winners":\[\]\}'
+    rb'"updated_at_ms":[^,]++,"expires_at_ms":(\d{1,19}+|null),"pieces":0,"winners":\[\]\}'
 )
 
 
@@ -192,7 +194,7 @@ class PrefixKeys:
         #: What they begin with, for `bytes.startswith`.
         self.starts = (self.claim, write, piece)
         #: The key of a write whose id needs no escapes: such text is its own encoding.
-        self.plain_write = re.compile(re.escape(write) + rb"[ !#-\[\]-~]*" + re.escape(_ID_END))
+        self.plain_write = re.compile(re.escape(write) + rb"[ !#-\[\]-~]*+" + re.escape(_ID_END))
 
 
 # --- values

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import struct
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_kafka_sink.admin.record_batches import transactional_batches
 from spark_kafka_sink.exactly_once import ledger_entries
 from spark_kafka_sink.exactly_once.ledger_entries import LedgerFold, LedgerState, decided_writes
 from spark_kafka_sink.exactly_once.ledger_records import (
@@ -18,6 +22,9 @@ from spark_kafka_sink.exactly_once.ledger_records import (
 )
 from spark_kafka_sink.exactly_once.transitions import Write, WriteState
 from spark_kafka_sink.model import ProducerIdAndEpoch
+from spark_kafka_sink.record.control_batch import transaction_marker
+from spark_kafka_sink.record.decode import ControlRecordType
+from spark_kafka_sink.record.key_values import read_key_values
 
 HOUR_MS = 3_600_000
 OURS, THEIRS = 10, 99
@@ -248,3 +255,85 @@ def test_no_step_decodes_a_write_that_does_not_concern_it(monkeypatch):
         assert None is state.writes.get("another")
         state.expired(8 * HOUR_MS, most=100)
     assert ["query"] + 3 * ["stream", "j7"] == decoded
+
+
+def _log(*transactions):
+    """Encode transactions as a broker has them: a batch, and its marker behind it."""
+    log = bytearray()
+    producer = ProducerIdAndEpoch(OURS, 0)
+    offset = 0
+    for entries in transactions:
+        batches = list(transactional_batches(entries, producer=producer, timestamp_ms=1))
+        marker = transaction_marker(
+            ControlRecordType.COMMIT,
+            producer_id=OURS,
+            producer_epoch=0,
+            coordinator_epoch=0,
+            timestamp_ms=1,
+        )
+        for batch, count in zip([*batches, marker], [len(entries), 1], strict=True):
+            struct.pack_into(">q", batch, 0, offset)
+            log += batch
+            offset += count
+    return bytes(log)
+
+
+def _calls(function):
+    """Return how many Python functions a call calls."""
+    names = []
+
+    def note(frame, event, _):
+        if event == "call":
+            names.append(frame.f_code.co_name)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(before)
+    return len(names)
+
+
+def test_an_ended_write_costs_its_reader_one_call():
+    """Jobs that each have a batch of their own are nearly all of a large ledger."""
+    count = 500
+    log = _log(
+        *(encode_write("p", f"j{n}", _record(expires_at_ms=n * HOUR_MS)) for n in range(count))
+    )
+    fold = LedgerFold("p")
+    assert count * 1.1 > _calls(lambda: read_key_values(log, fold, offset=0))
+    assert {f"j{n}" for n in range(count)} == set(_state(fold).writes)
+
+
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b", 'quoted "c"', "\u00e9"]),
+            st.none()
+            | st.builds(
+                _record,
+                st.sampled_from([WriteState.DONE, WriteState.VOID, WriteState.DECIDED]),
+                batch_id=st.integers(0, 3),
+                expires_at_ms=st.none() | st.integers(0, 20 * HOUR_MS),
+            ),
+            st.sampled_from(["p", "p", "other"]),
+        ),
+        max_size=12,
+    )
+)
+def test_both_ways_to_read_an_entry_come_to_the_same(steps):
+    """The reader of one prefix has a quick way for most entries, that of all prefixes has none."""
+    log = _log(
+        *(
+            forget_write(prefix, name) if record is None else encode_write(prefix, name, record)
+            for name, record, prefix in steps
+        )
+    )
+    one, all_of_them = LedgerFold("p"), LedgerFold()
+    assert read_key_values(log, one, offset=0) == read_key_values(log, all_of_them, offset=0)
+    quick, slow = _state(one), _state(all_of_them)
+    assert dict(slow.writes) == dict(quick.writes)
+    assert slow.unfinished() == quick.unfinished()
+    assert slow.streams() == quick.streams()
+    assert slow.expired(21 * HOUR_MS, most=100) == quick.expired(21 * HOUR_MS, most=100)

@@ -37,8 +37,10 @@ _codecs = st.sampled_from([CompressionType.NONE, CompressionType.NONE, Compressi
 class Collected:
     """A sink that keeps what it is given."""
 
-    def __init__(self):
+    def __init__(self, known_record=None):
         self.events = []
+        self.known_record = known_record
+        self.pending = {}
 
     def take_records(self, offset, producer_id, records):
         """See LogSink."""
@@ -86,6 +88,52 @@ def test_keys_and_values_are_those_that_the_decoder_has(records, codec, producer
     )
     pairs = [(record.key, record.value) for record in decode_record_batch(batch).records]
     assert (100 + len(records), [(100, producer_id, pairs)]) == _read(batch)
+
+
+KNOWN = (rb"k[a-z]*", rb"v\d*=(\d+)x*")
+
+
+@given(
+    key=st.binary(max_size=3) | st.from_regex(rb"k[a-z]{0,100}", fullmatch=True),
+    value=st.binary(max_size=3) | st.from_regex(rb"v\d*=\d+x{0,9000}", fullmatch=True),
+    others=st.sampled_from([{}, {}, {"headers": ((b"h", b"1"),)}]),
+    damage=st.none() | st.tuples(st.integers(0, 10**6), st.integers(0, 255)),
+)
+def test_a_known_record_is_what_the_decoder_has(key, value, others, damage):
+    """The sizes in it have to fit its key and its value, whatever these look like."""
+    payload = bytearray(plain_batch([PlainRecord(value, key, **others)])[61:])
+    if damage is not None:
+        payload[damage[0] % len(payload)] = damage[1]
+    batch = _transactional(1, payload=bytes(payload))
+    plain, fast = Collected(), Collected(KNOWN)
+    assert read_key_values(batch, plain, offset=0) == read_key_values(batch, fast, offset=0)
+    taken = [
+        (offset, producer_id, [(key, value)])
+        for producer_id, records in fast.pending.items()
+        for key, value, offset, _ in records
+    ]
+    assert plain.events == fast.events + taken
+
+
+def test_a_known_record_comes_with_what_its_value_says():
+    """The sink need not look at the value again."""
+    sink = Collected(KNOWN)
+    records = [PlainRecord(b"v1=23", b"ka"), PlainRecord(b"v1=4x", b"kb")]
+    data = b"".join(
+        _transactional([record], base_offset=offset) for offset, record in enumerate(records)
+    )
+    assert 2 == read_key_values(data, sink, offset=0)
+    assert {PRODUCER: [(b"ka", b"v1=23", 0, b"23"), (b"kb", b"v1=4x", 1, b"4")]} == sink.pending
+    assert [] == sink.events
+
+
+def test_known_records_below_the_offset_are_left_out():
+    """As all others."""
+    sink = Collected(KNOWN)
+    assert 4 == read_key_values(
+        _transactional([PlainRecord(b"v1=2", b"k")], base_offset=3), sink, offset=4
+    )
+    assert {} == sink.pending
 
 
 @given(
