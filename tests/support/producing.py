@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
@@ -70,3 +71,19 @@ def patiently(call: Callable[[], T]) -> T:
         except (KafkaTimeoutError, NetworkError):
             continue
     return call()
+
+
+def refusal_after_patience(call: Callable[[], object], pattern: str) -> Exception:
+    """Repeat a call that gives up after max.block.ms until its error has a pattern; return that.
+
+    Where a busy machine did not get as far as the cause, the error names none, or another.
+    """
+    errors: list[str] = []
+    for _ in range(PATIENCE):
+        try:
+            call()
+        except (KafkaTimeoutError, NetworkError) as error:
+            if re.search(pattern, str(error)):
+                return error
+            errors.append(str(error))
+    raise AssertionError(f"no error matches {pattern!r}: {errors[-1:]}")

@@ -7,6 +7,7 @@ import base64
 import http.client
 import logging
 import pickle
+import time
 import traceback
 from contextlib import suppress
 from urllib.parse import quote, quote_plus
@@ -19,7 +20,7 @@ from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
 from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import KafkaError
-from spark_kafka_sink.model import PartitionAcks, TopicPartition
+from spark_kafka_sink.model import Node, PartitionAcks, TopicPartition
 from spark_kafka_sink.network.connection_security import ConnectionSecurity, read_security
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.spark.commit_message import KafkaCommitMessage
@@ -104,6 +105,16 @@ def searched(caplog, capfd):
     assert [] == everything.found()
 
 
+async def log_in(settings):
+    """Begin the exchange of a login, if there is one."""
+    security = ConnectionSecurity(settings, time.time)
+    try:
+        if security.sasl_client is not None:
+            await security.sasl_client(Node(1, "localhost", 9))
+    finally:
+        await security.close()
+
+
 def use(searched, settings):
     """Do with settings what a driver and its tasks do, and put out all there is."""
     options = {f"kafka.{name}": value for name, value in settings.items()}
@@ -119,6 +130,11 @@ def use(searched, settings):
     arrived.commit([MESSAGE])
     with suppress(KafkaError):
         searched.add(read_security(parsed.producer.security))
+    try:
+        # As connections do, but for as long as it takes: a driver gives up after max.block.ms.
+        asyncio.run(log_in(parsed.producer.security))
+    except KafkaError as error:
+        searched.add(error)
     try:
         searched.add(describe_topics(parsed.producer, ["events"], is_dry_run=True, timeout=15))
     except KafkaError as error:

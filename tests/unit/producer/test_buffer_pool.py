@@ -106,7 +106,7 @@ def test_the_threads_that_wait_are_counted():
     for wait in waits:
         wait.start()
     pause = threading.Event()
-    assert any(pool.waiting_threads == 2 or pause.wait(0.001) for _ in range(5_000))
+    assert any(pool.waiting_threads == 2 or pause.wait(0.001) for _ in range(60_000))
     pool.release(4_096)
     for wait in waits:
         wait.join()

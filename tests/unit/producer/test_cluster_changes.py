@@ -63,7 +63,7 @@ def _values(broker: DevBroker, partition: int = 0) -> list[bytes | None]:
 def _await(condition: Callable[[], bool]) -> None:
     """Wait for what another thread does soon, or fail."""
     pause = threading.Event()
-    assert any(condition() or pause.wait(0.01) for _ in range(1_000))
+    assert any(condition() or pause.wait(0.01) for _ in range(6_000))
 
 
 def _rewrite_partitions(

@@ -32,7 +32,7 @@ def _waiting(result: ProduceResult, index: int = 0) -> threading.Thread:
     waits = threading.Thread(target=result.wait, args=(index, 10), daemon=True)
     waits.start()
     pause = threading.Event()
-    assert any(result._waiter is not None or pause.wait(0.001) for _ in range(5_000))
+    assert any(result._waiter is not None or pause.wait(0.001) for _ in range(60_000))
     return waits
 
 

@@ -27,7 +27,7 @@ from spark_kafka_sink.producer.kafka_producer import MAX_STAGED_BYTES
 from spark_kafka_sink.producer.record_gatherer import CHUNK_RECORDS
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from tests.support.producing import patiently
+from tests.support.producing import patiently, refusal_after_patience
 from tests.support.record_columns import columns
 from tests.support.sending import LONG_LINGER, PARTITIONS, TIMEOUT, sending_producer, values_of
 
@@ -215,6 +215,7 @@ def test_a_topic_that_does_not_come_fails_its_record():
     told = []
     with DevBroker(auto_create_topics=False) as broker:
         with sending_producer(broker, **{"max.block.ms": 1_000}) as producer:
+            refusal_after_patience(lambda: producer.partitions_for("absent"), "UNKNOWN_TOPIC_OR_P")
             future = producer.send("absent", b"v", on_delivery=lambda *end: told.append(end))
             assert future.done()
             with pytest.raises(KafkaTimeoutError, match=r"'absent'.*UNKNOWN_TOPIC_OR_PARTITION"):
