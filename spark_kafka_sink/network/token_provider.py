@@ -14,7 +14,7 @@ import logging
 import random
 from typing import TYPE_CHECKING, Final
 
-from spark_kafka_sink.errors import AuthenticationError, KafkaError
+from spark_kafka_sink.errors import AuthenticationError, KafkaError, NetworkError
 from spark_kafka_sink.security.redaction import hide
 
 if TYPE_CHECKING:
@@ -78,20 +78,31 @@ class TokenProvider:
         return self._getting
 
     async def _get(self) -> OAuthBearerToken:
+        asked_at = self._wall_clock()
         token = await self._get_token()
         now = self._wall_clock()
         if token.expires_at is not None and token.expires_at <= now:
-            # A reference may stand for the subject, too.
-            subject = hide(repr(token.subject), self._hidden)
-            raise AuthenticationError(
-                f"the token for {subject} (OAUTHBEARER) ended {now - token.expires_at:.0f} "
-                "seconds ago: check who issues it, and this machine's clock"
-            )
+            raise self._ended(token, token.expires_at, asked_at, now)
         self._token = token
         if token.expires_at is not None:
             due_at = self._policy.refresh_at(token, now, random.random())
             self._schedule(due_at - now)
         return token
+
+    def _ended(
+        self, token: OAuthBearerToken, ended_at: float, asked_at: float, now: float
+    ) -> AuthenticationError | NetworkError:
+        # A reference may stand for the subject, too.
+        subject = hide(repr(token.subject), self._hidden)
+        if ended_at > asked_at:
+            return NetworkError(
+                f"the token for {subject} (OAUTHBEARER) ended while it was being got, which took "
+                f"{now - asked_at:.0f} seconds: this process was paused, or its source is slow"
+            )
+        return AuthenticationError(
+            f"the token for {subject} (OAUTHBEARER) ended {now - ended_at:.0f} "
+            "seconds ago: check who issues it, and this machine's clock"
+        )
 
     def _schedule(self, seconds: float) -> None:
         if self._refresh is not None:

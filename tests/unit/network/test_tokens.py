@@ -464,6 +464,8 @@ class Source:
         self.lifetime = lifetime
         self.given = 0
         self.error = None
+        #: How long getting a token takes, by the clock in hand.
+        self.pauses = []
         self.gave = asyncio.Event()
 
     async def get(self):
@@ -472,9 +474,11 @@ class Source:
         self.given += 1
         if self.error is not None:
             raise self.error
-        return OAuthBearerToken(
+        token = OAuthBearerToken(
             value=f"t{self.given}", started_at=self.now, expires_at=self.now + self.lifetime
         )
+        self.now += self.pauses.pop() if self.pauses else 0
+        return token
 
     async def next(self):
         """Wait until one more was asked for."""
@@ -516,6 +520,24 @@ def test_a_token_that_has_ended_is_replaced_when_it_is_asked_for():
     async def use(source, provider):
         await provider.token()
         source.now += 3600
+        assert "t2" == (await provider.token()).value
+
+    provided(3600.0, use)
+
+
+@pytest.mark.parametrize(
+    ("pause", "error"), [(3599, None), (3600, NetworkError), (7200, NetworkError)]
+)
+def test_a_token_that_ends_while_it_is_got_is_got_again(pause, error):
+    """After a pause of the process it is over when it comes, which is nobody's refusal."""
+
+    async def use(source, provider):
+        source.pauses = [pause]
+        if error is None:
+            assert "t1" == (await provider.token()).value
+            return
+        with pytest.raises(error, match=rf"ended while it was being got, which took {pause} sec"):
+            await provider.token()
         assert "t2" == (await provider.token()).value
 
     provided(3600.0, use)
