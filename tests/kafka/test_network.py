@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
@@ -103,3 +104,28 @@ def test_a_recreated_topic_is_another_one(kafka_4):
             await client.close()
 
     asyncio.run(write())
+
+
+def test_metadata_that_arrived_during_a_pause_of_the_process_ends_the_wait(kafka):
+    """After a pause beyond the deadline, the answer is read before the time-out is looked at."""
+    known, wanted = kafka.create_topic(1), kafka.create_topic(2)
+
+    async def wait() -> int:
+        client, loop, pause = _client(kafka), asyncio.get_running_loop(), 0.0
+        real_time = loop.time
+        try:
+            await client.wait_for_topics([known], _deadline())
+            loop.time = lambda: real_time() + pause
+            waiting = loop.create_task(client.wait_for_topics([wanted], _deadline()))
+            [connection] = client._connections.values()
+            while not connection.in_flight_count:  # noqa: ASYNC110  no time passes
+                await asyncio.sleep(0)
+            # Nothing else happens on the loop until the answer is there.
+            select.select([connection._transport._socket], [], [], PATIENCE)
+            pause = 2 * PATIENCE
+            await waiting
+            return client.metadata.snapshot.partition_count(wanted)
+        finally:
+            await client.close()
+
+    assert 2 == asyncio.run(wait())
