@@ -513,6 +513,8 @@ def test_a_producer_is_not_used_after_a_fork(broker):
     producer._process_id += 1
     with pytest.raises(ProducerClosedError, match="make one after the fork"):
         producer.append(columns([b"v"]))
+    with pytest.raises(ProducerClosedError, match="make one after the fork"):
+        producer.check_may_wait()
     producer._process_id -= 1
     producer.close()
 

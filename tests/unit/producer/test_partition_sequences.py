@@ -45,6 +45,18 @@ def test_a_batch_that_was_never_sent_in_vain_gets_a_new_number(sequences):
     assert sequences.can_retry(refused, OUT_OF_ORDER, log_start_offset=0)
 
 
+@pytest.mark.parametrize("is_transactional", [False, True])
+def test_a_partition_that_has_just_moved_is_asked_again(is_transactional):
+    """Where its log begins is unknown until its new leader says so: nothing is decided before."""
+    sequences = PartitionSequences(is_transactional=is_transactional)
+    sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
+    (unanswered,) = assigned(sequences, 1)
+    unanswered.may_be_in = True
+    unknown = ErrorCode.UNKNOWN_PRODUCER_ID
+    assert sequences.can_retry(unanswered, unknown, log_start_offset=-1)
+    assert not sequences.can_retry(unanswered, unknown, log_start_offset=0)
+
+
 def test_no_batch_behind_one_that_may_be_in_gets_a_new_number(sequences):
     """What follows a failed batch that may be in may be in, too: each fails, none is renumbered."""
     unanswered = assigned(sequences, 3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -179,6 +180,28 @@ _, status = os.waitpid(child, 0)
 producer.close()
 sys.exit(os.waitstatus_to_exitcode(status))
 """
+
+
+def test_a_record_may_be_waited_for_while_another_thread_closes_its_producer(broker):
+    """Only new calls are refused from then on."""
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    def refuse_at_first(request, context) -> AnswerError | None:
+        is_asked.set()
+        return None if may_answer.is_set() else AnswerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    broker.on(ApiKey.PRODUCE, refuse_at_first)
+    producer = sending_producer(broker, **LONG_LINGER)
+    future = producer.send("one", b"v")
+    closing = threading.Thread(target=producer.close)
+    closing.start()
+    # Nothing but the closing sends it.
+    assert is_asked.wait(TIMEOUT)
+    with pytest.raises(TimeoutError):
+        future.result(0)
+    may_answer.set()
+    assert 0 == future.result(TIMEOUT).offset
+    closing.join()
 
 
 def test_a_forked_child_is_told_to_make_its_own_producer(broker):

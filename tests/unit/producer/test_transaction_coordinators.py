@@ -8,8 +8,9 @@ from tests.support.producer_batches import NODES
 from tests.support.sender_harness import (
     BACKOFF,
     LATER,
+    SenderHarness,
 )
-from tests.support.transactions_over_mock import answer_end
+from tests.support.transactions_over_mock import TRANSACTIONAL, answer_end
 
 # --- coordinators
 
@@ -85,6 +86,20 @@ def test_no_broker_at_all_is_waited_for(either):
     either.step(LATER)
     either.find_coordinator()
     assert ApiKey.INIT_PRODUCER_ID == either.take().request.api_key
+
+
+def test_a_request_that_keeps_failing_waits_twice_as_long_each_time():
+    """The first failure costs retry.backoff.ms, give or take 20 %, and none more than the limit."""
+    with SenderHarness(
+        retry_backoff_ms=100, retry_backoff_max_ms=1_000, **TRANSACTIONAL
+    ) as harness:
+        harness.manager.initialize_transactions()
+        harness.find_coordinator()
+        for expected in (0.1, 0.2, 0.4, 0.8, 1.0, 1.0):
+            harness.init_producer_id(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            delay = harness.step() - harness.now
+            assert 0.79 * expected < delay <= min(1.21 * expected, 1.0 + 1e-9)
+            harness.step(delay)
 
 
 def test_the_first_partitions_are_asked_for_again_soon_while_the_last_transaction_ends(tv1):

@@ -35,10 +35,12 @@ def test_the_tests_of_a_line_come_with_the_most_specific_first():
     assert TestsByLine(ran).for_mutant(_mutant(3)) == ["narrow", "broad"]
 
 
-def test_a_line_that_no_test_runs_gets_the_tests_of_its_module():
-    """What runs at import, or compiled, is left to all tests that run anything of the module."""
-    ran = {MODULE: {8: ["one"], 9: ["one", "two"]}}
-    assert TestsByLine(ran).for_mutant(_mutant(3)) == ["two", "one"]
+def test_a_line_that_no_test_runs_gets_the_tests_of_its_module_and_then_of_its_room():
+    """What runs at import, or compiled, may be seen by tests that run no other line of it."""
+    narrow = "tests/unit/record/narrow.py::test"
+    ran = {MODULE: {8: ["one"], 9: ["one", "two"]}, "other.py": {1: [narrow]}}
+    assert TestsByLine(ran).for_mutant(_mutant(3)) == ["two", "one", narrow]
+    assert TestsByLine(ran).for_mutant(_mutant(8)) == ["one"]
 
 
 def test_a_module_that_only_defines_values_gets_the_tests_of_its_room():
