@@ -32,6 +32,8 @@ from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.spark.partition_writer import close_quietly, start_producer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.spark.partition_writer import Producer, Start
 
@@ -89,9 +91,10 @@ class IdleProducers:
         self._idle = [one for one in self._idle if one[0] + self._idle_seconds > now]
         return [producer for _, _, producer in expired]
 
-    def next_expiry(self) -> float | None:
-        """Tell when the next one will have been idle for too long; None without any."""
-        return min((used_at + self._idle_seconds for used_at, _, _ in self._idle), default=None)
+    def until_next_expiry(self, now: float) -> float | None:
+        """Return how long until the next one will have been idle for too long; None without any."""
+        first = min((used_at for used_at, _, _ in self._idle), default=None)
+        return None if first is None else first + self._idle_seconds - now
 
 
 def _is_up_to_date(producer: Producer) -> bool:
@@ -109,16 +112,24 @@ def _is_up_to_date(producer: Producer) -> bool:
 class ProducerCache:
     """The producers of one process. Thread-safe."""
 
-    def __init__(self, idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(
+        self,
+        idle_seconds: float = IDLE_SECONDS,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         """Begin empty, and with no thread."""
         self._idle = IdleProducers(idle_seconds)
-        self._changed = threading.Condition()
+        self._clock = clock
+        self._sleep = sleep
+        self._lock = threading.Lock()
         self._has_thread = False
 
     def take(self, key: CacheKey) -> Producer | None:
         """Take out a producer that can still write; None where there is none of this key."""
         while True:
-            with self._changed:
+            with self._lock:
                 producer = self._idle.take(key)
             if producer is None or _is_up_to_date(producer):
                 return producer
@@ -126,8 +137,8 @@ class ProducerCache:
 
     def put(self, key: CacheKey, producer: Producer) -> None:
         """Put a producer in that has nothing unsent; it is closed when nobody takes it."""
-        with self._changed:
-            self._idle.put(key, producer, time.monotonic())
+        with self._lock:
+            self._idle.put(key, producer, self._clock())
             if not self._has_thread:
                 self._has_thread = True
                 threading.Thread(
@@ -137,17 +148,16 @@ class ProducerCache:
     def _close_idle(self) -> None:
         """Close what is idle for too long; ends when there is nothing left to watch."""
         while True:
-            with self._changed:
-                now = time.monotonic()
+            with self._lock:
+                now = self._clock()
                 expired = self._idle.take_expired(now)
-                expires_at = self._idle.next_expiry()
-                if not expired:
-                    if expires_at is None:
-                        self._has_thread = False
-                        return
-                    self._changed.wait(expires_at - now)
+                pause = self._idle.until_next_expiry(now)
+                self._has_thread = pause is not None
             for producer in expired:
                 close_quietly(producer)
+            if pause is None:
+                return
+            self._sleep(pause)
 
 
 _cache = ProducerCache()

@@ -226,12 +226,12 @@ def test_what_is_idle_for_too_long_is_taken_out():
     old, new = _FakeProducer(), _FakeProducer()
     idle.put(KEY, old, now=0)
     idle.put(KEY, new, now=5)
-    assert 10 == idle.next_expiry()
+    assert 4 == idle.until_next_expiry(now=6)
     assert [] == idle.take_expired(now=9.9)
     assert [old] == idle.take_expired(now=10)
-    assert 15 == idle.next_expiry()
+    assert 5 == idle.until_next_expiry(now=10)
     assert new is idle.take(KEY)
-    assert idle.next_expiry() is None
+    assert idle.until_next_expiry(now=10) is None
 
 
 def test_the_producer_used_last_is_taken_first():
@@ -241,6 +241,41 @@ def test_the_producer_used_last_is_taken_first():
     idle.put(KEY, old, now=0)
     idle.put(KEY, new, now=1)
     assert [new, old, None] == [idle.take(KEY) for _ in range(3)]
+
+
+class _ScriptedTime:
+    """A clock that moves only while somebody sleeps, once the test lets it."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.slept = []
+        self.asleep = threading.Event()
+        self.may_pass = threading.Event()
+
+    def sleep(self, seconds):
+        wakes_at = self.now + seconds
+        self.slept.append(seconds)
+        self.asleep.set()
+        assert self.may_pass.wait(60)
+        self.now = max(self.now, wakes_at)
+
+
+def test_the_thread_of_a_cache_sleeps_until_the_next_producer_expires():
+    """It wakes up for each producer that is due and no other time, and ends with the last one."""
+    time = _ScriptedTime()
+    cache = ProducerCache(10.0, clock=lambda: time.now, sleep=time.sleep)
+    first, second, taken = _FakeProducer(), _FakeProducer(), _FakeProducer()
+    cache.put(KEY, first)
+    assert time.asleep.wait(60)
+    time.now = 4.0
+    cache.put(KEY, second)
+    cache.put(KEY, taken)
+    assert taken is cache.take(KEY)
+    time.may_pass.set()
+    assert second.closed.wait(60)
+    assert first.closed.is_set()
+    assert not taken.closed.is_set()
+    assert [10.0, 4.0] == time.slept
 
 
 def test_idle_producers_are_closed():
