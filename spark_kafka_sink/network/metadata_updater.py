@@ -153,10 +153,9 @@ class MetadataUpdater:
         began = self._loop.time()
         self._metadata.expire()
         while (self._metadata.updated_at or 0.0) < began:
-            now = self._loop.time()
-            pause = min(self._metadata.next_update_at(), deadline) - now
-            if pause > 0:
-                await self._asked_by_another(pause)
+            next_look = min(self._metadata.next_update_at(), deadline)
+            if next_look > self._loop.time():
+                await done_by(self._asked, next_look)
                 continue
             try:
                 await self.update(deadline)
