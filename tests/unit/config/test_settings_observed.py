@@ -22,8 +22,9 @@ TIME = "unit/config/test_settings_in_time.py"
 METRICS = "unit/metrics/test_producer_metrics.py"
 NETWORK = "unit/network/test_network_client.py"
 SECURED = "unit/network/test_secured_connections.py"
-TOKENS = "unit/network/test_tokens.py"
-REFRESH = f"{TOKENS}::test_when_a_token_is_replaced_is_as_the_settings_say"
+ENDPOINT = "unit/network/test_token_endpoint.py"
+SOURCES = "unit/network/test_token_sources.py"
+REFRESH = "unit/network/test_token_refresh.py::test_when_a_token_is_replaced_is_as_the_settings_say"
 PRODUCER = "unit/producer/test_kafka_producer.py"
 
 OBSERVED = {
@@ -102,26 +103,26 @@ OBSERVED = {
     "ssl.cipher.suites": f"{SECURED}::test_versions_and_suites_may_be_chosen",
     "sasl.mechanism": f"{SECURED}::test_each_mechanism_gets_through",
     "sasl.jaas.config": f"{SECURED}::test_each_mechanism_gets_through",
-    "sasl.login.callback.handler.class": f"{TOKENS}::test_a_function_gives_tokens",
+    "sasl.login.callback.handler.class": f"{SOURCES}::test_a_function_gives_tokens",
     "sasl.kerberos.service.name": (
         "unit/network/test_kerberos_tickets.py::test_a_ticket_is_asked_for_the_brokers_service"
     ),
-    "sasl.oauthbearer.token.endpoint.url": f"{TOKENS}::test_a_token_is_asked_for_over_https",
+    "sasl.oauthbearer.token.endpoint.url": f"{ENDPOINT}::test_a_token_is_asked_for_over_https",
     "sasl.oauthbearer.client.credentials.client.id": (
-        f"{TOKENS}::test_a_token_is_asked_for_over_https"
+        f"{ENDPOINT}::test_a_token_is_asked_for_over_https"
     ),
     "sasl.oauthbearer.client.credentials.client.secret": (
-        f"{TOKENS}::test_a_token_is_asked_for_over_https"
+        f"{ENDPOINT}::test_a_token_is_asked_for_over_https"
     ),
-    "sasl.oauthbearer.scope": f"{TOKENS}::test_scope_and_encoding_are_as_the_settings_say",
+    "sasl.oauthbearer.scope": f"{ENDPOINT}::test_scope_and_encoding_are_as_the_settings_say",
     "sasl.oauthbearer.header.urlencode": (
-        f"{TOKENS}::test_scope_and_encoding_are_as_the_settings_say"
+        f"{ENDPOINT}::test_scope_and_encoding_are_as_the_settings_say"
     ),
-    "sasl.oauthbearer.sub.claim.name": f"{TOKENS}::test_another_claim_names_the_subject",
-    "sasl.login.connect.timeout.ms": f"{TOKENS}::test_an_endpoint_that_does_not_listen_is_told",
-    "sasl.login.read.timeout.ms": f"{TOKENS}::test_an_endpoint_that_keeps_silent_is_given_up",
-    "sasl.login.retry.backoff.ms": f"{TOKENS}::test_a_busy_endpoint_is_given_time",
-    "sasl.login.retry.backoff.max.ms": f"{TOKENS}::test_a_busy_endpoint_is_asked_again",
+    "sasl.oauthbearer.sub.claim.name": f"{SOURCES}::test_another_claim_names_the_subject",
+    "sasl.login.connect.timeout.ms": f"{ENDPOINT}::test_an_endpoint_that_does_not_listen_is_told",
+    "sasl.login.read.timeout.ms": f"{ENDPOINT}::test_an_endpoint_that_keeps_silent_is_given_up",
+    "sasl.login.retry.backoff.ms": f"{ENDPOINT}::test_a_busy_endpoint_is_given_time",
+    "sasl.login.retry.backoff.max.ms": f"{ENDPOINT}::test_a_busy_endpoint_is_asked_again",
     "sasl.login.refresh.window.factor": REFRESH,
     "sasl.login.refresh.window.jitter": REFRESH,
     "sasl.login.refresh.min.period.seconds": REFRESH,

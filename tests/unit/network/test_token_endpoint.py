@@ -1,0 +1,259 @@
+"""Tokens of OAUTHBEARER that a token endpoint gives."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+
+import pytest
+
+from spark_kafka_sink.errors import AuthenticationError, ConfigError, NetworkError
+from spark_kafka_sink.network.token_fetcher import FetchTimeouts, fetch_token
+from spark_kafka_sink.security.client_credentials import ClientCredentials
+from tests.support.secure_front import server_context
+from tests.support.secured import jaas
+from tests.support.token_endpoint import TokenEndpoint
+from tests.support.token_exchanges import (
+    CREDENTIALS,
+    IMPATIENT,
+    URL,
+    refusal,
+    shown,
+    shown_url,
+    trusting,
+)
+
+
+def test_a_token_is_asked_for_over_https(certificates):
+    """Client credentials get a token from an endpoint whose certificate is verified."""
+    with TokenEndpoint(server_context(certificates.server)) as endpoint:
+        said = shown(CREDENTIALS, trusting(certificates.authority), {URL: endpoint.url})
+        assert [f"n,,\x01auth=Bearer {endpoint.token}\x01\x01"] == said
+        form = {"grant_type": ["client_credentials"]}
+        assert [("/token?a=b", "an id:planted&secret", form)] == endpoint.asked
+
+
+def test_scope_and_encoding_are_as_the_settings_say(endpoint):
+    """The scope is asked for, and id and secret are form-encoded where the provider wants it."""
+    shown(
+        CREDENTIALS,
+        {URL: endpoint.url},
+        sasl_oauthbearer_scope="write all",
+        sasl_oauthbearer_header_urlencode="true",
+    )
+    [(_, authorization, form)] = endpoint.asked
+    assert "an+id:planted%26secret" == authorization
+    assert ["write all"] == form["scope"]
+
+
+def test_a_referenced_part_of_the_url_is_hidden_before_a_reason_is_cut(endpoint, monkeypatch):
+    """Where the cut falls within it, its beginning is not shown."""
+    monkeypatch.setenv("TENANT", "planted-tenant")
+    url = f"{shown_url(endpoint)}/${{env:TENANT}}"
+    endpoint.answers = [(401, {"error": f"{'x' * 290} planted-tenant and more"})]
+    assert "plan" not in refusal(AuthenticationError, CREDENTIALS, {URL: url})
+
+
+def test_a_false_endpoint_gets_no_secret(certificates):
+    """An endpoint whose certificate is not trusted is not spoken to."""
+    with TokenEndpoint(server_context(certificates.server)) as endpoint:
+        message = refusal(
+            AuthenticationError, CREDENTIALS, trusting(certificates.stranger), {URL: endpoint.url}
+        )
+        assert message.startswith(
+            f"the token endpoint {shown_url(endpoint)} has a certificate that is no"
+        )
+        assert [] == endpoint.asked
+
+
+@pytest.mark.parametrize("status", [401, 400])
+def test_a_refused_client_is_an_error_at_once(endpoint, status):
+    """Wrong credentials are not tried again."""
+    endpoint.answers = [
+        (status, {"error": "invalid_client", "error_description": "planted&secret"})
+    ]
+    message = refusal(AuthenticationError, CREDENTIALS, {URL: endpoint.url})
+    assert (
+        f"the token endpoint {shown_url(endpoint)} refused the client 'an id' with {status}: "
+        "invalid_client [hidden]"
+    ) == message
+    assert 1 == len(endpoint.asked)
+
+
+def test_a_busy_endpoint_is_asked_again(endpoint):
+    """What may pass is tried again, for as long as sasl.login.retry.backoff.max.ms says."""
+    endpoint.answers = [(503, {}), (429, {})]
+    retry = {"sasl.login.retry.backoff.ms": 0, "sasl.login.retry.backoff.max.ms": 60_000}
+    shown(CREDENTIALS, {URL: endpoint.url}, retry)
+    assert 3 == len(endpoint.asked)
+    endpoint.answers = [(503, {"error": "busy"})]
+    assert "with 503: busy" in refusal(NetworkError, CREDENTIALS, {URL: endpoint.url}, IMPATIENT)
+
+
+def test_a_busy_endpoint_is_given_time(endpoint):
+    """It is not asked again before sasl.login.retry.backoff.ms, when all of the time is over."""
+    endpoint.answers = [(503, {"error": "busy"})]
+    slow = {"sasl.login.retry.backoff.ms": 60_000, "sasl.login.retry.backoff.max.ms": 60_000}
+    assert "with 503: busy" in refusal(NetworkError, CREDENTIALS, {URL: endpoint.url}, slow)
+    assert 1 == len(endpoint.asked)
+
+
+def test_a_redirect_is_not_followed(endpoint):
+    """The secret goes to the endpoint that the settings name, and to no other."""
+    endpoint.answers = [(302, {})]
+    assert "with 302" in refusal(NetworkError, CREDENTIALS, {URL: endpoint.url}, IMPATIENT)
+    assert 1 == len(endpoint.asked)
+
+
+def test_an_endpoint_that_keeps_silent_is_given_up(endpoint):
+    """After sasl.login.read.timeout.ms the endpoint counts as one that cannot be asked."""
+    endpoint.silent.set()
+    message = refusal(
+        NetworkError,
+        CREDENTIALS,
+        {URL: endpoint.url},
+        IMPATIENT,
+        sasl_login_read_timeout_ms=50,
+    )
+    waited = "no answer within 0.05 s (sasl.login.read.timeout.ms)"
+    assert f"the token endpoint {shown_url(endpoint)} cannot be asked: {waited}" == message
+
+
+@pytest.mark.parametrize("with_tls", [False, True])
+def test_an_endpoint_that_drips_is_given_up(certificates, with_tls):
+    """An answer that never ends is given up, although the endpoint is never silent for long."""
+    tls = server_context(certificates.server) if with_tls else None
+    with TokenEndpoint(tls) as endpoint:
+        endpoint.dripping.set()
+        message = refusal(
+            NetworkError,
+            CREDENTIALS,
+            trusting(certificates.authority),
+            {URL: endpoint.url},
+            IMPATIENT,
+            sasl_login_read_timeout_ms=200,
+        )
+    waited = "no answer within 0.2 s (sasl.login.read.timeout.ms)"
+    assert f"the token endpoint {shown_url(endpoint)} cannot be asked: {waited}" == message
+
+
+class Dripping:
+    """A socket that gives a byte of an answer each second of a clock in hand."""
+
+    def __init__(self, answer):
+        self.now = 100.0
+        self.answer = answer
+        self.timeouts = []
+        self.is_closed = False
+
+    def settimeout(self, seconds):
+        """Keep what it is set to."""
+        self.timeouts.append(seconds)
+
+    def setsockopt(self, *_):
+        """Take what http.client sets."""
+
+    def sendall(self, data):
+        """Take the request."""
+
+    def recv_into(self, buffer):
+        """Return one byte, if it comes in time."""
+        if self.timeouts[-1] < 1:
+            raise TimeoutError
+        self.now += 1
+        buffer[:1], self.answer = self.answer[:1], self.answer[1:]
+        return 1
+
+    def close(self):
+        """Keep that it was closed."""
+        self.is_closed = True
+
+
+def drip(monkeypatch, answer, seconds):
+    """Fetch a token from an endpoint that gives its answer byte by byte."""
+    dripping = Dripping(answer)
+    monkeypatch.setattr("socket.create_connection", lambda *_: dripping)
+    asked = ClientCredentials(url="http://localhost/token", client_id="a", client_secret="b")  # noqa: S106
+    try:
+        return dripping, fetch_token(
+            asked, FetchTimeouts(read=seconds), ssl.create_default_context, lambda: dripping.now
+        )
+    except NetworkError as error:
+        return dripping, str(error)
+
+
+def test_the_time_for_an_answer_is_counted_once(monkeypatch):
+    """Each byte has what the ones before it have left over."""
+    answer = b'HTTP/1.0 200 OK\r\n\r\n{"access_token":"a.b.c"}'
+    dripping, got = drip(monkeypatch, answer + b" " * 1000, 40.5)
+    assert "no answer within 40.5 s" in got
+    assert 140 == dripping.now
+    # The request goes out in two parts, its head and its form.
+    assert [40.5, 40.5, *(40.5 - second for second in range(41))] == dripping.timeouts
+    assert dripping.is_closed
+
+
+def test_an_answer_that_comes_in_time_is_read_to_its_end(monkeypatch):
+    """It may come slowly, and its length may be told."""
+    body = b'{"access_token":"a.b.c"}'
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    dripping, got = drip(monkeypatch, answer, len(answer) + 1)
+    assert "a.b.c" == got
+    assert dripping.is_closed
+
+
+def test_a_name_that_is_looked_up_for_ever_is_given_up(endpoint, monkeypatch):
+    """What no timeout of a socket ends is waited for no longer than both together."""
+    released = threading.Event()
+    monkeypatch.setattr("socket.create_connection", lambda *_: released.wait(60))
+    message = refusal(
+        NetworkError,
+        CREDENTIALS,
+        {URL: endpoint.url},
+        IMPATIENT,
+        sasl_login_connect_timeout_ms=10,
+        sasl_login_read_timeout_ms=15,
+    )
+    released.set()
+    assert "cannot be asked: nothing within 0.025 s (sasl.login.connect.timeout.ms and" in message
+
+
+def test_an_endpoint_that_does_not_listen_is_told(endpoint, monkeypatch):
+    """An endpoint that cannot be connected to within sasl.login.connect.timeout.ms is told."""
+    waited = []
+
+    def connect(_, timeout, *__):
+        waited.append(timeout)
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr("socket.create_connection", connect)
+    message = refusal(
+        NetworkError,
+        CREDENTIALS,
+        {URL: endpoint.url},
+        IMPATIENT,
+        sasl_login_connect_timeout_ms=1_500,
+    )
+    assert "cannot be asked: no connection within 1.5 s (sasl.login.connect.timeout" in message
+    assert [1.5] == waited
+
+
+def test_an_answer_that_is_no_token_is_refused(endpoint):
+    """What could not be sent to a broker is no token."""
+    endpoint.token = "planted token"  # noqa: S105
+    message = refusal(AuthenticationError, CREDENTIALS, {URL: endpoint.url})
+    assert f"the endpoint {shown_url(endpoint)}: the token is empty, or holds char" in message
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"ssl.truststore.type": "BKS"}, "ssl.truststore.type must be one of: JKS, PKCS12, PEM"),
+        ({"ssl.truststore.certificates": "x"}, "sasl.jaas.config: for the token endpoint name fil"),
+        ({"ssl.truststore.location": ""}, "ssl.truststore.location must not be empty"),
+    ],
+)
+def test_tls_of_the_endpoint_is_checked_beforehand(options, problem):
+    """The options ssl.* of the login module are read when the settings are."""
+    module = {"sasl.jaas.config": jaas("OAUTHBEARER", **options)}
+    assert problem in refusal(ConfigError, CREDENTIALS, module, {URL: "https://idp.example"})
