@@ -17,9 +17,9 @@ Kafka's TransactionCoordinator 4.3, decision for decision:
 
 Every step is taken on a copy of what is known of an id, written to the log, where there is one
 (`coordinator_log`), and then counts: a step that cannot be written has not been taken, and the
-producer asks again. What has been decided is brought to its end however often that takes: markers
-that cannot be written, and the record behind them, are tried again. The log is read when the broker
-starts. Ids that have expired are forgotten when they are next asked for.
+producer asks again. What has been decided is brought to its end however often that takes
+(`transaction_marker_manager`). The log is read when the broker starts. Ids that have expired are
+forgotten when they are next asked for.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.producer_state import MAX_EPOCH, TransactionMarker
+from spark_kafka_sink.devbroker.producer_state import MAX_EPOCH
 from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.devbroker.transaction_log import encode_transaction, read_transactions
+from spark_kafka_sink.devbroker.transaction_marker_manager import TransactionMarkerManager
 from spark_kafka_sink.devbroker.transaction_metadata import (
     EPOCH_BUMP_VERSION,
     TransactionMetadata,
@@ -47,28 +48,15 @@ from spark_kafka_sink.model import (
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
     from spark_kafka_sink.devbroker.coordinator_log import CoordinatorLog
     from spark_kafka_sink.devbroker.timers import Timers
+    from spark_kafka_sink.devbroker.transaction_marker_manager import WriteMarker
     from spark_kafka_sink.model import TopicPartition
 
-    #: Writes a marker into a partition; raises RefusedError when the partition does not take it.
-    WriteMarker = Callable[[TopicPartition, TransactionMarker], None]
-
 logger = logging.getLogger(__name__)
-
-#: Codes of a partition that will take a marker later, and how long to wait before the next try
-#: (TransactionMarkerRequestCompletionHandler).
-_LATER = frozenset(
-    {
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-    }
-)
-_MARKER_BACKOFF_MS = 100
 
 _ENDS = {True: TransactionState.PREPARE_COMMIT, False: TransactionState.PREPARE_ABORT}
 _DONE = {True: TransactionState.COMPLETE_COMMIT, False: TransactionState.COMPLETE_ABORT}
@@ -102,9 +90,13 @@ class TransactionCoordinator:
         """Know no id; `coordinator_epoch` tells how often an id has changed hands."""
         self._settings = settings
         self._timers = timers
-        self._coordinator_epoch = coordinator_epoch
         self._new_producer_id = new_producer_id
-        self._write_marker = write_marker
+        self._markers = TransactionMarkerManager(
+            timers,
+            coordinator_epoch=coordinator_epoch,
+            write_marker=write_marker,
+            take_step=self._take_step,
+        )
         self._log = log
         self._metadata: dict[str, TransactionMetadata] = {}
 
@@ -117,7 +109,7 @@ class TransactionCoordinator:
         self._metadata = read_transactions(self._log)
         for metadata in self._metadata.values():
             if metadata.state in PREPARED:
-                self._complete_later(metadata, sorted(metadata.partitions), now_ms)
+                self._markers.begin_later(metadata, now_ms)
             elif metadata.state is TransactionState.ONGOING:
                 self._schedule_timeout(metadata, now_ms)
 
@@ -352,78 +344,8 @@ class TransactionCoordinator:
         decided = replace(metadata)
         decided.prepare_end(_ENDS[committed], version, now_ms, next_producer_id=next_producer_id)
         self._take_step(decided)
-        delay_ms = self._settings.transaction_marker_delay_ms
-        if delay_ms:
-            self._complete_later(decided, sorted(decided.partitions), now_ms + delay_ms)
-        else:
-            self._complete(decided, sorted(decided.partitions), now_ms)
+        self._markers.begin(decided, now_ms, delay_ms=self._settings.transaction_marker_delay_ms)
         return decided.identity_after_completion
-
-    def _complete_later(
-        self,
-        decided: TransactionMetadata,
-        partitions: Sequence[TopicPartition],
-        when_ms: int,
-        *,
-        is_retry: bool = False,
-    ) -> None:
-        self._timers.schedule(
-            when_ms / 1000,
-            lambda now: self._complete(decided, partitions, int(now * 1000), is_retry=is_retry),
-        )
-
-    def _complete(
-        self,
-        decided: TransactionMetadata,
-        partitions: Sequence[TopicPartition],
-        now_ms: int,
-        *,
-        is_retry: bool = False,
-    ) -> None:
-        """Write the markers, as far as the partitions take them; some may do so only later.
-
-        Until all are written, and that, nothing else happens to the id: `decided` is what is known.
-        """
-        marker = TransactionMarker(
-            producer_id=decided.producer_id,
-            producer_epoch=decided.producer_epoch,
-            committed=decided.state is TransactionState.PREPARE_COMMIT,
-            coordinator_epoch=self._coordinator_epoch(decided.transactional_id),
-            transaction_version=decided.client_version,
-            timestamp=now_ms,
-        )
-        left = []
-        problem: RefusedError | None = None
-        for partition in partitions:
-            try:
-                self._write_marker(partition, marker)
-            except RefusedError as refused:
-                if refused.error_code not in _LATER:
-                    # As TransactionMarkerRequestCompletionHandler: a newer epoch has been there
-                    # already, and this transaction is left as it is.
-                    logger.warning(
-                        "the markers of %s cannot be written: %s", decided.transactional_id, refused
-                    )
-                    return
-                left.append(partition)
-                problem = refused
-        if not left:
-            completed = replace(decided)
-            completed.complete(now_ms)
-            try:
-                self._take_step(completed)
-            except RefusedError as refused:
-                problem = refused
-            else:
-                return
-        if not is_retry:
-            logger.warning(
-                "the end of %s is written later, tried every %d ms: %s",
-                decided.transactional_id,
-                _MARKER_BACKOFF_MS,
-                problem,
-            )
-        self._complete_later(decided, left, now_ms + _MARKER_BACKOFF_MS, is_retry=True)
 
     def _schedule_timeout(self, metadata: TransactionMetadata, now_ms: int) -> None:
         """Look at a transaction at the first regular check after its timeout."""

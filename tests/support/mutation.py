@@ -25,6 +25,7 @@ PACKAGE = "spark_kafka_sink"
 ROOMS = ("record", "producer", "exactly_once", "network", "security", "spark")
 COORDINATORS = (
     "devbroker/transaction_coordinator.py",
+    "devbroker/transaction_marker_manager.py",
     "devbroker/transaction_metadata.py",
     "devbroker/group_coordinator.py",
     "devbroker/group_joins.py",

@@ -1,0 +1,139 @@
+"""The ends of transactions that have been decided: their markers, and the step behind them.
+
+Kafka's TransactionMarkerChannelManager. What has been decided is brought to its end however often
+that takes: markers that a partition does not take now, and the record behind them, are tried again
+every 100 ms, so that a full disk or a leader that is away delays an end and does not lose it.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.devbroker.producer_state import TransactionMarker
+from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.devbroker.transaction_state import TransactionState
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from spark_kafka_sink.devbroker.timers import Timers
+    from spark_kafka_sink.devbroker.transaction_metadata import TransactionMetadata
+    from spark_kafka_sink.model import TopicPartition
+
+    #: Writes a marker into a partition; raises RefusedError when the partition does not take it.
+    WriteMarker = Callable[[TopicPartition, TransactionMarker], None]
+
+logger = logging.getLogger(__name__)
+
+#: Codes of a partition that will take a marker later, and how long to wait before the next try
+#: (TransactionMarkerRequestCompletionHandler).
+_LATER = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+_MARKER_BACKOFF_MS = 100
+
+
+class TransactionMarkerManager:
+    """Writes the markers of transactions, and completes them."""
+
+    def __init__(
+        self,
+        timers: Timers,
+        *,
+        coordinator_epoch: Callable[[str], int],
+        write_marker: WriteMarker,
+        take_step: Callable[[TransactionMetadata], None],
+    ) -> None:
+        """Write nothing yet.
+
+        `coordinator_epoch` tells how often an id has changed hands; `take_step` replaces what is
+        known of an id, or raises RefusedError.
+        """
+        self._timers = timers
+        self._coordinator_epoch = coordinator_epoch
+        self._write_marker = write_marker
+        self._take_step = take_step
+
+    def begin(self, decided: TransactionMetadata, now_ms: int, *, delay_ms: int) -> None:
+        """Bring a transaction to its end, now or after a delay."""
+        if delay_ms:
+            self.begin_later(decided, now_ms + delay_ms)
+        else:
+            self._complete(decided, sorted(decided.partitions), now_ms)
+
+    def begin_later(self, decided: TransactionMetadata, when_ms: int) -> None:
+        """Bring a transaction to its end when it is time."""
+        self._complete_later(decided, sorted(decided.partitions), when_ms)
+
+    def _complete_later(
+        self,
+        decided: TransactionMetadata,
+        partitions: Sequence[TopicPartition],
+        when_ms: int,
+        *,
+        is_retry: bool = False,
+    ) -> None:
+        self._timers.schedule(
+            when_ms / 1000,
+            lambda now: self._complete(decided, partitions, int(now * 1000), is_retry=is_retry),
+        )
+
+    def _complete(
+        self,
+        decided: TransactionMetadata,
+        partitions: Sequence[TopicPartition],
+        now_ms: int,
+        *,
+        is_retry: bool = False,
+    ) -> None:
+        """Write the markers, as far as the partitions take them; some may do so only later.
+
+        Until all are written, and that, nothing else happens to the id: `decided` is what is known.
+        """
+        marker = TransactionMarker(
+            producer_id=decided.producer_id,
+            producer_epoch=decided.producer_epoch,
+            committed=decided.state is TransactionState.PREPARE_COMMIT,
+            coordinator_epoch=self._coordinator_epoch(decided.transactional_id),
+            transaction_version=decided.client_version,
+            timestamp=now_ms,
+        )
+        left = []
+        problem: RefusedError | None = None
+        for partition in partitions:
+            try:
+                self._write_marker(partition, marker)
+            except RefusedError as refused:
+                if refused.error_code not in _LATER:
+                    # As TransactionMarkerRequestCompletionHandler: a newer epoch has been there
+                    # already, and this transaction is left as it is.
+                    logger.warning(
+                        "the markers of %s cannot be written: %s", decided.transactional_id, refused
+                    )
+                    return
+                left.append(partition)
+                problem = refused
+        if not left:
+            completed = replace(decided)
+            completed.complete(now_ms)
+            try:
+                self._take_step(completed)
+            except RefusedError as refused:
+                problem = refused
+            else:
+                return
+        if not is_retry:
+            logger.warning(
+                "the end of %s is written later, tried every %d ms: %s",
+                decided.transactional_id,
+                _MARKER_BACKOFF_MS,
+                problem,
+            )
+        self._complete_later(decided, left, now_ms + _MARKER_BACKOFF_MS, is_retry=True)
