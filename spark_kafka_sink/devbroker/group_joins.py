@@ -31,6 +31,11 @@ _FIRST_VERSION_THAT_NEEDS_MEMBER_ID = 4
 _FIRST_VERSION_THAT_SKIPS_ASSIGNMENT = 9
 
 
+#: Most protocols of a member. Clients have a few; Kafka, whose groups do not share one thread, has
+#: no such limit.
+MAX_PROTOCOLS = 100
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Join:
     """A JoinGroup request on its way."""
@@ -68,6 +73,12 @@ class GroupJoins:
             group.remove(request.member_id)
             raise RefusedError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED, f"group {request.group_id!r} is full"
+            )
+        if len(request.protocols) > MAX_PROTOCOLS:
+            raise RefusedError(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                f"{len(request.protocols)} protocols are more than a member may have: "
+                f"{MAX_PROTOCOLS}",
             )
         if not group.supports(request.protocol_type, request.protocols):
             raise RefusedError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_sink.devbroker.group_joins import MAX_PROTOCOLS
 from spark_kafka_sink.devbroker.log_manager import LogManager
 from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -30,6 +31,7 @@ from tests.support.admin_requests import TOPIC, delete_records
 from tests.support.broker_asker import creatable
 from tests.support.broker_requests import ask, broker_with
 from tests.support.durable_cluster import DurableCluster
+from tests.support.group_client import JOIN, join_request
 from tests.support.plain_batches import PlainRecord, plain_batch
 from tests.support.transactional_client import TransactionalClient
 
@@ -127,6 +129,19 @@ def test_a_transactional_id_is_added_to_once_in_a_request():
     assert [set(), {("t", 0)}] == [
         {*broker.cluster.transactions.find(name, 0).partitions} for name in ("x", "y")
     ]
+
+
+def test_a_member_has_a_limited_number_of_protocols():
+    """Every join compares the protocols of all members."""
+    broker = broker_with()
+
+    def join(count):
+        protocols = [str(number) for number in range(count)]
+        answer = ask(broker, join_request("g", protocols=protocols), JOIN)
+        return answer.error_code
+
+    assert ErrorCode.INCONSISTENT_GROUP_PROTOCOL == join(MAX_PROTOCOLS + 1)
+    assert ErrorCode.MEMBER_ID_REQUIRED == join(MAX_PROTOCOLS)
 
 
 def test_the_starts_of_all_logs_are_written_once(tmp_path, monkeypatch):
