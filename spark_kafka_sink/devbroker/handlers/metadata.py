@@ -118,6 +118,8 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
         names = dict.fromkeys(t.name for t in request.topics or () if t.name is not None)
         described: dict[str, MetadataResponseTopic] = {}
         created: list[str] = []
+        #: A full disk must not be tried for every name.
+        tried = 0
         try:
             with context.cluster.change_topics() as changes:
                 for name in names:
@@ -127,15 +129,17 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
                         continue
                     try:
                         validate_topic_name(name)
-                        if _may_create(context, request, len(created)):
+                        if _may_create(context, request, tried):
                             changes.create_topic(
                                 name,
                                 partitions=context.settings.num_partitions,
                                 config=context.settings.topic_defaults,
                             )
                             created.append(name)
+                            tried += 1
                     except RefusedError as refused:
                         code = refused.error_code
+                        tried += code is ErrorCode.KAFKA_STORAGE_ERROR
                     else:
                         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                     described[name] = _missing_topic(code, name, ZERO_UUID)
@@ -187,16 +191,13 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
         )
 
 
-def _may_create(context: RequestContext, request: MetadataRequest, created: int) -> bool:
-    """Tell whether one more topic may be created where so many have been."""
+def _may_create(context: RequestContext, request: MetadataRequest, tried: int) -> bool:
+    """Return whether one more topic may be created where so many have been tried."""
     settings = context.settings
     return (
         settings.auto_create_topics
         and request.allow_auto_topic_creation
-        and (
-            not created
-            or (created + 1) * settings.num_partitions <= settings.request_max_partitions
-        )
+        and (not tried or (tried + 1) * settings.num_partitions <= settings.request_max_partitions)
     )
 
 

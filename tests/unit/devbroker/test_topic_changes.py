@@ -97,8 +97,8 @@ def disk(monkeypatch):
     return FaultyDisk(monkeypatch)
 
 
-def cluster_in(path):
-    cluster = DurableCluster(path)
+def cluster_in(path, **settings):
+    cluster = DurableCluster(path, **settings)
     with cluster.broker.cluster.change_topics() as changes:
         for name in OLD:
             changes.create_topic(name, partitions=1, config=cluster.settings.topic_defaults)
@@ -182,4 +182,18 @@ def test_one_topic_without_room_for_its_logs_does_not_keep_the_others(tmp_path, 
 
     assert {"a": STORAGE, "b": OK, "c": OK} == codes
     assert ["b", "c", *OLD] == [topic.name for topic in cluster.kill().cluster.topics]
+    cluster.close()
+
+
+def test_a_full_disk_is_not_tried_for_every_topic(tmp_path, disk):
+    """As many creations are tried as one request may do; the others stay unknown."""
+    cluster = cluster_in(tmp_path / "data", request_max_partitions=2)
+    disk.fail_after(0, Failure.FULL)
+
+    answer = ask(cluster.broker, CHANGES["metadata"].request)
+
+    disk.free()
+    assert {"a": STORAGE, "b": STORAGE, "c": UNKNOWN} == {
+        topic.name: topic.error_code for topic in answer.topics
+    }
     cluster.close()
