@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import struct
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.cluster_state import ClusterState
@@ -269,6 +272,18 @@ def test_coordinators_are_spread_and_move(three):
     assert ErrorCode.NOT_COORDINATOR == error_of(
         lambda: three.check_group_coordinator(before[0], "x")
     )
+
+
+@given(st.text())
+@example("polygenelubricants")
+def test_a_coordinators_partition_is_found_as_in_java(key):
+    """It is Utils.abs of String.hashCode, whose smallest number counts as 0."""
+    code = 0
+    for (unit,) in struct.iter_unpack(">H", key.encode("utf-16-be", "surrogatepass")):
+        code = (31 * code + unit) % 2**32
+    signed = code - 2**32 if code >= 2**31 else code
+
+    assert (0 if signed == -(2**31) else abs(signed)) % 50 == coordinator_partition(key)
 
 
 def test_nobody_coordinates_while_no_broker_runs(three):
