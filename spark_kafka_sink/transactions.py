@@ -10,7 +10,10 @@ The last three change something, `--dry-run` only says what they would. Rules ar
 (`exactly_once.operations`): nothing decided is aborted, nothing undecided committed.
 
 Exit codes: 0 done, or nothing to do (a cluster without a ledger has nothing to list); 1 the cluster
-or the ledger refused; 2 wrong usage; 3 a write is visible in part and waits to be resolved. With
+or the ledger refused, or an entry of the ledger cannot be read; 2 wrong usage; 3 a write is visible
+in part and waits to be resolved. Prefixes with an entry that cannot be read are not shown: where
+the entry is and what is wrong with it is an error, and in `unreadable` of the JSON object; `list`
+shows all others. With
 `--json` the answer is one JSON object on standard output; errors are a sentence on standard error.
 No secret is ever printed, and no control character of what others have written.
 """
@@ -38,7 +41,7 @@ from spark_kafka_sink.errors import BrokerError, ConfigError, IllegalStateError,
 from spark_kafka_sink.exactly_once import operations, recovery
 from spark_kafka_sink.exactly_once.budget import Budget
 from spark_kafka_sink.exactly_once.inspection import held_back, inspect
-from spark_kafka_sink.exactly_once.ledger import Ledger, read_all_prefixes
+from spark_kafka_sink.exactly_once.ledger import Ledger, read_all_prefixes, unreadable_entries
 from spark_kafka_sink.exactly_once.ledger_entries import LedgerState, PrefixEntries, decided_writes
 from spark_kafka_sink.exactly_once.transactional_ids import check_prefix
 from spark_kafka_sink.exactly_once.transactions_report import (
@@ -46,6 +49,7 @@ from spark_kafka_sink.exactly_once.transactions_report import (
     held_back_json,
     printable,
     report_json,
+    unreadable_json,
     who,
 )
 from spark_kafka_sink.exactly_once.transitions import WriteState
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from spark_kafka_sink.exactly_once.inspection import PrefixReport
+    from spark_kafka_sink.exactly_once.ledger import UnreadableEntry
 
 OK: Final = 0
 REFUSED: Final = 1
@@ -285,24 +290,39 @@ def _show(session: _Session, *, details: bool) -> int:
     except _MissingLedgerError as error:
         _complain(str(error))
         states = {}
-    reports: list[PrefixReport] = [
-        inspect(admin, prefix, state, budget) for prefix, state in states.items()
-    ]
+    reports: list[PrefixReport] = []
+    unreadable: dict[str, list[UnreadableEntry]] = {}
+    for prefix, state in states.items():
+        if found := unreadable_entries(admin, session.options.ledger_topic, state, budget):
+            unreadable[prefix] = found
+        else:
+            reports.append(inspect(admin, prefix, state, budget))
     places = {place for report in reports for place in report.partitions}
     for topic in session.options.topic:
         left = budget.left("asking for topics")
         count = admin.partition_count(topic, timeout=left, may_appear=False)
         places |= {TopicPartition(topic, number) for number in range(count)}
+    for prefix, entries in unreadable.items():
+        _complain(f"error: prefix {prefix} is not shown, as its ledger entries cannot all be read:")
+        for entry in entries:
+            _complain(f"  {entry}")
     now_ms = session.now_ms
     held = held_back(admin, places, now_ms=now_ms, budget=budget)
     session.say(
-        as_text(reports, held, now_ms=now_ms, details=details),
+        as_text(reports, held, now_ms=now_ms, details=details, are_all=not unreadable),
         {
             "prefixes": [report_json(report, now_ms=now_ms) for report in reports],
             "held_back": [held_back_json(one) for one in held],
+            "unreadable": [
+                unreadable_json(prefix, entry)
+                for prefix, entries in unreadable.items()
+                for entry in entries
+            ],
         },
     )
-    return NEEDS_AN_OPERATOR if any(report.needs_an_operator for report in reports) else OK
+    if any(report.needs_an_operator for report in reports):
+        return NEEDS_AN_OPERATOR
+    return REFUSED if unreadable else OK
 
 
 def _abort(session: _Session) -> int:

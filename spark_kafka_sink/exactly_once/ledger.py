@@ -43,7 +43,7 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.exactly_once.budget import Budget
 from spark_kafka_sink.exactly_once.errors import LedgerFencedError, LedgerOutcomeUnknownError
-from spark_kafka_sink.exactly_once.ledger_entries import LedgerFold, LedgerState
+from spark_kafka_sink.exactly_once.ledger_entries import KeyOffsets, LedgerFold, LedgerState
 from spark_kafka_sink.exactly_once.ledger_records import (
     WINNERS,
     Claim,
@@ -76,6 +76,7 @@ _UNKNOWN_TOPIC: Final = "UNKNOWN_TOPIC_OR_PARTITION"
 _OUT_OF_RANGE: Final = "OFFSET_OUT_OF_RANGE"
 #: Nothing is appended then either: somebody, or the broker's clock, has ended our transaction.
 _ENDED_BY_OTHERS: Final = frozenset({"INVALID_TXN_STATE", "TRANSACTION_ABORTABLE"})
+_READING: Final = "reading the ledger"
 _CLEANUP_POLICY: Final = "cleanup.policy"
 _COMPACT: Final = ((_CLEANUP_POLICY, "compact"),)
 #: Small segments, cleaned soon: a start reads what compaction has not got to.
@@ -123,17 +124,52 @@ def read_all_prefixes(admin: AdminClient, topic: str, budget: Budget) -> dict[st
 
     Raises BrokerError with UNKNOWN_TOPIC_OR_PARTITION where there is no such topic.
     """
-    what = "reading the ledger"
     # A topic that is not there is waited for by every other question.
-    admin.topic_configs(topic, timeout=budget.left(what))
-    place = TopicPartition(topic, LEDGER_PARTITION)
-    end = admin.end_offset(place, timeout=budget.left(what))
-    offset = admin.start_offset(place, timeout=budget.left(what))
+    admin.topic_configs(topic, timeout=budget.left(_READING))
     fold = LedgerFold()
-    while offset < end:
-        offset = admin.read_log(place, offset, fold, timeout=budget.left(what))
+    _read_all(admin, TopicPartition(topic, LEDGER_PARTITION), fold, budget)
     _report_ignored(fold, topic)
     return {prefix: LedgerState(entries) for prefix, entries in sorted(fold.prefixes.items())}
+
+
+class UnreadableEntry(NamedTuple):
+    """An entry of a prefix that cannot be read."""
+
+    topic_partition: TopicPartition
+    #: That of its batch; None where compaction or a driver has removed the entry meanwhile.
+    offset: int | None
+    #: What is wrong with it, and what to do.
+    reason: str
+
+    def __str__(self) -> str:
+        """Say where it is and what is wrong."""
+        at = "" if self.offset is None else f", offset {self.offset}"
+        return f"{self.topic_partition}{at}: {self.reason}"
+
+
+def unreadable_entries(
+    admin: AdminClient, topic: str, state: LedgerState, budget: Budget
+) -> list[UnreadableEntry]:
+    """Find the entries of a prefix that cannot be read, and where they are."""
+    errors = state.unreadable()
+    if not errors:
+        return []
+    place = TopicPartition(topic, LEDGER_PARTITION)
+    found = KeyOffsets(errors)
+    # Nobody keeps the offsets of entries: what hardly ever happens may cost another reading.
+    _read_all(admin, place, found, budget)
+    return [
+        UnreadableEntry(place, found.offsets.get(key), str(error)) for key, error in errors.items()
+    ]
+
+
+def _read_all(
+    admin: AdminClient, place: TopicPartition, sink: LedgerFold | KeyOffsets, budget: Budget
+) -> None:
+    end = admin.end_offset(place, timeout=budget.left(_READING))
+    offset = admin.start_offset(place, timeout=budget.left(_READING))
+    while offset < end:
+        offset = admin.read_log(place, offset, sink, timeout=budget.left(_READING))
 
 
 def _report_ignored(fold: LedgerFold, topic: str) -> None:

@@ -183,6 +183,20 @@ class PrefixEntries:
                 self._unsettled[key] = known
         return known
 
+    def unreadable(self) -> dict[bytes, LedgerFormatError]:
+        """Decode everything, and return what is wrong with the entries of these keys."""
+        found = {}
+        try:
+            _ = self.claim
+        except LedgerFormatError as error:
+            found[self.keys.claim] = error
+        for key in self._values:
+            try:
+                self._record(key)
+            except LedgerFormatError as error:
+                found[key] = error
+        return found
+
     def unfinished(self) -> dict[str, WriteRecord]:
         """Return the writes that have not ended: decided, or mixed. Raises LedgerFormatError."""
         records = {_write_id(key): self._record(key) for key in self._unsettled}
@@ -286,6 +300,10 @@ class LedgerState:
         claim = self.claim
         return 0 if claim is None else claim.generation
 
+    def unreadable(self) -> dict[bytes, LedgerFormatError]:
+        """See `PrefixEntries.unreadable`."""
+        return self._entries.unreadable()
+
     def unfinished(self) -> dict[str, WriteRecord]:
         """See `PrefixEntries.unfinished`."""
         return self._entries.unfinished()
@@ -306,6 +324,42 @@ def decided_writes(state: LedgerState) -> dict[str, WriteRecord]:
         for write_id, record in state.unfinished().items()
         if record.write.state is WriteState.DECIDED
     }
+
+
+class KeyOffsets:
+    """Where the last record of each of some keys is: a sink for `AdminClient.read_log`."""
+
+    def __init__(self, keys: Iterable[bytes]) -> None:
+        """Look for these keys."""
+        #: See `LogSink`.
+        self.known_record: tuple[bytes, bytes] | None = None
+        self.pending: dict[int, list[_Entry]] = {}
+        self._open: dict[int, dict[bytes, int]] = {}
+        self._keys = frozenset(keys)
+        #: The offset of the batch of each key that was found in a committed transaction.
+        self.offsets: dict[bytes, int] = {}
+
+    def take_records(
+        self,
+        offset: int,
+        producer_id: int,
+        records: list[tuple[bytes | None, bytes | None]],
+    ) -> None:
+        """Note where the keys are, in case their transaction is committed."""
+        found = {key: offset for key, _ in records if key and key in self._keys}
+        self._open.setdefault(producer_id, {}).update(found)
+
+    def take_end(self, producer_id: int, *, committed: bool) -> None:
+        """Believe what a committed transaction has."""
+        found = self._open.pop(producer_id, {})
+        if committed:
+            self.offsets.update(found)
+
+    def take_plain(self, offset: int, count: int) -> None:
+        """Pass over records that count for nobody."""
+
+    def take_undecodable(self, offset: int, reason: str) -> None:
+        """Pass over a batch that has no keys."""
 
 
 class Ignored(NamedTuple):

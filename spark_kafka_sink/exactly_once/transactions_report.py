@@ -20,15 +20,24 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.admin.transaction_values import TransactionDescription
     from spark_kafka_sink.exactly_once.inspection import HeldBack, Holder, PrefixReport
+    from spark_kafka_sink.exactly_once.ledger import UnreadableEntry
     from spark_kafka_sink.exactly_once.ledger_records import Winner, WriteRecord
     from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 
 
 def as_text(
-    reports: Sequence[PrefixReport], held: Sequence[HeldBack], *, now_ms: int, details: bool
+    reports: Sequence[PrefixReport],
+    held: Sequence[HeldBack],
+    *,
+    now_ms: int,
+    details: bool,
+    are_all: bool = True,
 ) -> list[str]:
-    """Say it line by line; `details` has each transaction of what is decided or mixed."""
-    lines = [] if reports else ["no exactly-once write is on record"]
+    """Say it line by line; `details` has each transaction of what is decided or mixed.
+
+    `are_all` is whether there are no other prefixes, which could not be read.
+    """
+    lines = [] if reports or not are_all else ["no exactly-once write is on record"]
     for report in reports:
         lines += _prefix(report, now_ms=now_ms, details=details)
     if not held:
@@ -180,6 +189,16 @@ def held_back_json(one: HeldBack) -> dict[str, Any]:
             }
             for holder in one.holders
         ],
+    }
+
+
+def unreadable_json(prefix: str, entry: UnreadableEntry) -> dict[str, Any]:
+    """Return an entry that cannot be read as values for JSON."""
+    return {
+        "prefix": prefix,
+        **_place_json(entry.topic_partition),
+        "offset": entry.offset,
+        "reason": entry.reason,
     }
 
 

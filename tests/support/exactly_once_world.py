@@ -315,6 +315,31 @@ class World:
             what="transaction markers",
         )
 
+    def forge(self, *records: tuple[bytes, bytes | None]) -> int:
+        """Write into the ledger as somebody with rights on its topic may; return at which offset.
+
+        All records are in one batch, of a transaction that has nothing to do with a prefix.
+        """
+        name, place = f"{self.prefix}-stranger", TopicPartition(self.ledger, 0)
+        offset = self.admin.end_offset(place, timeout=TIMEOUT)
+        producer = self.admin.init_producer_id(
+            name, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS, timeout=TIMEOUT
+        )
+        rules = self.admin.write_to_transaction(
+            name,
+            producer,
+            place,
+            [KeyValue(*record) for record in records],
+            now_ms=int(self.clock() * 1000),
+            timeout=TIMEOUT,
+        )
+        self.admin.end_transaction(TransactionEnd(name, producer, True, rules), timeout=TIMEOUT)
+        # Answered once the marker is written.
+        self.admin.init_producer_id(
+            name, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS, timeout=TIMEOUT
+        )
+        return offset
+
     def left_open(self, prefix: str | None = None) -> list[str]:
         """Name the transactions of the prefix's tasks that are open."""
         listed = recovery.list_open(self.admin, prefix or self.prefix, self.budget())

@@ -5,8 +5,6 @@ from __future__ import annotations
 import confluent_kafka
 import pytest
 
-from spark_kafka_sink.admin.record_batches import KeyValue
-from spark_kafka_sink.admin.transaction_values import TransactionEnd
 from spark_kafka_sink.devbroker.faults import AnswerError
 from spark_kafka_sink.errors import BrokerError, ConfigError, KafkaTimeoutError
 from spark_kafka_sink.exactly_once import ledger_records, two_phase_commit
@@ -179,22 +177,6 @@ def test_a_ledger_that_was_made_anew_is_read_from_its_start(here):
     assert 0 == ledger.fence_and_read(here.budget()).generation
 
 
-def _forge(here, *records):
-    """Write into the ledger topic as somebody may who has rights on it, and no prefix."""
-    name = f"{here.prefix}-stranger"
-    producer = here.admin.init_producer_id(name, transaction_timeout_ms=60_000, timeout=TIMEOUT)
-    rules = here.admin.write_to_transaction(
-        name,
-        producer,
-        TopicPartition(here.ledger, 0),
-        [KeyValue(*record) for record in records],
-        now_ms=int(here.clock() * 1000),
-        timeout=TIMEOUT,
-    )
-    here.admin.end_transaction(TransactionEnd(name, producer, True, rules), timeout=TIMEOUT)
-    here.admin.init_producer_id(name, transaction_timeout_ms=60_000, timeout=TIMEOUT)
-
-
 def _produce_plainly(here, key, value):
     """Write into the ledger topic with a producer that is not ours, and without a transaction."""
     settings = {"bootstrap.servers": here.site.bootstrap_servers, "enable.idempotence": True}
@@ -212,7 +194,7 @@ def _done(write_id, prefix, *winners, state=WriteState.DONE):
 
 def test_records_that_no_driver_wrote_stop_nobody(here, caplog):
     """They are reported with where they are, and every prefix goes on without them."""
-    _forge(here, (b"user-7", b"data"), (b"\x01[", b"x"), (b"\x01" + b"[" * 50_000, None))
+    here.forge((b"user-7", b"data"), (b"\x01[", b"x"), (b"\x01" + b"[" * 50_000, None))
     here.finish(0)
     assert each_once(0) == here.visible()
     assert [here.prefix] == list(read_all_prefixes(here.admin, here.ledger, here.budget()))
@@ -254,7 +236,7 @@ def test_another_applications_transaction_is_never_committed(here):
     """A forged decision may name it, but it is not a task's of this prefix."""
     victim = Worker(here, f"{here.prefix}.eu")
     [theirs, _] = victim.run(here.driver(prefix=victim.slots.prefix).plan("victim"))
-    _forge(here, *_done("job", here.prefix, theirs.transaction, state=WriteState.DECIDED))
+    here.forge(*_done("job", here.prefix, theirs.transaction, state=WriteState.DECIDED))
     with pytest.raises(LedgerFormatError, match="is not a transaction of a task under this prefix"):
         here.driver().plan("another")
     assert [] == here.visible()
@@ -266,7 +248,7 @@ def test_an_entry_that_cannot_be_read_stops_its_own_prefix_alone(here):
     deep = b"\x01" + b'{"a":' * 50_000
     [(key, _)] = _done("job", f"{here.prefix}.eu")
     claim_key, _ = encode_claim(f"{here.prefix}.us", Claim(1, 1, "me"))
-    _forge(here, (key, deep), (claim_key, deep))
+    here.forge((key, deep), (claim_key, deep))
     here.finish(0)
     states = read_all_prefixes(here.admin, here.ledger, here.budget())
     assert WriteState.DONE is states[here.prefix].writes[QUERY].write.state
@@ -280,10 +262,10 @@ def test_a_prefix_that_somebody_has_made_unusable_is_freed_by_hand(here):
     """The entry that stops it is deleted in a transaction, and the query goes on."""
     here.finish(0)
     [key, value] = encode_claim(here.prefix, Claim(MAX_GENERATION, 1, "somebody"))
-    _forge(here, (key, value))
+    here.forge((key, value))
     with pytest.raises(LedgerFormatError, match="until the entry is deleted, in a transaction"):
         here.driver().plan()
-    _forge(here, (key, None))
+    here.forge((key, None))
     here.finish(1)
     assert each_once(0, 1) == here.visible()
 

@@ -19,10 +19,15 @@ from spark_kafka_sink.admin.record_batches import KeyValue
 from spark_kafka_sink.devbroker.faults import AnswerError
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.exactly_once.errors import MixedError, OvertakenError
-from spark_kafka_sink.exactly_once.ledger_records import Claim
+from spark_kafka_sink.exactly_once.ledger_records import (
+    Claim,
+    WriteRecord,
+    encode_claim,
+    encode_write,
+)
 from spark_kafka_sink.exactly_once.points import Point
 from spark_kafka_sink.exactly_once.transactions_report import printable
-from spark_kafka_sink.exactly_once.transitions import WriteState
+from spark_kafka_sink.exactly_once.transitions import Write, WriteState
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.exactly_once_world import (
@@ -33,6 +38,8 @@ from tests.support.exactly_once_world import (
     each_once,
     rows,
 )
+
+_ENDED = WriteRecord(write=Write(0, 1, WriteState.DONE, -1), updated_at_ms=5, expires_at_ms=2**42)
 
 
 @pytest.fixture
@@ -115,6 +122,34 @@ def test_without_a_prefix_all_of_the_ledger_are_listed(here, run):
     here.driver(prefix=longer).plan()
     reports = _json(run("list", "--json", prefix=None))["prefixes"]
     assert [here.prefix, longer] == [report["prefix"] for report in reports]
+
+
+@pytest.mark.parametrize("what", ["claim", "write", "ended write"])
+def test_a_prefix_that_cannot_be_read_does_not_hide_the_others(here, capsys, what):
+    """The entry is named with its place and its fault, and the exit code is that of an error."""
+    here.finish(0)
+    bad = f"{here.prefix}.bad"
+    [(key, value)] = encode_write(bad, "job", _ENDED)
+    if what == "claim":
+        key, value = encode_claim(bad, Claim(1, 1, "me"))
+    forged = value.replace(b":1,", b":true,", 1) if what == "ended write" else b"\x01{}"
+    here.forge((key, value))
+    offset = here.forge((key, forged))
+    where = ["--bootstrap-server", here.site.bootstrap_servers, "--ledger-topic", here.ledger]
+    assert 1 == transactions.main(["list", *where])
+    said = capsys.readouterr()
+    assert f"prefix {here.prefix}: generation" in said.out
+    assert f"prefix {bad}" not in said.out
+    assert f"error: prefix {bad} is not shown" in said.err
+    assert f"  {here.ledger}-0, offset {offset}: " in said.err
+    assert 1 == transactions.main(["list", *where, "--json"])
+    answer = json.loads(capsys.readouterr().out)
+    assert [here.prefix] == [report["prefix"] for report in answer["prefixes"]]
+    [entry] = answer["unreadable"]
+    assert (bad, here.ledger, 0, offset) == tuple(
+        entry[name] for name in ("prefix", "topic", "partition", "offset")
+    )
+    assert "cannot be read" in entry["reason"]
 
 
 def test_somebody_elses_transaction_is_named(here, run):
@@ -285,7 +320,7 @@ def test_a_cluster_without_a_ledger_has_nothing_to_list(here, capsys):
     cluster = ["--bootstrap-server", here.site.bootstrap_servers, "--ledger-topic", "none"]
     assert 0 == transactions.main(["list", "--json", *cluster])
     said = capsys.readouterr()
-    assert {"prefixes": [], "held_back": []} == json.loads(said.out)
+    assert {"prefixes": [], "held_back": [], "unreadable": []} == json.loads(said.out)
     assert "there is no ledger topic 'none'" in said.err
     assert 0 == transactions.main(["describe", "--prefix", "orders", *cluster])
 
@@ -464,7 +499,7 @@ def test_a_time_that_cannot_be_is_a_fault_of_the_ledger(tv2, monkeypatch, capsys
     """The command ends with a sentence and exit code 1, not with a traceback."""
     report = SimpleNamespace(
         prefix="p",
-        state=SimpleNamespace(claim=Claim(1, time, "somebody"), writes={}),
+        state=SimpleNamespace(claim=Claim(1, time, "somebody"), writes={}, unreadable=dict),
         open_transactions=(),
         partitions=set(),
         needs_an_operator=False,
