@@ -31,6 +31,7 @@ All prefixes are in partition 0: a prefix must not move when partitions are adde
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_kafka_sink.admin.topic_calls import NewTopic
@@ -368,8 +369,23 @@ class Ledger:
         return self._producer
 
     def _fenced(self) -> LedgerFencedError:
+        """Say who has claimed the prefix; the ledger does not know who has only fenced it."""
+        claim = self._fold.entries(self.prefix).claim
+        if claim is None:
+            known = "Nobody has claimed the prefix, so the ledger does not know who that is"
+        else:
+            at = datetime.fromtimestamp(claim.claimed_at_ms / 1000, UTC)
+            known = (
+                f"The prefix was last claimed by {claim.claimed_by} at {at:%Y-%m-%dT%H:%M:%SZ} "
+                f"(generation {claim.generation}); if that was this query or job, the ledger does "
+                "not know who the other is"
+            )
         return LedgerFencedError(
-            f"another driver writes the ledger of {self.prefix!r} (topic {self.topic!r}) now"
+            f"another driver writes the ledger of {self.prefix!r} (topic {self.topic!r}) now. "
+            f"{known}. Look for queries, jobs and operators that use transactionalIdPrefix "
+            f"{self.prefix!r}, and at the log of the broker that coordinates transactional id "
+            f"{self._transactional_id!r} for who called InitProducerId; give each query a prefix "
+            "of its own"
         )
 
     def _entries(self, changes: LedgerChanges) -> list[KeyValue]:

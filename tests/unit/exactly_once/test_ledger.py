@@ -83,6 +83,23 @@ def test_a_writer_that_was_fenced_cannot_append(here):
     assert 2 == here.ledger_state().generation
 
 
+def test_a_fenced_writer_names_who_has_claimed_the_prefix(here):
+    """Or says that the ledger does not know, and where to look."""
+    first, second = _ledger(here), _ledger(here)
+    first.fence_and_read(here.budget())
+    second.fence_and_read(here.budget())
+    where = f"Look for .* transactionalIdPrefix '{here.prefix}', .* '{here.prefix}.ledger'"
+    with pytest.raises(LedgerFencedError, match=f"the ledger does not know who that is. {where}"):
+        first.append(_claim(1), here.budget())
+    claim = Claim(2, 1_700_000_000_000, "host-b, process 7")
+    second.append(LedgerChanges(claim=claim), here.budget())
+    first.fence_and_read(here.budget())
+    second.fence_and_read(here.budget())
+    named = r"last claimed by host-b, process 7 at 2023-11-14T22:13:20Z \(generation 2\)"
+    with pytest.raises(LedgerFencedError, match=f"{named}.*{where}"):
+        first.append(_claim(3), here.budget())
+
+
 def test_a_writer_may_append_more_than_once(here):
     """Each append has an epoch of its own, which only who has not been fenced can get."""
     first, second = _ledger(here), _ledger(here)
