@@ -37,7 +37,13 @@ from spark_kafka_sink.config.java_properties import parse_properties
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF
 from spark_kafka_sink.config.references import has_reference
-from spark_kafka_sink.errors import BrokerError, ConfigError, IllegalStateError, KafkaError
+from spark_kafka_sink.errors import (
+    BrokerError,
+    ConfigError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+)
 from spark_kafka_sink.exactly_once import operations, recovery
 from spark_kafka_sink.exactly_once.budget import Budget
 from spark_kafka_sink.exactly_once.inspection import held_back, inspect
@@ -114,18 +120,44 @@ class _PrintableFormatter(logging.Formatter):
 # --- usage
 
 
+_EXAMPLES: Final = {
+    "list": "[--prefix orders] [--topic events]",
+    "describe": "--prefix orders --json",
+    "abort": "--prefix orders --dry-run",
+    "roll-forward": "--prefix orders --dry-run",
+    "resolve": "--prefix orders --write-id QUERY_ID --skip",
+}
+
+
+def _examples(*names: str) -> str:
+    lines = [
+        f"  python -m spark_kafka_sink.transactions {name} \\\n"
+        f"    --bootstrap-server localhost:9092 {_EXAMPLES[name]}"
+        for name in names
+    ]
+    return "\n".join(["examples:", *lines])
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m spark_kafka_sink.transactions",
-        description="Look at, and mend, exactly-once writes. Exit codes: 0 done; 1 refused by the "
-        "cluster or the ledger; 2 wrong usage; 3 a write waits to be resolved.",
+        description="Look at, and mend, exactly-once writes.\nExit codes: 0 done; 1 refused by the "
+        "cluster or the ledger;\n2 wrong usage; 3 a write waits to be resolved.",
+        epilog=_examples("list", "describe", "abort", "roll-forward", "resolve"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     def command(
         name: str, run: Callable[[_Session], int], *, text: str, needs_prefix: bool = True
     ) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=text, description=text)
+        sub = commands.add_parser(
+            name,
+            help=text,
+            description=text,
+            epilog=_examples(name),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         sub.set_defaults(run=run)
         sub.add_argument("--bootstrap-server", metavar="HOST:PORT,...", help="where to begin")
         sub.add_argument(
@@ -259,11 +291,25 @@ class _Session:
                 raise
             raise _MissingLedgerError(
                 f"there is no ledger topic {topic!r}: either nothing was written exactly once, or "
-                "ledgerTopic was set: name it by --ledger-topic"
+                "ledgerTopic was set: name it by --ledger-topic (default: "
+                f"{DEFAULT_LEDGER_TOPIC})"
             ) from error
         if prefix is None:
             return states
         return {prefix: states.get(prefix) or LedgerState(PrefixEntries(prefix))}
+
+    def partitions(self, topic: str) -> int:
+        """Count the partitions of a topic that --topic names."""
+        try:
+            return self.admin.partition_count(
+                topic, timeout=self.budget.left("asking for topics"), may_appear=False
+            )
+        except KafkaTimeoutError as error:
+            raise KafkaTimeoutError(
+                f"{error}. --topic names a topic of data, to look for what holds back its "
+                "consumers; the ledger is named by --ledger-topic (default: "
+                f"{DEFAULT_LEDGER_TOPIC})"
+            ) from error
 
     def say(self, lines: Sequence[str], answer: dict[str, Any]) -> None:
         """Answer, in words or as JSON."""
@@ -299,9 +345,7 @@ def _show(session: _Session, *, details: bool) -> int:
             reports.append(inspect(admin, prefix, state, budget))
     places = {place for report in reports for place in report.partitions}
     for topic in session.options.topic:
-        left = budget.left("asking for topics")
-        count = admin.partition_count(topic, timeout=left, may_appear=False)
-        places |= {TopicPartition(topic, number) for number in range(count)}
+        places |= {TopicPartition(topic, number) for number in range(session.partitions(topic))}
     for prefix, entries in unreadable.items():
         _complain(f"error: prefix {prefix} is not shown, as its ledger entries cannot all be read:")
         for entry in entries:

@@ -69,6 +69,7 @@ class NoDefault(Enum):
 REQUIRED: Final = NoDefault.REQUIRED
 #: What is shown in place of a secret.
 HIDDEN: Final = "[hidden]"
+_EMPTY: Final = "must not be empty"
 
 
 class Password:
@@ -184,7 +185,7 @@ class NotEmpty:
 
     def problem(self, value: str | Password) -> str | None:
         """Check that there is something."""
-        return None if value else "must not be empty"
+        return None if value else _EMPTY
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +212,11 @@ class ConfigKey:
         else:
             problem = self.validator.problem(parsed) if self.validator is not None else None
         if problem is not None:
-            shown = HIDDEN if secret or self.type is ConfigType.PASSWORD else repr(value)
-            raise ConfigError(f"{prefix}{self.name} {problem}, not {shown}") from None
+            found = f", not {value!r}"
+            if secret or self.type is ConfigType.PASSWORD:
+                # That nothing is there is no secret, and "not [hidden]" would deny it.
+                found = "" if problem == _EMPTY else f", not {HIDDEN}"
+            raise ConfigError(f"{prefix}{self.name} {problem}{found}") from None
         return parsed
 
     def default_text(self) -> str:

@@ -151,7 +151,12 @@ def _environment_variable(path: str | None, name: str) -> str:
     allow_lists().check_variable(name)
     value = os.environ.get(name)
     if value is None:
-        raise _UnresolvableError("the environment variable is not set")
+        raise _UnresolvableError(
+            "the environment variable is not set. Under Spark it has to be set before Spark "
+            "starts: Python processes on the driver have the environment that its JVM was started "
+            "with, and a later change of os.environ does not reach them; on executors, set "
+            f"spark.executorEnv.{name}"
+        )
     return value
 
 

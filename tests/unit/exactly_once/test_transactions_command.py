@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from spark_kafka_sink import transactions
 from spark_kafka_sink.admin.record_batches import KeyValue
+from spark_kafka_sink.config.exactly_once_options import DEFAULT_LEDGER_TOPIC
 from spark_kafka_sink.devbroker.faults import AnswerError
 from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.exactly_once.errors import MixedError, OvertakenError
@@ -322,6 +323,7 @@ def test_a_cluster_without_a_ledger_has_nothing_to_list(here, capsys):
     said = capsys.readouterr()
     assert {"prefixes": [], "held_back": [], "unreadable": []} == json.loads(said.out)
     assert "there is no ledger topic 'none'" in said.err
+    assert f"--ledger-topic (default: {DEFAULT_LEDGER_TOPIC})" in said.err
     assert 0 == transactions.main(["describe", "--prefix", "orders", *cluster])
 
 
@@ -338,6 +340,7 @@ def test_a_topic_that_is_not_there_is_told_before_the_time_is_up(here, run):
     code, text = run("list", "--topic", "none")
     assert (1, True) == (code, "topic 'none' is not known to the cluster" in text)
     assert "(waiting longer would not help)" in text
+    assert f"the ledger is named by --ledger-topic (default: {DEFAULT_LEDGER_TOPIC})" in text
 
 
 def test_a_dead_port_is_told_before_the_time_is_up(unused_port, capsys):
@@ -407,6 +410,20 @@ def test_the_usage_is_shown(capsys, arguments):
     with pytest.raises(SystemExit, match="2"):
         transactions.main(arguments)
     assert "usage:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["list", "describe", "abort", "roll-forward", "resolve"])
+def test_the_help_has_an_example_that_runs(capsys, command):
+    """It names the cluster, and its options are those of the command."""
+    with pytest.raises(SystemExit, match="0"):
+        transactions.main([command, "--help"])
+    example = capsys.readouterr().out.split("examples:")[1]
+    given = re.sub(r"[\[\]\\]", "", example).split("spark_kafka_sink.transactions")[1].split()
+    options = transactions._parser().parse_args(given)
+    assert (command, "localhost:9092") == (given[0], options.bootstrap_server)
+    with pytest.raises(SystemExit, match="0"):
+        transactions.main(["--help"])
+    assert example.strip() in capsys.readouterr().out
 
 
 def test_a_cluster_that_does_not_answer_is_told(capsys):
