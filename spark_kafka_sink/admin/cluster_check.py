@@ -110,12 +110,9 @@ async def _missing_topic_error(
 ) -> BrokerError:
     servers = ", ".join(f"{host}:{port}" for host, port in config.bootstrap_servers)
     try:
-        similar = nearest_names(topic, await _all_topics(client), most=_MOST_NAMES)
+        suggestion = similar_names(topic, await _all_topics(client))
     except KafkaError as error:
         suggestion = f"its topics could not be listed ({error})"
-    else:
-        names = ", ".join(map(repr, similar))
-        suggestion = f"similar names: {names}" if names else "no topic has a similar name"
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return BrokerError(
         f"topic {topic!r} does not exist in the cluster at {servers}; {suggestion}. Check the "
@@ -123,6 +120,29 @@ async def _missing_topic_error(
         code=code,
         name=code.name,
     )
+
+
+def similar_names(topic: str, existing: Sequence[str]) -> str:
+    """Say which existing topics have a name like that of a missing one."""
+    names = ", ".join(map(repr, nearest_names(topic, existing, most=_MOST_NAMES)))
+    return f"similar names: {names}" if names else "no topic has a similar name"
+
+
+def list_topics(config: ProducerConfig) -> list[str]:
+    """List the topics that this client may know of, without internal ones, for an error.
+
+    Raises KafkaError, within LIST_TIMEOUT seconds.
+    """
+
+    async def run() -> list[str]:
+        client = NetworkClient(config)
+        try:
+            return await _all_topics(client)
+        finally:
+            await client.close()
+
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(lambda: asyncio.run(run())).result()
 
 
 async def _all_topics(client: NetworkClient) -> list[str]:

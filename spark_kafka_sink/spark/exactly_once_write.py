@@ -95,7 +95,7 @@ class ExactlyOnceWrite:
             self.config, plan, transaction_timeout_ms=self.options.transaction_timeout_ms
         )
         try:
-            written = write_rows(batches, producers=producers, topic=topic)
+            written = write_rows(batches, producers=producers, topic=topic, config=self.config)
         except KafkaError as error:
             if is_ended_by_others(error):
                 self._raise_if_overtaken(plan, write_id, batch_id, error)

@@ -18,7 +18,7 @@ import logging
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.errors import BrokerError, KafkaError, KafkaTimeoutError
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 
 if TYPE_CHECKING:
@@ -132,15 +132,20 @@ class Written(NamedTuple):
 
 
 def write_rows(
-    batches: Iterable[pa.RecordBatch], *, producers: Producers, topic: str | None
+    batches: Iterable[pa.RecordBatch],
+    *,
+    producers: Producers,
+    topic: str | None,
+    config: ProducerConfig,
 ) -> Written:
     """Write all rows and wait for their acknowledgements.
 
-    Rows go to `topic`, or to that of their `topic` column when it is None. Raises RecordError (row,
+    Rows go to `topic`, or to that of their `topic` column when it is None. `config` is for asking
+    which topics there are, where a row names one that there is not. Raises RecordError (row,
     topic, partition, and what to do) for a row that cannot be sent, DeliveryError and the other
     KafkaErrors for what the cluster did not take; what had been acknowledged by then stays.
     """
-    writer = _Writer(producers, topic)
+    writer = _Writer(producers, topic, config)
     try:
         for batch in batches:
             writer.append(batch)
@@ -153,9 +158,10 @@ def write_rows(
 class _Writer:
     """Counts the rows, and keeps the producer from the first one on."""
 
-    def __init__(self, producers: Producers, topic: str | None) -> None:
+    def __init__(self, producers: Producers, topic: str | None, config: ProducerConfig) -> None:
         self._producers = producers
         self._topic = topic
+        self._config = config
         self._producer: Producer | None = None
         self._measured_before = MetricsSnapshot()
         self._rows = 0
@@ -169,7 +175,12 @@ class _Writer:
         if self._producer is None:
             self._producer = self._producers.take()
             self._measured_before = self._producer.metrics_snapshot()
-        self._producer.append(columns, first_row=self._rows)
+        try:
+            self._producer.append(columns, first_row=self._rows)
+        except KafkaTimeoutError as error:
+            if self._topic is None and _is_of_unknown_topic(error):
+                raise _with_row(error, columns, self._rows, self._config) from error
+            raise
         self._rows += batch.num_rows
 
     def finish(self) -> Written:
@@ -192,3 +203,31 @@ class _Writer:
         """Hand the producer back as failed, if it has not been handed back."""
         if self._producer is not None:
             self._producers.failed(self._producer)
+
+
+def _is_of_unknown_topic(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, BrokerError) and error.name == "UNKNOWN_TOPIC_OR_PARTITION":
+            return True
+        error = error.__cause__
+    return False
+
+
+def _with_row(
+    error: KafkaTimeoutError, columns: RecordColumns, first_row: int, config: ProducerConfig
+) -> KafkaTimeoutError:
+    """Add which row named the missing topic, and which topics have similar names."""
+    from spark_kafka_sink.admin.cluster_check import list_topics, similar_names
+
+    try:
+        existing = list_topics(config)
+    except KafkaError as failure:
+        return KafkaTimeoutError(f"{error}. Its topics could not be listed ({failure})")
+    for index, topic in enumerate(columns.topics):
+        if topic not in existing:
+            row = first_row + int((columns.topic_index == index).argmax())
+            return KafkaTimeoutError(
+                f"row {row} of the task, topic {topic!r}: {error}; {similar_names(topic, existing)}"
+            )
+    # It was created meanwhile.
+    return error

@@ -77,7 +77,9 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         transactional = None
         if exactly_once is None or self._plan is None:
             producers = ProducerOfQuery(self._options.producer, query_id)
-            written = write_rows(iterator, producers=producers, topic=self._topic)
+            written = write_rows(
+                iterator, producers=producers, topic=self._topic, config=self._options.producer
+            )
         else:
             batch_id = int(stream_property(context, BATCH_ID))
             written, transactional = exactly_once.write(

@@ -93,7 +93,9 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
         transactional = None
         if exactly_once is None or self._plan is None:
             producers = ProducerOfTask(self._options.producer)
-            written = write_rows(iterator, producers=producers, topic=self._topic)
+            written = write_rows(
+                iterator, producers=producers, topic=self._topic, config=self._options.producer
+            )
         else:
             written, transactional = exactly_once.write(
                 self._plan, self._write_id, JOB_BATCH, iterator, self._topic

@@ -50,6 +50,7 @@ def test_topics_just_created_keep_their_order(own_kafka):
     [
         MissingTopics.a_mistyped_name_is_refused,
         MissingTopics.a_check_creates_nothing,
+        MissingTopics.a_mistyped_name_in_a_row_is_named_with_its_row,
         MissingTopics.a_topic_of_a_row_is_created_only_where_it_may_be,
     ],
     ids=lambda scenario: scenario.__name__,

@@ -43,12 +43,12 @@ class MissingTopics:
         admin = AdminClient({"bootstrap.servers": self._servers})
         return topic in admin.list_topics(timeout=60).topics
 
-    def _write(self, topic: str, **options: Any) -> int:
-        """Write a row as a task does whose row names the topic."""
+    def _write(self, *topics: str, **options: Any) -> int:
+        """Write rows as a task does whose rows name these topics."""
         parsed = SinkOptions.from_mapping(self._options(**options))
-        batch = pa.RecordBatch.from_pydict({"value": [b"v"], "topic": [topic]})
+        batch = pa.RecordBatch.from_pydict({"value": len(topics) * [b"v"], "topic": list(topics)})
         producers = ProducerOfTask(parsed.producer)
-        return write_rows([batch], producers=producers, topic=None).rows
+        return write_rows([batch], producers=producers, topic=None, config=parsed.producer).rows
 
     def a_mistyped_name_is_refused(self) -> None:
         """Expect a check and a write to create no topic, and to name the one that was meant."""
@@ -78,6 +78,16 @@ class MissingTopics:
         assert not self._exists(topic)
         KafkaSink(CaseInsensitiveDict(options)).writer(VALUE, overwrite=False)
         assert self._exists(topic)
+
+    def a_mistyped_name_in_a_row_is_named_with_its_row(self) -> None:
+        """Expect the error to say which row it is, and which topic was meant."""
+        topic = f"events-{uuid.uuid4().hex}"
+        self._create_topic(topic)
+        with pytest.raises(KafkaTimeoutError) as caught:
+            self._write(topic, topic, topic[1:], topic[1:], **{"kafka.max.block.ms": "1500"})
+        message = str(caught.value)
+        assert message.startswith(f"row 2 of the task, topic {topic[1:]!r}: ")
+        assert message.endswith(f"; similar names: {topic!r}")
 
     def a_topic_of_a_row_is_created_only_where_it_may_be(self) -> None:
         """Expect a task to follow the same option for the topics of the topic column."""

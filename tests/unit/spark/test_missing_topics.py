@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 
+import pyarrow as pa
 import pytest
 
 from spark_kafka_sink.admin.admin_client import AdminClient
@@ -13,6 +14,7 @@ from spark_kafka_sink.errors import BrokerError, KafkaTimeoutError
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.spark.driver_checks import check_cluster
+from spark_kafka_sink.spark.partition_writer import ProducerOfTask, write_rows
 from tests.support.missing_topics import MissingTopics
 
 
@@ -41,6 +43,24 @@ def test_a_mistyped_topic_is_refused(missing_topics):
 def test_a_check_has_no_side_effects(missing_topics):
     """`KafkaSink.check` creates no topic, although the write would."""
     missing_topics.a_check_creates_nothing()
+
+
+def test_a_mistyped_topic_of_a_row_is_named_with_its_row(missing_topics):
+    """An error about a topic column says which row to look at, and which topic was meant."""
+    missing_topics.a_mistyped_name_in_a_row_is_named_with_its_row()
+
+
+def test_a_mistyped_topic_of_a_row_is_an_error_where_no_topic_can_be_listed(broker):
+    """The error about the topic is raised all the same, and says why it suggests nothing."""
+
+    def refuse_lists(request, _):
+        return AnswerError(ErrorCode.UNKNOWN_SERVER_ERROR) if request.topics is None else None
+
+    broker.on(ApiKey.METADATA, refuse_lists)
+    batch = pa.RecordBatch.from_pydict({"value": [b"v"], "topic": ["evnts"]})
+    config = options(broker, **{"kafka.max.block.ms": "500"}).producer
+    with pytest.raises(KafkaTimeoutError, match=r"topic 'evnts' is not known.*not be listed \("):
+        write_rows([batch], producers=ProducerOfTask(config), topic=None, config=config)
 
 
 def test_tasks_follow_the_option_too(missing_topics):

@@ -74,7 +74,9 @@ def batch(*values, **columns):
 
 
 def write(batches, producer, topic="t"):
-    return write_rows(batches, producers=ProducerOfTask(CONFIG, producer.start), topic=topic)
+    return write_rows(
+        batches, producers=ProducerOfTask(CONFIG, producer.start), topic=topic, config=CONFIG
+    )
 
 
 def test_all_batches_go_to_one_producer():

@@ -159,7 +159,7 @@ def test_a_login_refused_between_two_micro_batches_fails_neither():
         def micro_batch() -> int:
             rows = [pa.record_batch({"value": pa.array([b"v"])})]
             producers = ProducerOfQuery(config, "query", cache=cache)
-            return write_rows(rows, producers=producers, topic="events").rows
+            return write_rows(rows, producers=producers, topic="events", config=config).rows
 
         assert 1 == micro_batch()
         [(_, _, idle)] = cache._idle._idle
