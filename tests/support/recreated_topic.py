@@ -22,7 +22,10 @@ KEYS = 20
 
 
 def recreate_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
-    """Delete a topic, and create it again."""
+    """Delete a topic, and create it again.
+
+    The cluster must not create topics by itself: the producer asks about this one in between.
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.delete_topics([topic])[topic].result(SECONDS)
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1)

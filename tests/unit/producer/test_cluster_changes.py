@@ -271,14 +271,14 @@ def test_without_acks_a_connection_that_was_lost_is_made_anew():
 
 def test_records_follow_a_topic_that_comes_back_with_fewer_partitions():
     """No record goes to a partition that is not there any more."""
-    with DevBroker(topics={"t": BEFORE}) as broker:
+    with DevBroker(topics={"t": BEFORE}, auto_create_topics=False) as broker:
         before, after = set(range(BEFORE)), set(range(AFTER))
         assert [before, before, after, after] == write_around_a_shrinking(broker, "t")
 
 
 def test_a_lingering_record_whose_partition_is_gone_fails_alone():
     """The records that were sent with it arrive, those of other topics too."""
-    with DevBroker(topics={"t": BEFORE, "other": 1}) as broker:
+    with DevBroker(topics={"t": BEFORE, "other": 1}, auto_create_topics=False) as broker:
         ended = send_before_a_shrinking(broker, "t", "other")
         assert isinstance(ended.gone, InvalidPartitionError)
         assert [None] * 2 * KEYS == ended.others
