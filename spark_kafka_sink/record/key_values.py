@@ -96,8 +96,6 @@ _CONTROL: Final = 0x20
 _COMPRESSION: Final = 0x07
 #: Every byte of a varint but the last has this bit.
 _MORE: Final = 0x80
-_LOW_BITS: Final = 0x7F
-_NULL: Final = 1
 #: How the record of a marker begins (length, attributes, deltas, key), and whether it commits.
 _MARKERS: Final = {b"\x20\0\0\0\x08\0\0\0\0": False, b"\x20\0\0\0\x08\0\0\0\1": True}
 _MARKER_START: Final = 9
@@ -176,7 +174,7 @@ def read_key_values(  # noqa: C901, PLR0912
 
 
 # One pass without calls: that is what makes it fast.
-def _read_in_place(  # noqa: C901, PLR0911, PLR0912, PLR0915
+def _read_in_place(  # noqa: C901, PLR0911, PLR0912
     data: bytes, position: int, end: int, count: int
 ) -> list[KeyValuePair] | None:
     """Read records; None where they are not as simple as they mostly are."""
@@ -195,7 +193,7 @@ def _read_in_place(  # noqa: C901, PLR0911, PLR0912, PLR0915
                     length += (more - 1) << 14
                     if more >= _MORE:
                         return None
-            stop = position + (length >> 1)
+            begin, size = position, length
             # Attributes, and the deltas of timestamp and offset.
             position += 1
             while data[position] >= _MORE:
@@ -227,16 +225,16 @@ def _read_in_place(  # noqa: C901, PLR0911, PLR0912, PLR0915
                     length += (more - 1) << 14
                     if more >= _MORE:
                         return None
+            # As in Java, any negative length means null.
             value = None
-            if length & 1:
-                if length != _NULL:
-                    return None
-            else:
+            if not length & 1:
                 value = data[position : (position := position + (length >> 1))]
             # There are no headers, and the record ends here.
-            if data[position] or position + 1 != stop:
+            if data[position]:
                 return None
-            position = stop
+            position += 1
+            if size != (position - begin) << 1:
+                return None
             records.append((key, value))
     except IndexError:
         return None

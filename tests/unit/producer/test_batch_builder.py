@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import pytest
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.producer.batch_builder import BatchBuilder
 from spark_kafka_sink.producer.batch_compression import BatchCompression
-from spark_kafka_sink.producer.buffer_pool import BufferPool
+from spark_kafka_sink.producer.buffer_pool import BufferPool, block_bytes
 from spark_kafka_sink.producer.open_batches import OpenBatches
 from spark_kafka_sink.producer.partitioner import NodeLatencies
 from spark_kafka_sink.producer.row_placement import RowPlacement
@@ -125,3 +126,20 @@ def test_with_a_batch_size_of_zero_each_record_is_a_batch(codec):
     built.append([os.urandom(1_000)] * 6)
     built.builder.close_all()
     assert [1] * 6 == [batch.record_count for batch in built.batches]
+
+
+def test_a_batch_grows_in_large_steps_and_the_next_begins_with_what_the_last_needed():
+    """Each larger block has to be copied into, and takes four times what the one before took."""
+    built = _Built(**{"batch.size": 1_000_000})
+
+    def blocks(rows: int) -> list[int]:
+        taken = []
+        for _ in range(rows):
+            built.append([bytes(1_000)], partitions=[0])
+            taken.append(built.pool.total_bytes - built.pool.available_bytes)
+        return [size for size, _ in itertools.groupby(taken)]
+
+    assert [2**14, 2**16, 2**18, 2**20] == blocks(900)
+    built.builder.close_all()
+    built.pool.deallocate(built.batches.pop().block)
+    assert [block_bytes(900_000)] == blocks(800)

@@ -369,9 +369,10 @@ def test_keyless_rows_go_to_the_sticky_partition():
     assert 10 + 2 * ROW_BYTES == sticky[0]["bytes"]
 
 
-def test_a_sticky_partition_has_its_share():
+@pytest.mark.parametrize("limit", [ROW_BYTES + 1, 2 * ROW_BYTES])
+def test_a_sticky_partition_has_its_share(limit):
     """Once the bytes reach the limit, another one is due before the next row."""
-    slots, sticky = Slots(2), sticky_table(slot=1, limit=ROW_BYTES + 1)
+    slots, sticky = Slots(2), sticky_table(slot=1, limit=limit)
     result = append([ROW] * 3, [STICKY_SLOT] * 3, slots, sticky=sticky)
     assert AppendResult(2, AppendStatus.STICKY_FULL, 1, 0) == result
     assert payload_of(ROW, ROW) == slots.payload(1)

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import CorruptRecordError
+from spark_kafka_sink.record import key_values
 from spark_kafka_sink.record.compression import CompressionType
 from spark_kafka_sink.record.control_batch import transaction_marker
 from spark_kafka_sink.record.decode import ControlRecordType, decode_record_batch
 from spark_kafka_sink.record.key_values import read_key_values
-from tests.support.plain_batches import PlainRecord, plain_batch
+from tests.support.plain_batches import PlainRecord, plain_batch, varint
 
 TRANSACTIONAL = 0x10
 
@@ -74,6 +75,14 @@ def _marker(kind, *, producer_id=7, base_offset=0):
     )
     struct.pack_into(">q", made, 0, base_offset)
     return bytes(made)
+
+
+def _as_decoded(batch):
+    try:
+        records = decode_record_batch(batch).records
+    except CorruptRecordError as error:
+        return (0, str(error))
+    return (0, PRODUCER, [(record.key, record.value) for record in records])
 
 
 @given(records=_records, codec=_codecs, producer_id=st.integers(0, 2**63 - 1))
@@ -157,6 +166,46 @@ def test_a_payload_of_any_bytes_is_decoded_or_reported(records, codec, damage):
     behind, events = _read(bad + good)
     assert len(records) + 1 == behind
     assert (len(records), PRODUCER, [(b"k", b"v")]) == events[-1]
+    expected = _as_decoded(bad)
+    # Keys and values are found without a look at where in the log their records say they are.
+    if "offset delta" not in str(expected):
+        assert [expected] == events[:-1]
+
+
+@pytest.mark.parametrize("key_bytes", [0, 1, 63, 64, 8_191])
+@pytest.mark.parametrize("value_bytes", [None, 0, 1, 63, 64, 8_191, 8_192, 1_040_000])
+def test_most_batches_are_read_without_being_decoded(monkeypatch, key_bytes, value_bytes):
+    """Decoding takes many times as long."""
+    monkeypatch.delattr(key_values, "decode_record_batch")
+    value = None if value_bytes is None else b"v" * value_bytes
+    record = PlainRecord(value, b"k" * key_bytes)
+    records = [record, record._replace(timestamp=2**40), record]
+    # The numbers of the last one's offset and timestamp are of two bytes and more.
+    batch = _transactional(records + [PlainRecord(b"", b"")] * 64 + [record])
+    pairs = [(each.key, each.value) for each in records]
+    _, [(_, _, read)] = _read(batch)
+    assert [*pairs, *[(b"", b"")] * 64, pairs[0]] == read
+
+
+@pytest.mark.parametrize("key_length", range(-3, 2))
+@pytest.mark.parametrize("value_length", range(-3, 2))
+def test_any_negative_length_means_null(key_length, value_length):
+    """As in Java: nothing refers to the bytes behind it."""
+    key, value = (b"x" if length == 1 else b"" for length in (key_length, value_length))
+    body = b"\0\0\0" + varint(key_length) + key + varint(value_length) + value + b"\0"
+    batch = _transactional(1, payload=varint(len(body)) + body)
+    pair = (None if key_length < 0 else key, None if value_length < 0 else value)
+    assert (1, [(0, PRODUCER, [pair])]) == _read(batch)
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [(-7, "does not fit"), (-6, "does not fit"), (5, "is cut off"), (7, "does not fit")],
+)
+def test_a_record_of_another_length_than_its_fields_is_reported(size, expected):
+    """An empty key and a null value make it six bytes long."""
+    behind, [(offset, reason)] = _read(_transactional(1, payload=varint(size) + b"\0\0\0\0\1\0"))
+    assert (1, 0, True) == (behind, offset, expected in reason)
 
 
 @pytest.mark.parametrize("kind", ControlRecordType, ids=str)
