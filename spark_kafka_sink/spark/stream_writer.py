@@ -23,7 +23,12 @@ from spark_kafka_sink.spark.producer_cache import ProducerOfQuery
 from spark_kafka_sink.spark.refused_write import RefusedWriteError
 from spark_kafka_sink.spark.source_group import commit_source_offsets
 from spark_kafka_sink.spark.write_report import WriteReport
-from spark_kafka_sink.spark.writers import SinkWriter, own_messages, task_context
+from spark_kafka_sink.spark.writers import (
+    PlannedWrite,
+    SinkWriter,
+    own_messages,
+    task_context,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,7 +38,6 @@ if TYPE_CHECKING:
     from pyspark.taskcontext import TaskContext
 
     from spark_kafka_sink.config.sink_options import SinkOptions
-    from spark_kafka_sink.exactly_once.plan import Plan
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +55,7 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         self._topic = topic
         self._is_checked = False
         #: Of an exactly-once write, from the pickling on.
-        self._plan: Plan | None = None
+        self._planned: PlannedWrite | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Do what has to be done before the tasks: Spark pickles the writer for them."""
@@ -61,7 +65,8 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
                 exactly_once = self._exactly_once
                 if exactly_once is not None:
                     # Nobody has told the query's id yet: the plan has what is known of all.
-                    self._plan = exactly_once.plan(None, self._observe)
+                    plan = exactly_once.plan(None, self._observe)
+                    self._planned = PlannedWrite(exactly_once, plan)
             except KafkaError as error:
                 raise RefusedWriteError.of(error) from None
             self._is_checked = True
@@ -73,17 +78,17 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         """Write a task's rows (in the worker)."""
         context = task_context()
         query_id = stream_property(context, QUERY_ID)
-        exactly_once = self._exactly_once
+        planned = self._planned
         transactional = None
-        if exactly_once is None or self._plan is None:
+        if planned is None:
             producers = ProducerOfQuery(self._options.producer, query_id)
             written = write_rows(
                 iterator, producers=producers, topic=self._topic, config=self._options.producer
             )
         else:
             batch_id = int(stream_property(context, BATCH_ID))
-            written, transactional = exactly_once.write(
-                self._plan, query_id, batch_id, iterator, self._topic
+            written, transactional = planned.write.write(
+                planned.plan, query_id, batch_id, iterator, self._topic
             )
         return KafkaCommitMessage(
             partition_id=context.partitionId(),

@@ -15,7 +15,7 @@ import logging
 import sys
 import time
 import uuid
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.datasource import DataSourceArrowWriter
 from pyspark.taskcontext import TaskContext
@@ -41,6 +41,13 @@ logger = logging.getLogger(__name__)
 
 #: A job has this batch alone.
 JOB_BATCH: Final = 0
+
+
+class PlannedWrite(NamedTuple):
+    """An exactly-once write with its plan, as a pickled writer takes them to the tasks."""
+
+    write: ExactlyOnceWrite
+    plan: Plan
 
 
 class SinkWriter:
@@ -69,19 +76,20 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
         self._topic = topic
         self._report_path = report_path
         #: Of an exactly-once write, from the pickling on, as the write's id.
-        self._plan: Plan | None = None
+        self._planned: PlannedWrite | None = None
         self._write_id = ""
 
     def __getstate__(self) -> dict[str, Any]:
         """Plan an exactly-once write: Spark pickles the writer, for the tasks and for `commit`."""
         exactly_once = self._exactly_once
-        if exactly_once is not None and self._plan is None:
+        if exactly_once is not None and self._planned is None:
             # A job without an id of its own is another one whenever it is run.
             self._write_id = exactly_once.options.write_id or uuid.uuid4().hex
             try:
-                self._plan = exactly_once.plan(self._write_id, self._observe)
+                plan = exactly_once.plan(self._write_id, self._observe)
             except KafkaError as error:
                 raise RefusedWriteError.of(error) from None
+            self._planned = PlannedWrite(exactly_once, plan)
         return vars(self)
 
     def write(  # type: ignore[override]  # as PySpark's own DataSourceArrowWriter.write
@@ -89,16 +97,16 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
     ) -> KafkaCommitMessage:
         """Write a task's rows (in the worker)."""
         context = task_context()
-        exactly_once = self._exactly_once
+        planned = self._planned
         transactional = None
-        if exactly_once is None or self._plan is None:
+        if planned is None:
             producers = ProducerOfTask(self._options.producer)
             written = write_rows(
                 iterator, producers=producers, topic=self._topic, config=self._options.producer
             )
         else:
-            written, transactional = exactly_once.write(
-                self._plan, self._write_id, JOB_BATCH, iterator, self._topic
+            written, transactional = planned.write.write(
+                planned.plan, self._write_id, JOB_BATCH, iterator, self._topic
             )
         return KafkaCommitMessage(
             partition_id=context.partitionId(),
@@ -112,16 +120,16 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Make the write visible, if it is not, and tell what was written (on the driver)."""
         ours = own_messages(messages)
-        exactly_once = self._exactly_once
-        if exactly_once is not None and self._plan is not None:
-            if not self._plan.must_write(self._write_id, JOB_BATCH):
+        planned = self._planned
+        if planned is not None:
+            if not planned.plan.must_write(self._write_id, JOB_BATCH):
                 sys.stdout.write(f"Kafka: write {self._write_id!r} was in already\n")
                 sys.stdout.flush()
                 return
-            options = exactly_once.options
+            options = planned.write.options
             retention_ms = options.write_id_retention_ms if options.write_id else 0
-            exactly_once.commit(
-                self._plan,
+            planned.write.commit(
+                planned.plan,
                 self._write_id,
                 JOB_BATCH,
                 ours,
@@ -151,10 +159,9 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
         On the driver. It never raises a KafkaError: why the write failed is what has to be read.
         """
         ours = own_messages(messages)
-        exactly_once = self._exactly_once
-        if exactly_once is not None:
-            if self._plan is not None:
-                exactly_once.abort(self._plan, self._write_id, JOB_BATCH, ours, self._observe)
+        planned = self._planned
+        if planned is not None:
+            planned.write.abort(planned.plan, self._write_id, JOB_BATCH, ours, self._observe)
             return
         report = WriteReport.from_messages(ours)
         if report.rows:
