@@ -1,0 +1,141 @@
+"""The least and the greatest of every number in the ledger, and how far a bad value is quoted."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+import pytest
+
+from spark_kafka_sink.exactly_once.errors import LedgerFormatError
+from spark_kafka_sink.exactly_once.ledger_records import (
+    VERSION,
+    Claim,
+    EntryKey,
+    OffsetRange,
+    Winner,
+    WriteRecord,
+    decode_claim,
+    decode_key,
+    decode_write,
+    encode_claim,
+    encode_key,
+    encode_write,
+)
+from spark_kafka_sink.exactly_once.transitions import Write, WriteState
+from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
+
+INT16, INT32, INT64 = 32_767, 2_147_483_647, 9_223_372_036_854_775_807
+#: What JSON's numbers are exact up to.
+GENERATION = 9_007_199_254_740_991
+#: The end of the year 9999.
+TIME = 253_402_300_799_999
+LARGEST_RANGE = OffsetRange(TopicPartition("t", INT32), INT64, INT64, INT64)
+#: Every number is the greatest that it may be.
+LARGEST = WriteRecord(
+    write=Write(INT64, GENERATION, WriteState.DECIDED, INT64),
+    updated_at_ms=TIME,
+    expires_at_ms=INT64,
+    winners=(
+        Winner(f"p.{7:032x}.0", ProducerIdAndEpoch(INT64, INT16), INT16, (LARGEST_RANGE,), None),
+    ),
+)
+#: ... and the least.
+LEAST = WriteRecord(
+    write=Write(0, 0, WriteState.DECIDED, -1),
+    updated_at_ms=0,
+    expires_at_ms=0,
+    winners=(
+        Winner(
+            f"p.{7:032x}.0",
+            ProducerIdAndEpoch(0, 0),
+            0,
+            (OffsetRange(TopicPartition("t", 0), -1, -1, 0),),
+            None,
+        ),
+    ),
+)
+#: Where a number is in the value of a write -> its name in an error, the least and the greatest.
+NUMBERS = {
+    ("batch_id",): ("batch_id", 0, INT64),
+    ("generation",): ("generation", 0, GENERATION),
+    ("in_before",): ("in_before", -1, INT64),
+    ("updated_at_ms",): ("updated_at_ms", 0, TIME),
+    ("expires_at_ms",): ("expires_at_ms", 0, INT64),
+    ("pieces",): ("pieces", 0, INT32),
+    ("winners", 0, 1): ("producer id", 0, INT64),
+    ("winners", 0, 2): ("epoch", 0, INT16),
+    ("winners", 0, 3): ("transaction version", 0, INT16),
+    ("winners", 0, 5, "t", 0, 0): ("partition", 0, INT32),
+    ("winners", 0, 5, "t", 0, 1): ("first offset", -1, INT64),
+    ("winners", 0, 5, "t", 0, 2): ("last offset", -1, INT64),
+    ("winners", 0, 5, "t", 0, 3): ("number of records", 0, INT64),
+}
+read_write = partial(decode_write, "p", "q", pieces={})
+
+
+def value_of(record):
+    """Return the value of a write's entry."""
+    [(_, value)] = encode_write("p", "q", record)
+    return value
+
+
+def forged(place, number):
+    """Return the value of a write's entry in which one number was replaced."""
+    value = json.loads(value_of(LEAST).removeprefix(VERSION))
+    *path, last = place
+    part = value
+    for step in path:
+        part = part[step]
+    assert last in part or last < len(part)
+    part[last] = number
+    return VERSION + json.dumps(value).encode()
+
+
+@pytest.mark.parametrize("record", [LEAST, LARGEST], ids=["least", "greatest"])
+def test_the_least_and_the_greatest_numbers_of_a_write_are_read(record):
+    """Whatever a driver may write it can read again, up to the last number."""
+    assert record == read_write(value=value_of(record))
+
+
+@pytest.mark.parametrize(("place", "rule"), NUMBERS.items(), ids=str)
+def test_a_number_beyond_its_limits_is_refused_by_name(place, rule):
+    """One below the least and one above the greatest are refused, and so is a truth value."""
+    name, least, greatest = rule
+    for number in (least - 1, greatest + 1, True):
+        with pytest.raises(LedgerFormatError) as caught:
+            read_write(value=forged(place, number))
+        assert f"its {name} is {str(number)!r}" in str(caught.value)
+
+
+def test_as_many_pieces_as_can_be_counted_are_looked_for():
+    """The number of pieces may be the greatest; that there are none is what is wrong then."""
+    with pytest.raises(LedgerFormatError, match=r"cannot be read: KeyError\(0\)"):
+        read_write(value=forged(("pieces",), INT32))
+
+
+def test_the_numbers_of_a_key_and_a_claim_have_limits():
+    """The greatest are read; what is one above is refused."""
+    key = EntryKey("winners", "p", "q", INT32)
+    assert key == decode_key(encode_key(key))
+    assert EntryKey("winners", "p", "q", 0) == decode_key(b'\x01["winners","p","q",0]')
+    for piece in (-1, INT32 + 1):
+        with pytest.raises(LedgerFormatError, match="a malformed key"):
+            decode_key(encode_key(key._replace(piece=piece)))
+    for claim in (Claim(GENERATION, TIME, "h" * 500), Claim(0, 0, "")):
+        assert claim == decode_claim(encode_claim("p", claim).value)
+    for field, number in (("generation", GENERATION + 1), ("claimed_at_ms", TIME + 1)):
+        value = {**Claim(0, 0, "")._asdict(), field: number}
+        with pytest.raises(LedgerFormatError, match=f"its {field} is '{number}'"):
+            decode_claim(VERSION + json.dumps(value).encode())
+
+
+def test_a_bad_value_is_quoted_up_to_forty_characters():
+    """An error stays readable, whatever somebody wrote into the ledger."""
+    with pytest.raises(LedgerFormatError) as caught:
+        read_write(value=forged(("batch_id",), "7" * 41))
+    assert f"its batch_id is '{'7' * 40}'" in str(caught.value)
+    value = value_of(LEAST).replace(b'"t":', b'"%s":' % (b"/" * 41))
+    with pytest.raises(LedgerFormatError) as caught:
+        read_write(value=value)
+    assert f"ValueError(\"'{'/' * 40}' is not a legal topic name\")" in str(caught.value)
