@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.network.metadata_recovery import NEVER
+
 if TYPE_CHECKING:
     from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
 
@@ -21,7 +23,7 @@ class RefreshSchedule:
         """Start without an answer: the first question may be asked at once."""
         self._backoff = backoff
         self._max_age = max_age
-        self._full_update_requested = False
+        self._full_update_requested = True
         self._is_expired = False
         self._last_full_answer: float | None = None
         self._failures = 0
@@ -52,9 +54,9 @@ class RefreshSchedule:
         return self._full_update_requested or self._expires_at() <= now
 
     def _expires_at(self) -> float:
-        if self._is_expired or self._last_full_answer is None:
+        if self._is_expired:
             return 0.0
-        return self._last_full_answer + self._max_age
+        return NEVER if self._last_full_answer is None else self._last_full_answer + self._max_age
 
     def next_at(self, *, has_new_topics: bool) -> float:
         """When to ask next."""

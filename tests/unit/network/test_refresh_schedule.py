@@ -16,6 +16,61 @@ def schedule() -> RefreshSchedule:
     return RefreshSchedule(backoff=ExponentialBackoff(0.1, 1.0, _NoJitter()), max_age=300.0)
 
 
+def test_everything_is_asked_for_at_once_before_the_first_answer(schedule):
+    """A partial answer, or none, leaves it due as soon as the back-off allows."""
+    assert schedule.is_full_update_due(0.0)
+    assert (0.0, 0.0) == (
+        schedule.next_at(has_new_topics=False),
+        schedule.next_at(has_new_topics=True),
+    )
+    schedule.failed(5.0)
+    assert 5.1 == schedule.next_at(has_new_topics=False)
+    schedule.answered(6.0, full=False, progressed=True)
+    assert schedule.is_full_update_due(6.0)
+    assert 6.1 == schedule.next_at(has_new_topics=False)
+    assert schedule.last_full_answer is None
+
+
+def test_everything_is_asked_for_again_at_metadata_max_age(schedule):
+    """Not before, and what is requested earlier waits for the back-off alone."""
+    schedule.answered(10.0, full=True, progressed=True)
+    assert 10.0 == schedule.last_full_answer
+    assert 310.0 == schedule.next_at(has_new_topics=False)
+    assert not schedule.is_full_update_due(309.9)
+    assert schedule.is_full_update_due(310.0)
+    schedule.request_full_update()
+    assert schedule.is_full_update_due(10.0)
+    assert 10.1 == schedule.next_at(has_new_topics=False)
+
+
+def test_answers_that_say_nothing_new_lengthen_the_backoff(schedule):
+    """Each doubles it, up to the maximum, until one says something or a new topic is used."""
+    pauses = []
+    for now in (0.0, 1.0, 2.0, 3.0, 4.0, 5.0):
+        schedule.answered(now, full=True, progressed=False)
+        pauses.append(round(schedule.next_at(has_new_topics=True) - now, 9))
+    assert [0.1, 0.2, 0.4, 0.8, 1.0, 1.0] == pauses
+    schedule.allow_at_once()
+    assert 0.0 == schedule.next_at(has_new_topics=True)
+    schedule.answered(7.0, full=True, progressed=False)
+    assert 7.1 == schedule.next_at(has_new_topics=True)
+    schedule.answered(8.0, full=True, progressed=False)
+    assert 8.2 == schedule.next_at(has_new_topics=True)
+    schedule.answered(9.0, full=True, progressed=True)
+    assert 9.1 == schedule.next_at(has_new_topics=True)
+
+
+def test_failures_lengthen_the_backoff_apart_from_answers(schedule):
+    """Each doubles it, up to the maximum, whatever was answered before."""
+    schedule.answered(0.0, full=True, progressed=False)
+    schedule.answered(0.0, full=True, progressed=False)
+    pauses = []
+    for now in (1.0, 2.0, 3.0, 4.0, 5.0, 6.0):
+        schedule.failed(now)
+        pauses.append(round(schedule.next_at(has_new_topics=True) - now, 9))
+    assert [0.1, 0.2, 0.4, 0.8, 1.0, 1.0] == pauses
+
+
 def test_an_answer_by_age_is_no_sign_of_a_stale_broker(schedule):
     """Answers every metadata.max.age.ms that say nothing new do not lengthen the back-off."""
     for now in (0.0, 300.0, 600.0, 900.0):

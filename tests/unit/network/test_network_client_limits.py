@@ -1,0 +1,128 @@
+"""Which connections are kept, which nodes are asked, and what a wait that ended names as cause."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.errors import KafkaTimeoutError, NetworkError
+from spark_kafka_sink.model import Node
+from spark_kafka_sink.network.network_client import NetworkClient
+from tests.support.metadata_script import MetadataScript, described
+from tests.support.recording_listener import RecordingListener
+from tests.support.scripted_broker import ScriptedBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+#: A node that nobody connects to here.
+ELSEWHERE = Node(5, "elsewhere.example", 9092)
+#: Long enough for a machine that is busy with something else.
+PATIENCE = 20.0
+
+
+def _run(
+    node: Node,
+    act: Callable[[NetworkClient], Awaitable[None]],
+    *,
+    listener: RecordingListener | None = None,
+    **settings: object,
+) -> None:
+    """Do something with a client, and close it whatever happens."""
+
+    async def run() -> None:
+        config = ProducerConfig.from_mapping(
+            {"bootstrap.servers": f"{node.host}:{node.port}", "retry.backoff.ms": 5, **settings}
+        )
+        client = NetworkClient(config, listener=listener)
+        try:
+            await act(client)
+        finally:
+            await client.close()
+
+    asyncio.run(run())
+
+
+async def _wait(client: NetworkClient, *topics: str, within: float = PATIENCE) -> None:
+    await client.wait_for_topics(topics, asyncio.get_running_loop().time() + within)
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    """Let the loop go on until something has happened that it does by itself."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110  any change at all may bring it about
+            await asyncio.sleep(0.001)
+
+
+def test_a_connection_that_may_not_be_idle_at_all_is_closed_at_once():
+    """A connections.max.idle.ms of 0 is a time, too."""
+
+    async def act(client: NetworkClient) -> None:
+        assert client.ready_connection(broker.node) is None
+        await _until(lambda: "idle for 0 s (connections.max.idle.ms)" in str(client.last_error))
+
+    with ScriptedBroker(MetadataScript(lambda _: described(broker.node, {"t": 1}))) as broker:
+        _run(broker.node, act, **{"connections.max.idle.ms": 0})
+
+
+def test_a_connection_stays_where_none_is_closed_for_being_idle():
+    """A connections.max.idle.ms below 0 is no time: later questions use the same connection."""
+    listener = RecordingListener()
+
+    async def act(client: NetworkClient) -> None:
+        for topic in topics:
+            await _wait(client, topic)
+            assert 1 == client.connection_count
+
+    topics = {"t": 1, "u": 1, "v": 1}
+    with ScriptedBroker(MetadataScript(lambda _: described(broker.node, topics))) as broker:
+        _run(broker.node, act, listener=listener, **{"connections.max.idle.ms": -1})
+    assert 1 == listener.events.count(("connected", -1))
+
+
+def test_a_node_that_has_left_the_cluster_is_not_asked_for_metadata():
+    """Its connection may still be open, but only a bootstrap address leads to the cluster."""
+
+    async def act(client: NetworkClient) -> None:
+        await _wait(client, "t")
+        bootstrap_is_up.close()
+        await _until(lambda: not client.connection_count)
+        await _until(lambda: client.ready_connection(leaver) is not None)
+        now = asyncio.get_running_loop().time()
+        client.metadata.update(described(ELSEWHERE, {"t": 1}), now)
+        chosen = client.least_loaded_node(now)
+        assert chosen is not None
+        assert ELSEWHERE == chosen.node
+
+    script = MetadataScript(lambda _: described(leaver, {"t": 1}))
+    with ExitStack() as bootstrap_is_up, ScriptedBroker(script) as broker:
+        leaver = broker.node._replace(node_id=0)
+        _run(bootstrap_is_up.enter_context(ScriptedBroker(script)).node, act)
+
+
+def test_a_wait_without_time_names_what_went_wrong_last():
+    """Where nothing was asked within it, the cause is the client's last error, in its own words."""
+
+    async def act(client: NetworkClient) -> None:
+        client.note_error(NetworkError("the cable was cut"))
+        with pytest.raises(KafkaTimeoutError) as caught:
+            await _wait(client, "t", within=0.0)
+        assert "topic 't' is not known after 0.0 s (max.block.ms): the cable was cut" == (
+            str(caught.value)
+        )
+
+    _run(ELSEWHERE, act)
+
+
+def test_a_wait_without_time_and_errors_names_the_bootstrap_servers():
+    """There is nothing else to look at."""
+
+    async def act(client: NetworkClient) -> None:
+        with pytest.raises(KafkaTimeoutError, match=r"no broker answered through elsewhere\.ex"):
+            await _wait(client, "t", within=0.0)
+
+    _run(ELSEWHERE, act)
