@@ -209,8 +209,9 @@ def test_a_record_of_another_length_than_its_fields_is_reported(size, expected):
 
 
 @pytest.mark.parametrize("kind", ControlRecordType, ids=str)
-def test_markers_end_transactions(kind):
-    """Whether they commit is what they say."""
+def test_markers_end_transactions(monkeypatch, kind):
+    """Whether they commit is what they say; they are not decoded, either."""
+    monkeypatch.delattr(key_values, "decode_record_batch")
     assert (6, [(7, kind is ControlRecordType.COMMIT)]) == _read(_marker(kind, base_offset=5))
 
 
@@ -263,11 +264,13 @@ def test_a_batch_that_inflates_too_far_is_reported():
 
 
 @pytest.mark.parametrize("codec", [CompressionType.NONE, CompressionType.GZIP], ids=str)
-def test_records_outside_a_transaction_are_counted_and_not_decoded(codec):
+@pytest.mark.parametrize("attributes", [0, 0x40], ids=["as it was sent", "compacted"])
+def test_records_outside_a_transaction_are_counted_and_not_decoded(codec, attributes):
     """A payload that cannot even be decompressed shows that nobody tries: it may be a bomb."""
     plain = plain_batch(
         payload=b"neither gzip nor records",
         compression=codec,
+        attributes=attributes,
         base_offset=10,
         last_offset_delta=399_999,
         record_count=400_000,
