@@ -25,6 +25,13 @@ def test_a_maximum_that_leaves_no_room_is_the_delay(initial):
     assert {0.5} == {backoff.delay(attempts) for attempts in range(20)}
 
 
+def test_the_longest_setting_is_reached():
+    """From a millisecond to the largest number of them it takes 63 doublings, and no more."""
+    longest = (2**63 - 1) / 1000
+    backoff = ExponentialBackoff(0.001, longest, _NoJitter())
+    assert [longest / 2, longest, longest] == [backoff.delay(n) for n in (62, 63, 10_000)]
+
+
 @given(st.integers(0, 10_000), st.integers())
 def test_a_delay_stays_within_a_fifth_of_its_term(attempts: int, seed: int):
     """The jitter moves a delay by a fifth at most, and never over the maximum."""

@@ -48,14 +48,17 @@ def test_no_scope_is_asked_for_without_one():
 
 
 def test_no_repr_shows_the_secret():
-    """Neither the credentials nor the request show it."""
-    assert SECRET not in repr(credentials())
+    """Neither the credentials nor the request show it, nor the client's id."""
+    assert "ClientCredentials(scope='read', urlencode=True)" == repr(
+        credentials(scope="read", urlencode=True, hidden=["planted-reference"])
+    )
     encoded = base64.b64encode(f"an id:{SECRET}".encode()).decode()
     assert encoded not in repr(token_request(credentials()))
 
 
 @pytest.mark.parametrize(
-    "url", [URL, "https://[::1]:8443/x", "http://127.0.0.1:1/", "http://localhost"]
+    "url",
+    [URL, "https://[::1]:8443/x", "http://127.0.0.1:1/", "http://localhost", "http://[::1]/x"],
 )
 def test_addresses_that_a_secret_may_be_sent_to(url):
     """HTTPS anywhere, and HTTP within this machine."""
@@ -157,30 +160,52 @@ def test_an_answer_without_a_token_is_refused(body):
         access_token(credentials(), 200, body)
 
 
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        (400, AuthenticationError),
-        (401, AuthenticationError),
-        (403, AuthenticationError),
-        (404, AuthenticationError),
-        (302, NetworkError),
-        (408, NetworkError),
-        (429, NetworkError),
-        (500, NetworkError),
-        (503, NetworkError),
-    ],
-)
-def test_a_refusal_is_for_good_or_may_pass(status, kind):
+def test_a_refusal_is_for_good_or_may_pass():
     """What the client did wrong is an AuthenticationError; what may pass is a NetworkError."""
     body = b'{"error":"invalid_client","error_description":"no\\n planted-secret"}'
-    with pytest.raises(kind) as caught:
-        access_token(credentials(), status, body)
-    assert type(caught.value) is kind
-    assert (
-        f"the token endpoint https://idp.example refused the client 'an id' with {status}: "
-        "invalid_client no? [hidden]"
-    ) == str(caught.value)
+    passing = set()
+    for status in [*range(100, 200), *range(300, 600)]:
+        with pytest.raises((AuthenticationError, NetworkError)) as caught:
+            access_token(credentials(), status, body)
+        assert (
+            f"the token endpoint https://idp.example refused the client 'an id' with {status}: "
+            "invalid_client no? [hidden]"
+        ) == str(caught.value)
+        if type(caught.value) is NetworkError:
+            passing.add(status)
+    assert {*range(100, 200), *range(300, 400), 408, 425, 429, *range(500, 600)} == passing
+
+
+def test_any_success_has_a_token():
+    """Not only 200 is one."""
+    for status in range(200, 300):
+        assert "a.b.c" == access_token(credentials(), status, b'{"access_token":"a.b.c"}')
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        (b'{"error":"e","error_description":"d"}', "e d"),
+        (b'{"error":"e"}', "e"),
+        (b'{"error_description":"d"}', "d"),
+        (b'{"error":7,"error_description":"d"}', "d"),
+        (b'{"message":"m"}', "it gave no reason"),
+        (b"<html>", "it gave no reason"),
+        (json.dumps({"error": "x" * 300}).encode(), "x" * 300),
+        (json.dumps({"error": "x" * 301}).encode(), f"{'x' * 300}..."),
+    ],
+)
+def test_a_refusal_shows_the_reason_up_to_300_characters(body, shown):
+    """OAuth's two fields are the reason, where they are texts."""
+    with pytest.raises(AuthenticationError) as caught:
+        access_token(credentials(), 401, body)
+    assert shown == str(caught.value).partition(" with 401: ")[2]
+
+
+def test_a_short_value_of_the_query_is_no_key():
+    """Any text may have three letters by chance; four are hidden."""
+    asked = credentials(url=f"{URL}?a=abc&b=wxyz&efgh&i")
+    assert "abc [hidden] [hidden] i" == asked.quoted("abc wxyz efgh i")
 
 
 @given(status=st.integers(100, 599), body=st.binary(max_size=80))

@@ -63,6 +63,37 @@ def test_a_secret_is_hidden_in_every_encoding(encoding, secret):
     assert secret not in shown
 
 
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        "as it is",
+        "a URL",
+        "a form",
+        "a form in lower case",
+        "JSON",
+        "JSON in Unicode",
+        "Python's repr",
+        "Python's bytes",
+        "HTML",
+        "hexadecimal",
+        "hexadecimal in upper case",
+    ],
+)
+def test_a_secret_is_hidden_as_a_whole_and_with_nothing_around_it(encoding):
+    """Where it is written in one of the usual ways, the rest of the text stays as it was."""
+    encoded = ENCODINGS[encoding](SECRET)
+    before, _, after = encoded.partition(encoded.strip("b'\""))
+    shown = f"user <{before}{HIDDEN}{after}> is unknown"
+    assert shown == hide(f"user <{encoded}> is unknown", [SECRET])
+
+
+def test_three_encodings_may_lie_on_top_of_one_another():
+    """As where a log quotes, in base64, a header of a form of base64."""
+    assert f"no {HIDDEN}!" == hide(f"no {base64_of(base64_of(base64_of(SECRET)))}!", [SECRET])
+    mixed = base64_of(base64_of(SECRET).encode().hex())
+    assert f"no {HIDDEN}!" == hide(f"no {mixed}!", [SECRET])
+
+
 @given(
     st.text(st.characters(exclude_categories=["Cs"]), min_size=4, max_size=40).filter(
         lambda it: it not in HIDDEN
@@ -97,6 +128,8 @@ def test_the_longer_of_two_secrets_goes_first():
 def test_what_is_quoted_is_short_and_printable():
     """A peer writes neither a book nor to the terminal, and no secret is cut into halves."""
     assert "a?[31mb" == quoted("a\x1b[31mb", (), 100)
+    assert "a" * 10 == quoted("a" * 10, (), 10)
+    assert f"{'a' * 10}..." == quoted("a" * 11, (), 10)
     assert f"{'a' * 10}..." == quoted("a" * 20, (), 10)
     assert f"{'a' * 5}[hidd..." == quoted(f"{'a' * 5}hunter2", ["hunter2"], 10)
     secret = "planted-secret"  # noqa: S105
@@ -104,6 +137,14 @@ def test_what_is_quoted_is_short_and_printable():
         shown = quoted(f"{secret * length}{'b' * 1000}", [secret], 100)
         assert "planted" not in shown
         assert len(shown) <= 103
+
+
+def test_a_bounded_part_of_a_text_is_searched_and_its_end_is_not_shown():
+    """Of 64 KiB a dozen characters for each one of the longest secret may be a part of it."""
+    text = "a" * 70_000
+    assert f"{'a' * 65_536}..." == quoted(text, (), 70_000)
+    assert f"{'a' * (65_536 - 12 * 5)}..." == quoted(text, ["bcd", "bcdef"], 70_000)
+    assert "..." == quoted(text, ["b" * 6_000], 70_000)
 
 
 @pytest.mark.parametrize("text", ["A", "\\", "%", "&#x0", "aGVs", "70:", " planted", "\\u00"])
