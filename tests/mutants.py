@@ -24,6 +24,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.support.mutation import (
     Mutant,
     TestsByLine,
@@ -41,8 +43,9 @@ EQUIVALENT = ROOT / "tests" / "equivalent_mutants.txt"
 FAST = "not slow and not kafka and not spark"
 #: The most specific tests come first and alone: most mutants end there, in seconds.
 STAGES = (30, 600)
-#: A mutant that loops for ever has been noticed.
+#: A mutant that loops for ever has been noticed. Each test may take far longer than it ever does.
 TIMEOUT_S = 300
+TIMEOUT_PER_TEST_S = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +168,7 @@ def _killer(tests: Sequence[str], copy: Path) -> str | None:
     code, output = _pytest([*tests], copy, "-x")
     if code is None:
         return "time-out"
-    if code == 0:
+    if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return None
     return failed_test(output) or f"pytest, which ended with code {code}"
 
@@ -175,6 +178,8 @@ def _pytest(tests: Sequence[str], copy: Path, *flags: str) -> tuple[int | None, 
     chosen = copy / "chosen_tests.txt"
     chosen.write_text("\n".join(tests) + "\n", encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-rfE", "-p", "no:randomly", "--tb=no"]
+    # A test's other parameters may need a real Kafka.
+    command += ["-m", FAST]
     with subprocess.Popen(
         [*command, "-p", "no:cacheprovider", *flags, f"@{chosen}"],
         cwd=copy,
@@ -185,7 +190,7 @@ def _pytest(tests: Sequence[str], copy: Path, *flags: str) -> tuple[int | None, 
         start_new_session=True,
     ) as process:
         try:
-            output, _ = process.communicate(timeout=TIMEOUT_S)
+            output, _ = process.communicate(timeout=TIMEOUT_S + TIMEOUT_PER_TEST_S * len(tests))
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)
             return None, process.communicate()[0]
