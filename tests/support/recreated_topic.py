@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support.producing import patiently, producer_for
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from tests.support.producing import patiently
 from tests.support.record_columns import columns
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.producer.kafka_producer import KafkaProducer
     from tests.support.producing import Bootstrap
 
 #: More than a busy machine needs.
@@ -43,6 +45,13 @@ def recreate_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
     raise AssertionError(f"{topic} was not deleted within {SECONDS} s")
 
 
+def _producer(cluster: Bootstrap, **settings: object) -> KafkaProducer:
+    """Make a producer whose questions about the topic do not create it once it is deleted."""
+    given = {"bootstrap.servers": cluster.bootstrap_servers, **settings}
+    config = ProducerConfig.from_mapping(given)
+    return KafkaProducer(replace(config, allow_auto_create_topics=False))
+
+
 def await_partition_count(producer: KafkaProducer, topic: str, count: int) -> None:
     """Wait until the producer's metadata says so."""
     pause = threading.Event()
@@ -57,7 +66,7 @@ def write_around_a_shrinking(cluster: Bootstrap, topic: str) -> list[set[int]]:
     Gives the partitions that they went to: sent one by one, then as a table, before and after.
     """
     places = []
-    with producer_for(
+    with _producer(
         cluster,
         **{"metadata.max.age.ms": 200, "delivery.timeout.ms": 30_000, "request.timeout.ms": 10_000},
         # Each keyless record goes where the sticky partition is just then.
@@ -91,7 +100,7 @@ class Shrinking(NamedTuple):
 
 def send_before_a_shrinking(cluster: Bootstrap, topic: str, other: str) -> Shrinking:
     """Send records that linger until `topic` has 2 partitions in place of 6, then flush."""
-    with producer_for(cluster, **{"metadata.max.age.ms": 200, "linger.ms": 300_000}) as producer:
+    with _producer(cluster, **{"metadata.max.age.ms": 200, "linger.ms": 300_000}) as producer:
         patiently(lambda: producer.partitions_for(topic))
         patiently(lambda: producer.partitions_for(other))
         await_partition_count(producer, topic, BEFORE)
