@@ -57,9 +57,11 @@ def test_a_mistyped_topic_of_a_row_is_an_error_where_no_topic_can_be_listed(brok
         return AnswerError(ErrorCode.UNKNOWN_SERVER_ERROR) if request.topics is None else None
 
     broker.on(ApiKey.METADATA, refuse_lists)
-    batch = pa.RecordBatch.from_pydict({"value": [b"v"], "topic": ["evnts"]})
+    batch = pa.RecordBatch.from_pydict({"value": [b"v"], "topic": ["unheard-of"]})
     config = options(broker, **{"kafka.max.block.ms": "500"}).producer
-    with pytest.raises(KafkaTimeoutError, match=r"topic 'evnts' is not known.*not be listed \("):
+    with pytest.raises(
+        KafkaTimeoutError, match=r"topic 'unheard-of' is not known.*not be listed \("
+    ):
         write_rows([batch], producers=ProducerOfTask(config), topic=None, config=config)
 
 
