@@ -2,7 +2,9 @@
 
 - A line begins with the query's id and the batch's, and is what the batch's last commit told: one
   that Spark has committed again replaces its line, so that each batch is there once.
-- A line is appended and forced to the disk; what a crash has torn off is cut away by the next one.
+- A line is appended by one write to the end of the file, and forced to the disk; what a crash has
+  torn off is cut away by the next one. A file system may show a part of a write: a reader takes no
+  line before its newline is there.
 - Usually the batch comes after the last line's, and only that one is read. Otherwise (a replay, a
   checkpoint that was rolled back, another query's file) the file is written anew, whole or not at
   all.
@@ -54,7 +56,7 @@ class BatchLog:
         self, query_id: str | None, batch_id: int, report: dict[str, Any], *, replaces: bool
     ) -> None:
         line = json.dumps({"query_id": query_id, "batch_id": batch_id, **report}) + "\n"
-        with self._open(os.O_RDWR | os.O_CREAT) as file:
+        with self._open(os.O_RDWR | os.O_CREAT | os.O_APPEND) as file:
             last = _last(file)
             if last is None or (last[0] == query_id and last[1] < batch_id):
                 _append(file, line)
@@ -80,11 +82,14 @@ class BatchLog:
 
 
 def _append(file: IO[bytes], line: str) -> None:
-    end = _end_of_lines(file, file.seek(0, os.SEEK_END))
-    file.truncate(end)
-    file.seek(end)
-    file.write(line.encode())
-    file.flush()
+    size = file.seek(0, os.SEEK_END)
+    end = _end_of_lines(file, size)
+    if end < size:
+        file.truncate(end)
+    rest = line.encode()
+    while rest:
+        # All of it at once, unless the disk is full or a signal came in between.
+        rest = rest[os.write(file.fileno(), rest) :]
     os.fsync(file.fileno())
 
 
@@ -128,8 +133,14 @@ def _key(line: bytes) -> tuple[str | None, int]:
     try:
         found = json.loads(line.decode())
         query_id, batch_id = found["query_id"], found["batch_id"]
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise OSError(f"there is a line that is no micro-batch's report: {error!r}") from error
+    except (ValueError, RecursionError) as error:
+        raise OSError(
+            f"there is a line that is no micro-batch's report: not JSON ({error})"
+        ) from None
+    except (TypeError, KeyError):
+        raise OSError(
+            "there is a line that is no micro-batch's report: it has no query_id or no batch_id"
+        ) from None
     if isinstance(query_id, str | None) and type(batch_id) is int:
         return query_id, batch_id
     raise OSError("there is a line that is no micro-batch's report: its values have other types")

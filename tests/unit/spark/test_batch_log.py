@@ -55,6 +55,61 @@ def test_queries_may_share_a_file(path):
     assert [("b", 0, 2), ("a", 0, 3)] == lines(path)
 
 
+def test_a_line_is_appended_by_one_write(path, monkeypatch):
+    """A reader of the growing file finds half a line only where the file system shows one."""
+    written = []
+
+    def write(handle, data):
+        written.append(bytes(data))
+        return os_write(handle, data)
+
+    os_write = os.write
+    log = BatchLog(str(path))
+    monkeypatch.setattr(os, "write", write)
+    for batch in range(2):
+        log.put("q", batch, {"rows": "x" * 100_000})
+    assert path.read_bytes().splitlines(keepends=True) == written
+
+
+def test_a_line_goes_behind_what_was_appended_meanwhile(path, monkeypatch):
+    """It is written to the end of the file as it is then, and over nothing."""
+
+    def write(handle, data):
+        monkeypatch.undo()
+        with path.open("ab") as file:
+            file.write(b'{"query_id": "a", "batch_id": 1, "rows": 2}\n')
+        return os.write(handle, data)
+
+    BatchLog(str(path)).put("b", 0, {"rows": 1})
+    monkeypatch.setattr(os, "write", write)
+    BatchLog(str(path)).put("b", 1, {"rows": 3})
+    assert [("b", 0, 1), ("a", 1, 2), ("b", 1, 3)] == lines(path)
+
+
+def test_a_write_that_is_cut_short_is_finished(path, monkeypatch):
+    """A signal may end a write before its end."""
+    os_write = os.write
+    monkeypatch.setattr(os, "write", lambda handle, data: os_write(handle, data[:7]))
+    BatchLog(str(path)).put("q", 0, {"rows": 1})
+    assert [("q", 0, 1)] == lines(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"[1, 2\n", "not JSON \\(Expecting"),
+        (b'{"query_id": "q"}\n', "it has no query_id or no batch_id$"),
+    ],
+)
+def test_what_is_wrong_with_a_foreign_line_is_said_in_words(path, content, problem):
+    """No name of a Python error, and no chain of them."""
+    path.write_bytes(content)
+    with pytest.raises(OSError, match=f"no micro-batch's report: {problem}") as caught:
+        BatchLog(str(path)).check()
+    assert "Error" not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
 @pytest.mark.parametrize("torn", ['{"query_id": "q", "batch', '{"query_id": "q", "batch_id": 1}'])
 def test_what_a_crash_has_torn_off_is_cut_away(path, torn):
     """A line without its end is none, and the next one does not stick to it."""
