@@ -77,7 +77,8 @@ def _json_part(value: str, index: int) -> Mapping[str, Any]:
     if len(parts) != _JWT_PARTS:
         return {}
     try:
-        payload = base64.urlsafe_b64decode(parts[index] + "=" * (-len(parts[index]) % 4))
+        # The decoder ignores padding beyond what it needs.
+        payload = base64.urlsafe_b64decode(parts[index] + "==")
         read = json.loads(payload)
     except (binascii.Error, ValueError, RecursionError):
         return {}

@@ -36,6 +36,12 @@ def test_a_token_tells_its_subject_and_end():
     assert value not in repr(token)
 
 
+@pytest.mark.parametrize("length", range(1, 9))
+def test_a_token_may_have_any_length(length):
+    """A JWT leaves out the padding of base64, however much its length would take."""
+    assert "u" * length == read_token(jwt({"sub": "u" * length})).subject
+
+
 def test_another_claim_may_be_the_subject():
     """Who the token is for may stand in another claim (sasl.oauthbearer.sub.claim.name)."""
     assert "a-client" == read_token(jwt({"azp": "a-client"}), subject_claim="azp").subject
@@ -106,6 +112,21 @@ def test_a_token_says_what_a_refusal_may_be_about(header, claims, says):
     assert token.value not in client.advice
 
 
+def test_so_much_of_what_a_token_says_is_told():
+    """200 characters of each text, and of an audience the texts among its first five values."""
+    claims = {"iss": "x" * 201, "aud": ["a", "b", 7, "d", "e", "f"]}
+    says = f"issuer '{'x' * 200}', audience 'a' and 'b' and 'd' and 'e', key '{'k' * 200}'"
+    assert says == read_token(whole_token({"kid": "k" * 201}, claims)).says
+
+
+@pytest.mark.parametrize(("length", "end"), [(500, ""), (501, "...")])
+def test_a_failure_is_told_up_to_500_characters(length, end):
+    """What is longer ends in dots."""
+    client = OAuthBearerClient(read_token("a.b.c"))
+    client.evaluate_challenge(b"x" * length)
+    assert f"{'x' * 500}{end}" == client.failure
+
+
 def test_a_refusal_is_answered_and_kept():
     """The broker's JSON is answered with a separator, and is what the error will tell."""
     client = OAuthBearerClient(read_token("a.b.c"))
@@ -164,6 +185,9 @@ def test_an_unsecured_token_is_one_that_nobody_signed():
         # Not before a minute has passed, and not in the last five.
         (-HOUR, 400.0, 0.0, 60.0),
         (0.0, 1000.0, 0.5, 700.0),
+        # Long enough for these two, and no longer.
+        (0.0, 360.0, 0.0, 60.0),
+        (0.0, 359.0, 0.0, 0.8 * 359.0),
         # Too short for these two: by the window alone.
         (0.0, 100.0, 0.0, 80.0),
         # One that begins in the future, by the provider's clock, begins now.

@@ -1,0 +1,215 @@
+"""What a plan lets a driver and its tasks do, as pure rules."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from spark_kafka_sink.admin.transaction_values import TransactionDescription
+from spark_kafka_sink.errors import BrokerError, KafkaError
+from spark_kafka_sink.exactly_once.errors import (
+    ExactlyOnceError,
+    MixedError,
+    OvertakenError,
+    RolledBackError,
+    WinnerLostError,
+)
+from spark_kafka_sink.exactly_once.ledger_records import Claim, OffsetRange, Winner, WriteRecord
+from spark_kafka_sink.exactly_once.plan import (
+    Plan,
+    Prepared,
+    check_open,
+    is_ended_by_others,
+    is_ours,
+    refusal,
+    told_of,
+    winners_of,
+)
+from spark_kafka_sink.exactly_once.transitions import Verdict, Write, WriteState
+from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
+
+PRODUCER = ProducerIdAndEpoch(7, 3)
+RANGES = (OffsetRange(TopicPartition("t", 0), 5, 9, 5),)
+WINNER = Winner("p.a.0", PRODUCER, 2, RANGES)
+OTHER = Winner("p.b.0", PRODUCER, 2, RANGES)
+#: The driver planned at this time, and decides at that.
+PLANNED, NOW = 1_000_000, 1_040_000
+
+
+def found(*, state="Ongoing", producer=PRODUCER, timeout_ms=60_000, start_time_ms=PLANNED):
+    return TransactionDescription(
+        transactional_id="p.a.0",
+        state=state,
+        producer=producer,
+        timeout_ms=timeout_ms,
+        start_time_ms=start_time_ms,
+        partitions=(),
+    )
+
+
+def state_of(writes=None, claim=None):
+    return SimpleNamespace(writes=writes or {}, claim=claim, streams=lambda: {"s": STREAM})
+
+
+def record(state, *, batch_id=5, generation=3, winners=(WINNER,)):
+    return WriteRecord(
+        write=Write(batch_id, generation, state, batch_id - 1), updated_at_ms=1, winners=winners
+    )
+
+
+STREAM = record(WriteState.DONE)
+PLAN = Plan("p", 3, PLANNED, {})
+
+
+@pytest.mark.parametrize(
+    ("timeout_ms", "start_time_ms", "left"),
+    [
+        # A tenth of the time-out is spare: 6 of 60 seconds, and 20 are left.
+        (60_000, PLANNED, None),
+        (60_000, NOW, None),
+        (40_000, PLANNED + 4_000, None),
+        (40_000, PLANNED + 3_999, 4),
+        (40_000, PLANNED, 0),
+        # A start before the plan, after now, or not told, is taken for the plan's.
+        (44_445, PLANNED - 1, None),
+        (44_444, PLANNED - 1, 4),
+        (44_444, NOW + 1, 4),
+        (44_444, None, 4),
+        (44_444, NOW, None),
+    ],
+)
+def test_a_winner_must_have_time_to_spare(timeout_ms, start_time_ms, left):
+    """A tenth of its time-out, a minute at most; its age is the coordinator's word if that fits."""
+    transaction = found(timeout_ms=timeout_ms, start_time_ms=start_time_ms)
+    if left is None:
+        check_open(WINNER, transaction, PLANNED, NOW)
+        return
+    with pytest.raises(WinnerLostError, match=f"the transaction of p.a.0 times out in {left} s, "):
+        check_open(WINNER, transaction, PLANNED, NOW)
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "is_enough"), [(939_999, True), (940_000, True), (940_001, False)]
+)
+def test_a_long_time_out_needs_a_minute_to_spare(age_ms, is_enough):
+    """A tenth of a quarter of an hour would be more than that."""
+    now = PLANNED + age_ms
+    if is_enough:
+        check_open(WINNER, found(timeout_ms=1_000_000), PLANNED, now)
+        return
+    with pytest.raises(WinnerLostError, match="times out in 60 s"):
+        check_open(WINNER, found(timeout_ms=1_000_000), PLANNED, now)
+
+
+@pytest.mark.parametrize(
+    ("transaction", "state"),
+    [
+        (None, "not known"),
+        (found(state="CompleteAbort"), f"CompleteAbort, {PRODUCER}"),
+        (found(producer=ProducerIdAndEpoch(7, 4)), f"Ongoing, {ProducerIdAndEpoch(7, 4)}"),
+    ],
+)
+def test_a_winner_must_be_open(transaction, state):
+    """By the same producer: a later epoch is somebody else's transaction."""
+    with pytest.raises(WinnerLostError) as caught:
+        check_open(WINNER, transaction, PLANNED, NOW)
+    assert f"the transaction of p.a.0 ({PRODUCER}) is not open any more (it is {state})" in (
+        str(caught.value)
+    )
+
+
+def test_winners_are_the_transactions_with_rows_of_this_plan():
+    """A task without rows hands over an empty one; a task of another plan ends the batch."""
+    empty = WINNER._replace(transactional_id="p.c.0", ranges=())
+    prepared = [Prepared(3, WINNER), Prepared(3, empty), Prepared(3, OTHER), Prepared(3, empty)]
+    assert (WINNER, OTHER) == winners_of(PLAN, prepared)
+    for generation in (2, 4):
+        with pytest.raises(OvertakenError, match=f"wrote under generation {generation}, this"):
+            winners_of(PLAN, [Prepared(3, WINNER), Prepared(generation, OTHER)])
+    with pytest.raises(ExactlyOnceError, match="two tasks wrote by the same transactional id"):
+        winners_of(PLAN, [Prepared(3, WINNER), Prepared(3, WINNER)])
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        (record(WriteState.DECIDED), True),
+        (record(WriteState.DECIDED, winners=(OTHER,)), False),
+        (record(WriteState.DECIDED, generation=2), False),
+        (record(WriteState.DONE, winners=()), True),
+        (record(WriteState.DONE, generation=4), False),
+        (record(WriteState.VOID, winners=()), False),
+    ],
+)
+def test_a_decision_is_ours_by_its_generation_and_winners(known, expected):
+    """One that is done has no winners any more: its generation has to do."""
+    assert expected == is_ours(known, PLAN, (WINNER,))
+
+
+def test_a_plan_says_what_is_known_of_its_write_or_of_all_streams():
+    """What was rolled forward since the ledger was read counts more than what was read."""
+    old, new = record(WriteState.DECIDED), record(WriteState.DONE)
+    state = state_of({"w": old, "s": STREAM})
+    assert {"w": old} == told_of(state, {}, "w")
+    assert {"w": new} == told_of(state, {"w": new, "s": new}, "w")
+    assert {} == told_of(state, {"w": new}, "unknown")
+    assert {"s": STREAM} == told_of(state, {"w": new}, None)
+    assert {"s": new} == told_of(state, {"s": new}, None)
+
+
+def test_a_batch_is_written_once_and_in_order():
+    """A later one is written, the last one was, an earlier one and a mixed write are refused."""
+    writes = {"w": STREAM.write, "m": Write(5, 3, WriteState.MIXED, 4)}
+    plan = Plan("p", 3, PLANNED, writes, {"m": "in part"})
+    assert (True, False, True) == (
+        plan.must_write("w", 6),
+        plan.must_write("w", 5),
+        plan.must_write("new", 0),
+    )
+    with pytest.raises(RolledBackError, match="batch 4 of 'w' comes after batch 5, which is in"):
+        plan.must_write("w", 4)
+    with pytest.raises(MixedError, match=r"^in part$"):
+        plan.must_write("m", 6)
+
+
+MIXED = record(WriteState.MIXED)
+TAKEN_OVER = "another driver has taken over: host claimed generation 9, this one has 3"
+
+
+@pytest.mark.parametrize(
+    ("says", "writes", "claim", "kind", "sentence"),
+    [
+        (Verdict.MIXED, {"w": MIXED}, None, MixedError, "batch 5 of 'w' is visible in part"),
+        (Verdict.MIXED, {}, None, OvertakenError, "the ledger has no claim any more"),
+        (Verdict.ROLLED_BACK, {"w": STREAM}, None, RolledBackError, "comes after batch 5, which"),
+        (Verdict.ROLLED_BACK, {}, None, RolledBackError, "comes after a later one, which is in"),
+        (Verdict.OVERTAKEN, {"w": MIXED}, 9, OvertakenError, f"{TAKEN_OVER}. Two writers"),
+        (Verdict.DECIDED, {"w": STREAM}, 9, OvertakenError, f"{TAKEN_OVER}. It has committed this"),
+    ],
+)
+def test_a_refused_decision_says_why(says, writes, claim, kind, sentence):
+    """Each verdict has its error, with who has the prefix now or what the ledger knows."""
+    claim = None if claim is None else Claim(claim, 1, "host")
+    error = refusal(says, PLAN, "w", 4, state_of(writes, claim))
+    assert kind is type(error)
+    assert sentence in str(error)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("INVALID_PRODUCER_EPOCH", True),
+        ("PRODUCER_FENCED", True),
+        ("INVALID_TXN_STATE", True),
+        ("TRANSACTION_ABORTABLE", True),
+        ("NOT_LEADER_OR_FOLLOWER", False),
+    ],
+)
+def test_a_task_is_ended_by_others_where_a_broker_says_so(name, expected):
+    """However deep in the causes of its error that is."""
+    error = KafkaError("a row was not delivered")
+    error.__cause__ = KafkaError("the batch failed")
+    error.__cause__.__cause__ = BrokerError("what the broker said", code=1, name=name)
+    assert expected == is_ended_by_others(error)
+    assert not is_ended_by_others(None)
