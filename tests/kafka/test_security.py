@@ -273,7 +273,6 @@ def test_sessions_end_under_load(secured_kafka, certificates, mechanism, monkeyp
             futures[-1].result(60)
         producer.flush(60)
         assert [*range(len(futures))] == [future.result(0).offset for future in futures]
-        metrics = {name.name: metric.value() for name, metric in producer.metrics().items()}
+    # A machine that stands still at the end of a session costs a connection, and so retries; no
+    # record may be lost or come twice by that.
     assert max(renewed.values()) >= 2, f"no session of {SESSION_MS} ms was renewed twice"
-    assert 0 == metrics["record-error-total"]
-    assert 0 == metrics["record-retry-total"]
