@@ -135,13 +135,14 @@ class BatchBuilder:
         self._on_lost = on_lost
         #: When the first batch was opened that `close_due` has not seen yet.
         self.first_opened_at = NEVER
-        self._may_wait = True
-        self._give_up_at: float | None = None
-        self._renews = False
-        self._unless = never
-        self._began_at: float | None = None
+        #: What the current call of `append` was given.
+        self._may_wait: bool
+        self._give_up_at: float | None
+        self._renews: bool
+        self._unless: Callable[[], bool]
+        self._began_at: float | None
         #: Until when a row may wait for memory; kept for the next one if it waited in vain.
-        self._deadline: float | None = None
+        self._deadline: float | None
 
     def _batch_size_of(self, topic: str) -> int:
         # batch.size=0 switches batching off; any record exceeds 1 as well, and 1 can be divided by.

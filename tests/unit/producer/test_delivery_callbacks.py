@@ -161,6 +161,27 @@ def test_records_of_callbacks_may_wait_for_a_writer_while_there_is_memory():
     assert 0 == len(gatherer.staged)
 
 
+def test_a_full_chunk_is_tried_again_only_where_more_memory_is_free():
+    """Looking at all of it for each record that fails would take too long."""
+    harness = GathererHarness(**{"linger.ms": 5_000})
+    gatherer, append = harness.gatherer, harness.builder.append
+    tries = []
+    harness.builder.append = lambda *given, **named: (tries.append(1), append(*given, **named))
+    held = harness.hold_memory()
+    for _ in range(CHUNK_RECORDS):
+        harness.stage(b"v")
+    for _ in range(3):
+        with pytest.raises(BufferExhaustedError):
+            gatherer.check_may_stage()
+    assert 1 == len(tries)
+    harness.pool.release(held)
+    for _ in range(2):
+        gatherer.check_may_stage()
+        assert 0 == len(gatherer.staged)
+        for _ in range(CHUNK_RECORDS):
+            harness.stage(b"v")
+
+
 def test_only_records_of_callbacks_fail_at_the_bound(broker):
     """The sender of any other record has waited for max.block.ms: the record stays staged."""
     with sending_producer(broker, **{"max.block.ms": 0}, **LONG_LINGER) as producer:
