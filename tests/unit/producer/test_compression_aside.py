@@ -17,7 +17,7 @@ from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.producer.record_accumulator import RecordAccumulator
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.producer_batches import NODES, batch, halves_of, snapshot
-from tests.support.sender_harness import LATER, PLAIN, SenderHarness
+from tests.support.sender_harness import LATER, PLAIN, SenderHarness, numbers
 from tests.support.transactions_over_mock import TRANSACTIONAL
 
 TIMEOUT = 30
@@ -259,6 +259,20 @@ def test_a_refused_batch_that_expires_while_it_is_halved_is_done(plain, monkeypa
     plain.step(LATER)
     assert behind.is_in_flight
     assert [behind] == plain.accumulator._in_order()
+
+
+def test_a_batch_that_cannot_be_divided_leaves_a_gap_for_certain(idempotent, monkeypatch):
+    """It was refused: what follows it cannot be in, and is sent under new numbers."""
+    monkeypatch.setattr(BatchCompression, "halves", lambda *_: 1 / 0)
+    refused, follower = idempotent.add(records=2), idempotent.add()
+    idempotent.step()
+    first, second = idempotent.take(), idempotent.take()
+    second.disconnect()
+    idempotent.answer_produce(first, ErrorCode.MESSAGE_TOO_LARGE)
+    assert "ZeroDivisionError" in str(refused.result.error)
+    idempotent.step(LATER)
+    idempotent.produce()
+    assert (None, (1, 0)) == (follower.result.error, numbers(follower))
 
 
 # --- a whole producer

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.producer import open_batches
 from spark_kafka_sink.producer.open_batches import MAX_STALE, NO_SLOT, OpenBatches
@@ -155,3 +156,15 @@ def test_a_batch_that_cannot_be_sent_does_not_hold_up_the_next(harness):
     assert 1.0 + LINGER == harness.builder.close_due(LINGER, lambda place: place != blocked)
     assert NEVER == harness.builder.close_due(1.0 + LINGER, lambda place: place != blocked)
     assert [TopicPartition("t", 1)] == [batch.topic_partition for batch in harness.batches]
+
+
+@pytest.mark.parametrize("has_record", [False, True])
+def test_giving_up_open_batches_tells_whether_a_record_is_lost(harness, has_record):
+    """A batch is open before its first record is in: without one nobody has to hear of its end."""
+    if has_record:
+        _append(harness, "t", 0)
+    slots, pool = harness.builder._open, harness.pool
+    slot = slots.topic("t", 2).first_slot + 1
+    slots.open(slot, pool.try_allocate(512), 512, origin=ORIGIN, now=0.0)
+    assert has_record == harness.builder.abort_open(KafkaError("ended"))
+    assert (0, pool.total_bytes) == (len(slots), pool.available_bytes)

@@ -75,6 +75,19 @@ def test_a_throttled_coordinator_is_waited_for(either):
     assert ApiKey.INIT_PRODUCER_ID == either.take().request.api_key
 
 
+def test_a_coordinator_has_all_its_time_again_once_it_is_not_throttled_any_more(either):
+    """It is looked for again when it has not got ready within request.timeout.ms from then on."""
+    either.network.down.add(1)
+    either.network.throttled[1] = either.now + 40
+    either.manager.initialize_transactions()
+    either.find_coordinator(node_id=1)
+    look_again_at = either.step(40)
+    assert either.now + 30 == look_again_at
+    assert [] == either.network.sent
+    either.step(30)
+    assert ApiKey.FIND_COORDINATOR == either.take().request.api_key
+
+
 def test_no_broker_at_all_is_waited_for(either):
     """Without anybody to ask the question is put off, and not dropped."""
     either.network.down |= {0, 1, 2}

@@ -389,10 +389,11 @@ def test_other_lz4_versions_are_refused(version):
 
 
 @pytest.mark.parametrize("codec", [LZ4, ZSTD], ids=str)
-def test_another_format_is_refused(codec):
+@pytest.mark.parametrize("payload", [b"\0" * 16, b"0123456789abcdef", b"\xff" * 16], ids=repr)
+def test_another_format_is_refused(codec, payload):
     """Bytes that do not start with the codec's magic number are no frame of it."""
-    with pytest.raises(CorruptRecordError, match="the payload is no"):
-        decompress(codec, b"0123456789abcdef", MIB)
+    with pytest.raises(CorruptRecordError, match=f"the payload is no {codec.name.lower()} frame"):
+        decompress(codec, payload, MIB)
 
 
 def test_a_reserved_zstd_block_is_corrupt():
