@@ -1,0 +1,197 @@
+"""What is done about a marker that is not there, as rules; brokers lose it in other tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.admin.partition_events import EndMarker, PartitionChunk
+from spark_kafka_sink.admin.transaction_values import (
+    EndAnswer,
+    EndOutcome,
+    OpenProducer,
+    TransactionEnd,
+)
+from spark_kafka_sink.errors import BrokerError, KafkaTimeoutError
+from spark_kafka_sink.exactly_once.budget import Budget
+from spark_kafka_sink.exactly_once.ledger_records import OffsetRange, Winner
+from spark_kafka_sink.exactly_once.markers import Ended, next_epoch, see_to_markers
+from spark_kafka_sink.exactly_once.recovery import fate_by_marker
+from spark_kafka_sink.exactly_once.transitions import Fate
+from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
+
+PLACE, ELSEWHERE = TopicPartition("t", 0), TopicPartition("t", 1)
+PRODUCER, AFTER = ProducerIdAndEpoch(7, 3), ProducerIdAndEpoch(7, 4)
+END = TransactionEnd("p.a.0", PRODUCER, True)
+ONE = Ended(END, AFTER, {PLACE: 10, ELSEWHERE: 5})
+BUDGET = Budget(lambda: 0.0, 60.0)
+
+
+class _Admin:
+    """Answers from scripts, one entry a question; the last one for good."""
+
+    def __init__(self, *, held, open_producers=()):
+        self.held = list(held)
+        self.open_producers_are = open_producers
+        self.asked_behind = []
+        self.written = []
+
+    def wait_until_stable(self, behind, *, patience, timeout):
+        self.asked_behind.append((dict(behind), patience, timeout))
+        return self.held.pop(0) if len(self.held) > 1 else self.held[0]
+
+    def open_producers(self, _place, *, timeout):
+        if isinstance(self.open_producers_are, BrokerError):
+            raise self.open_producers_are
+        return self.open_producers_are
+
+    def write_markers(self, end, places, *, timeout):
+        self.written.append((end, list(places)))
+        return EndAnswer(EndOutcome.ENDED)
+
+
+def still_open(producer):
+    return [OpenProducer(producer, 4, 1)]
+
+
+@pytest.mark.parametrize(
+    ("version", "answered", "expected"),
+    [
+        (None, None, PRODUCER),
+        (1, None, PRODUCER),
+        (2, None, AFTER),
+        (3, None, AFTER),
+        (1, ProducerIdAndEpoch(8, 0), ProducerIdAndEpoch(8, 0)),
+        (2, ProducerIdAndEpoch(8, 0), ProducerIdAndEpoch(8, 0)),
+    ],
+)
+def test_a_producer_goes_on_by_the_next_epoch_where_its_rules_say_so(version, answered, expected):
+    """What the coordinator answered counts more than the rules."""
+    assert expected == next_epoch(END._replace(transaction_version=version), answered)
+
+
+def test_what_ended_is_looked_for_behind_the_last_record_of_each_partition():
+    """Of two transactions in a partition the one that reaches farther counts."""
+    other = ONE._replace(written={PLACE: 12})
+    admin = _Admin(held=[()])
+    assert [] == see_to_markers(admin, [ONE, other, ONE], BUDGET)
+    assert [({PLACE: 12, ELSEWHERE: 5}, 0.1, 60.0)] == admin.asked_behind
+    assert [] == see_to_markers(_Admin(held=[[PLACE]]), [ONE._replace(written={})], BUDGET)
+
+
+def test_a_marker_is_waited_for_twenty_times_and_then_written_three_times():
+    """What is still missing then is given up, for its producer has gone on."""
+    admin = _Admin(held=[[PLACE]], open_producers=still_open(PRODUCER))
+    assert [ONE] == see_to_markers(admin, [ONE], BUDGET)
+    assert 24 == len(admin.asked_behind)
+    assert [(END._replace(producer=AFTER), [PLACE])] * 3 == admin.written
+
+
+def test_a_marker_that_comes_late_is_not_written():
+    """Twenty looks may find it missing."""
+    admin = _Admin(held=[*[[PLACE]] * 20, ()], open_producers=still_open(PRODUCER))
+    assert [] == see_to_markers(admin, [ONE], BUDGET)
+    assert [] == admin.written
+
+
+@pytest.mark.parametrize("producer", [AFTER, ProducerIdAndEpoch(8, 0)])
+def test_a_later_transaction_may_be_open(producer):
+    """It is not this one's marker that is missing there."""
+    admin = _Admin(held=[[PLACE], ()], open_producers=still_open(producer))
+    assert [] == see_to_markers(admin, [ONE], BUDGET)
+    assert [] == admin.written
+    assert 1 == len(admin.asked_behind)
+
+
+def test_where_nobody_tells_whose_transaction_is_open_the_marker_is_written():
+    """Without the right to ask it is harmless to write it once more, and only there."""
+    refusal = BrokerError("no", code=29, name="TOPIC_AUTHORIZATION_FAILED")
+    admin = _Admin(held=[[ELSEWHERE]], open_producers=refusal)
+    assert [] == see_to_markers(admin, [ONE], BUDGET)
+    assert [(END._replace(producer=AFTER), [ELSEWHERE])] == admin.written
+
+
+# --- behind a winner's last record
+
+
+class _Log:
+    """Partitions that are read from some offset on, each read in a piece; the clock may run."""
+
+    def __init__(self, chunks, *, seconds_a_read=0.0):
+        self.chunks = chunks
+        self.now = 0.0
+        self.reads = []
+        self._seconds = seconds_a_read
+
+    def read_partition(self, place, offset, *, timeout, markers_only):
+        assert markers_only
+        self.reads.append((place, offset, timeout))
+        self.now += self._seconds
+        chunk = self.chunks.pop(0) if len(self.chunks) > 1 else self.chunks[0]
+        if isinstance(chunk, BrokerError):
+            raise chunk
+        return chunk
+
+
+def marker(producer_id, epoch, *, committed=True):
+    return PartitionChunk((EndMarker(20, producer_id, epoch, committed),), 21)
+
+
+NOTHING = PartitionChunk((), 15)
+WINNER = Winner("p.a.0", PRODUCER, 2, (OffsetRange(PLACE, 5, 9, 5),))
+
+
+@pytest.mark.parametrize(
+    ("chunks", "fate"),
+    [
+        ([marker(7, 3)], Fate.COMMITTED),
+        ([marker(7, 4)], Fate.COMMITTED),
+        ([marker(7, 3, committed=False)], Fate.ABORTED),
+        ([marker(7, 4, committed=False)], Fate.ABORTED),
+        # A marker of another transaction of the same producer: ours is not there any more.
+        ([marker(7, 2)], Fate.UNKNOWN),
+        ([marker(7, 5)], Fate.UNKNOWN),
+        # Other producers end meanwhile.
+        ([marker(6, 3, committed=False), NOTHING, marker(7, 3)], Fate.COMMITTED),
+        ([BrokerError("no", code=29, name="TOPIC_AUTHORIZATION_FAILED")], Fate.UNKNOWN),
+    ],
+)
+def test_a_winners_fate_is_told_by_the_marker_of_its_epoch_or_the_next(chunks, fate):
+    """The first of its producer's markers behind its last record is its own, or gone."""
+    assert fate == fate_by_marker(_Log(chunks), WINNER, BUDGET)
+
+
+def test_a_marker_is_looked_for_from_the_last_record_on():
+    """Where one answer ended the next begins; a range without offsets is passed over."""
+    log = _Log([NOTHING, marker(7, 3)])
+    winner = WINNER._replace(
+        ranges=(OffsetRange(ELSEWHERE, -1, -1, 5), OffsetRange(PLACE, 5, 9, 5))
+    )
+    assert Fate.COMMITTED == fate_by_marker(log, winner, BUDGET)
+    assert [(PLACE, 10, 15.0), (PLACE, 15, 15.0)] == log.reads
+
+
+@pytest.mark.parametrize(("left", "timeouts"), [(60.0, [15.0, 8.0, 1.0]), (8.0, [8.0, 1.0])])
+def test_a_marker_is_looked_for_in_a_partition_for_a_quarter_of_a_minute(left, timeouts):
+    """Or for what is left of the budget; after that the next partition is asked."""
+    log = _Log([NOTHING], seconds_a_read=7.0)
+    assert Fate.UNKNOWN == fate_by_marker(log, WINNER, Budget(lambda: log.now, left))
+    assert timeouts == [timeout for _, _, timeout in log.reads]
+
+
+def test_without_time_no_marker_is_looked_for():
+    """The fate is unknown, as it is where a partition cannot be read."""
+    log = _Log([marker(7, 3)])
+    assert Fate.UNKNOWN == fate_by_marker(log, WINNER, Budget(lambda: 0.0, 0.0))
+    assert [] == log.reads
+
+
+def test_a_budget_ends_at_its_second():
+    """What is begun then fails, and says what it was."""
+    now = [10.0]
+    budget = Budget.of(lambda: now[0], 5.0)
+    assert 5.0 == budget.left("looking")
+    now[0] = 14.5
+    assert 0.5 == budget.left("looking")
+    now[0] = 15.0
+    with pytest.raises(KafkaTimeoutError, match=r"^looking was not finished within the time it"):
+        budget.left("looking")
