@@ -547,9 +547,16 @@ def test_a_new_topic_after_the_network_thread_has_ended_raises_what_ended_it(bro
 
 def test_rows_for_an_open_batch_are_refused_after_a_failure_too(broker):
     """The first append after a failure raises it, though the row would still find room."""
-    hook = broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    appended = threading.Event()
+
+    def refuse(*_: object) -> AnswerError:
+        appended.wait(60)
+        return AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+    hook = broker.on(ApiKey.PRODUCE, refuse)
     producer = _producer(broker, **SMALL_BATCHES)
     producer.append(columns([b"v", *_rows(500)], partitions=[2] + [1] * 500))
+    appended.set()
     for result in producer._core.accumulator.unsettled():
         assert result.wait(0, timeout=10)
     assert hook.fired > 0
