@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_sink.devbroker.storage.coordinator_records import (
+    TransactionLogValue,
+    decode_versioned,
+)
+from spark_kafka_sink.devbroker.transaction_log import encode_transaction
+from spark_kafka_sink.devbroker.transaction_metadata import TransactionMetadata
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -310,3 +316,24 @@ def test_clients_do_not_see_the_coordinators_topics(world):
     assert ["t"] == [topic.name for topic in world.client.broker.cluster.topics]
     assert 1 == len(list(world.cluster.path.glob("__consumer_offsets-*")))
     assert 1 == len(list(world.cluster.path.glob("__transaction_state-*")))
+
+
+@pytest.mark.parametrize("transaction_version", [0, 1, 2])
+def test_an_id_that_has_had_no_transaction_yet_is_written_as_kafka_does(transaction_version):
+    """It has no epoch, no other producer ids, no partitions, no start, and no client's version."""
+    fresh = TransactionMetadata(
+        transactional_id="orders", producer_id=7, timeout_ms=60_000, last_update_ms=3
+    )
+    _, value = encode_transaction(fresh, transaction_version=transaction_version)
+    assert TransactionLogValue(
+        producer_id=7,
+        previous_producer_id=-1,
+        next_producer_id=-1,
+        producer_epoch=-1,
+        transaction_timeout_ms=60_000,
+        transaction_status=0,
+        transaction_partitions=None,
+        transaction_last_update_timestamp_ms=3,
+        transaction_start_timestamp_ms=-1,
+        client_transaction_version=0,
+    ) == decode_versioned(TransactionLogValue, value)
