@@ -35,7 +35,7 @@ class BrokerSettings:
     #: Most partitions that one request may create, or delete unless they are of one topic. Kafka
     #: takes 10,000 (QuorumController.MAX_RECORDS_PER_USER_OP); here all others wait for about half
     #: a millisecond for each that has files.
-    request_max_partitions: int = 500
+    request_max_partitions: int = 2_000
     #: Most bytes that the record batches of one request may have when decompressed, where the
     #: answer needs decoded records.
     request_max_decompressed_bytes: int = 128 * 1024 * 1024

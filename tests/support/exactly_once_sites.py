@@ -122,8 +122,8 @@ class EmbeddedSite:
         passed: list[bool] = []
 
         def lose(broker: Any) -> None:
-            coordinator = broker.cluster.transactions
-            write = coordinator._write_marker
+            markers = broker.cluster.transactions._markers
+            write = markers._write_marker
 
             def write_or_not(place: TopicPartition, marker: Any) -> None:
                 if place.topic == topic:
@@ -132,7 +132,7 @@ class EmbeddedSite:
                         return
                 write(place, marker)
 
-            coordinator._write_marker = write_or_not
+            markers._write_marker = write_or_not
 
         self.embedded.call(lose)
         return lambda: passed.count(False)

@@ -74,7 +74,7 @@ CUT = NetworkError("the broker ended the TLS connection")
         (
             {"read_error": ConnectionResetError("the peer reset it")},
             NetworkError,
-            f"{NODE}: connection lost: the peer reset it",
+            f"{NODE}: connection lost while reading: the peer reset it",
         ),
         (
             {"read_error": DecodeError("too long")},

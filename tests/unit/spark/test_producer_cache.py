@@ -132,7 +132,7 @@ def test_rows_follow_a_topic_that_was_created_again_between_two_micro_batches():
         def micro_batch() -> list[tuple[int, int]]:
             batch = pa.record_batch({"value": pa.array(rows), "key": pa.array(rows)})
             producers = ProducerOfQuery(config, "query", cache=cache)
-            written = write_rows([batch], producers=producers, topic="events")
+            written = write_rows([batch], producers=producers, topic="events", config=config)
             return [(place.partition, acks.first_offset) for place, acks in written.acks]
 
         assert [(partition, 0) for partition in range(BEFORE)] == micro_batch()
