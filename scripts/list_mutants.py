@@ -4,7 +4,7 @@ It runs where cosmic-ray is installed, without the package: see `list_mutants.sh
 A mutant is one change of one place: an operator, a comparison, a number, a condition. Places are
 drawn first and then one change of each, since a `+` has eleven replacements and a `not` has one.
 Changes that no test could notice are left out: those of annotations, of imports for the type
-checker, and of the arguments of `@dataclass`.
+checker, of the arguments of `@dataclass`, and of decorators in protocols.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class _Essence(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> Any:
-        """Drop the arguments of `@dataclass`, whatever they are."""
+        """Drop the arguments of `@dataclass`, and decorators in a protocol, which is not run."""
         node.decorator_list = [
             decorator.func
             if isinstance(decorator, ast.Call)
@@ -111,7 +111,15 @@ class _Essence(ast.NodeTransformer):
             else decorator
             for decorator in node.decorator_list
         ]
+        if any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases):
+            for part in node.body:
+                if isinstance(part, ast.FunctionDef) and _is_only_described(part):
+                    part.decorator_list = []
         return self.generic_visit(node)
+
+
+def _is_only_described(function: ast.FunctionDef) -> bool:
+    return len(function.body) == 1 and ast.get_docstring(function) is not None
 
 
 def essence(source: str) -> str | None:

@@ -153,6 +153,7 @@ def test_a_cut_off_header_is_corrupt(size):
     ("batch", "complaint"),
     [
         (plain_batch(magic=1), "format 1, not 2"),
+        (plain_batch(magic=3), "format 3, not 2"),
         (plain_batch(magic=-1), "format -1"),
         (plain_batch(batch_length=48), "batch length 48"),
         (plain_batch(batch_length=-1), "batch length -1"),
@@ -211,6 +212,7 @@ def test_a_batch_that_the_answer_cut_off_is_left_out(size):
     ("wrong", "complaint"),
     [
         (plain_batch(magic=0), "format 0"),
+        (plain_batch(magic=3), "format 3"),
         (plain_batch(batch_length=48), "batch length 48"),
         (plain_batch(batch_length=-13), "batch length -13"),
     ],
