@@ -168,3 +168,12 @@ def test_giving_up_open_batches_tells_whether_a_record_is_lost(harness, has_reco
     slots.open(slot, pool.try_allocate(512), 512, origin=ORIGIN, now=0.0)
     assert has_record == harness.builder.abort_open(KafkaError("ended"))
     assert (0, pool.total_bytes) == (len(slots), pool.available_bytes)
+
+
+def test_a_batch_that_got_no_record_is_closed_without_a_trace(harness):
+    """What interrupted the writing of its first record leaves it like that: no broker takes it."""
+    slots, pool = harness.builder._open, harness.pool
+    slot = slots.topic("t", 2).first_slot
+    slots.open(slot, pool.try_allocate(512), 512, origin=ORIGIN, now=0.0)
+    harness.builder.close_all()
+    assert ([], 0, pool.total_bytes) == (harness.batches, len(slots), pool.available_bytes)
