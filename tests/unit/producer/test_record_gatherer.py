@@ -19,7 +19,7 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.producer.record_accumulator import NEVER
-from spark_kafka_sink.producer.record_gatherer import CHUNK_RECORDS
+from spark_kafka_sink.producer.record_gatherer import CHUNK_RECORDS, EXHAUSTED_PAUSE
 from tests.support.gatherer_harness import NOW_MS, GathererHarness, acknowledge, records_of
 from tests.support.record_columns import columns
 
@@ -119,6 +119,15 @@ def test_a_record_without_memory_asks_for_a_look():
     assert 2 == harness.wakeups
     assert 5.0 == harness.gather()
     assert [] == harness.batches
+
+
+def test_a_look_that_finds_no_memory_does_not_ask_for_the_next_one_at_once():
+    """Without linger.ms, too, the network thread pauses: nothing has changed since."""
+    harness = GathererHarness(**TINY_MEMORY, **{"linger.ms": 0})
+    harness.hold_memory()
+    harness.stage(b"v")
+    assert EXHAUSTED_PAUSE == harness.gather()
+    assert 1 == harness.wakeups
 
 
 def test_an_open_batch_of_rows_waits_for_linger_ms_too(harness):
