@@ -12,6 +12,7 @@ from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.errors import KafkaTimeoutError, NetworkError
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.network.network_client import NetworkClient
+from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.metadata_script import MetadataScript, described
 from tests.support.recording_listener import RecordingListener
 from tests.support.scripted_broker import ScriptedBroker
@@ -124,5 +125,26 @@ def test_a_wait_without_time_and_errors_names_the_bootstrap_servers():
     async def act(client: NetworkClient) -> None:
         with pytest.raises(KafkaTimeoutError, match=r"no broker answered through elsewhere\.ex"):
             await _wait(client, "t", within=0.0)
+
+    _run(ELSEWHERE, act)
+
+
+@pytest.mark.parametrize(
+    ("described_as", "said"),
+    [
+        (2, "t-2 does not exist: "),
+        (-ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic 't' is not known to the cluster after "),
+    ],
+)
+def test_a_partition_is_missing_only_where_its_topic_is_there(described_as, said):
+    """Of a topic that is missing itself no number of partitions is told."""
+
+    async def act(client: NetworkClient) -> None:
+        now = asyncio.get_running_loop().time()
+        client.metadata.add_topic("t", now)
+        client.metadata.update(described(ELSEWHERE, {"t": described_as}), now)
+        with pytest.raises(KafkaTimeoutError) as caught:
+            await client.wait_for_topics(["t"], now, partition=2)
+        assert str(caught.value).startswith(said)
 
     _run(ELSEWHERE, act)
