@@ -140,7 +140,7 @@ class TopicChanges:
     def add_partitions(
         self, topic: Topic, count: int, assignments: Sequence[tuple[int, ...]] | None = None
     ) -> None:
-        """Let a topic have `count` partitions; `assignments` are the brokers of the new ones.
+        """Raise a topic to `count` partitions; `assignments` are the brokers of the new ones.
 
         Raises RefusedError with INVALID_REPLICATION_FACTOR or KAFKA_STORAGE_ERROR.
         """

@@ -41,7 +41,7 @@ class TlsContexts:
         self._context: ssl.SSLContext | None = None
 
     def current(self) -> ssl.SSLContext:
-        """Give a context of what the files hold now. It may block.
+        """Return a context of what the files hold now. It may block.
 
         Raises ConfigError where they cannot be used, and never could.
         """

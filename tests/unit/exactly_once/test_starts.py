@@ -75,7 +75,7 @@ class _Admin:
 
 @pytest.fixture(autouse=True)
 def _brokers(monkeypatch):
-    """Have a transaction open, decisions done, and winners timed out."""
+    """Make a transaction open, decisions done, and winners timed out."""
     monkeypatch.setattr(recovery, "list_open", lambda *_: [OPEN])
     monkeypatch.setattr(recovery, "roll_forward", lambda *_, **__: {"w": record(WriteState.DONE)})
     monkeypatch.setattr(recovery, "winner_fates", lambda *_: [Fate.ABORTED])

@@ -45,7 +45,7 @@ class Hanging:
         return self.give()
 
     def release(self):
-        """Let all calls return."""
+        """End all calls."""
         self.released.set()
         for thread in self.threads:
             thread.join(60)
@@ -53,7 +53,7 @@ class Hanging:
 
 @pytest.fixture
 def hanging():
-    """Give functions that hang while the test runs."""
+    """Return functions that hang while the test runs."""
     function = Hanging()
     yield function
     function.release()

@@ -33,7 +33,7 @@ def updater_of(network):
 
 
 async def asked(network, count):
-    """Let the loop go on until so many questions were asked."""
+    """Run the loop until so many questions were asked."""
     while len(network.sent) < count:  # noqa: ASYNC110  no time passes
         await asyncio.sleep(0)
     return network.sent[-1]

@@ -53,7 +53,7 @@ async def _wait(client: NetworkClient, *topics: str, within: float = PATIENCE) -
 
 
 async def _until(condition: Callable[[], bool]) -> None:
-    """Let the loop go on until something has happened that it does by itself."""
+    """Run the loop until something has happened that it does by itself."""
     async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110  any change at all may bring it about
             await asyncio.sleep(0.001)

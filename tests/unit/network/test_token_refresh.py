@@ -35,7 +35,7 @@ class Source:
         self.gave = asyncio.Event()
 
     async def get(self):
-        """Give the next one."""
+        """Return the next one."""
         self.gave.set()
         self.given += 1
         if self.error is not None:

@@ -22,7 +22,7 @@ OLD, NEW = 1, 2
 
 
 def describe(harness: SenderHarness, topic_id: int) -> None:
-    """Give topic `t` this id in the harness's metadata."""
+    """Set the id of topic `t` in the harness's metadata."""
     harness.network.metadata.snapshot = snapshot({0: 0, 1: 1}, topic_id)
 
 
