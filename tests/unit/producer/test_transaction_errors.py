@@ -10,6 +10,7 @@ from spark_kafka_sink.errors import (
     BrokerError,
     DeliveryError,
     FatalProducerError,
+    IllegalStateError,
     KafkaError,
     ProducerFencedError,
     TransactionAbortableError,
@@ -423,3 +424,16 @@ def test_a_missing_right_to_the_transactional_id_may_be_granted_later(either):
     either.init_producer_id()
     granted.wait(0)
     assert is_ready(either)
+
+
+def test_a_batch_whose_failure_is_no_legal_step_fails_all_the_same(tv2, monkeypatch):
+    """A mistake of ours, which has ended the producer, leaves no caller waiting (KAFKA-14831)."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise IllegalStateError("no legal step")
+
+    [batch] = tv2.begin(0)
+    monkeypatch.setattr(tv2.manager, "handle_failed_batch", refuse)
+    tv2.produce(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    assert "no legal step" in str(batch.result.error)
+    assert not tv2.accumulator.has_incomplete
