@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -10,12 +11,16 @@ from hypothesis import strategies as st
 
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.errors import DeliveryError, DeliveryTimeoutError, KafkaError
+from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.producer.batch_compression import BatchCompression
 from spark_kafka_sink.producer.batch_split import batches_of
 from spark_kafka_sink.producer.buffer_pool import BufferPool
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.producer.record_accumulator import RecordAccumulator
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.record.compression import CompressionType, Compressor
+from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
+from tests.support.plain_batches import plain_batch
 from tests.support.producer_batches import NODES, batch, halves_of, snapshot
 from tests.support.sender_harness import LATER, PLAIN, SenderHarness, numbers
 from tests.support.transactions_over_mock import TRANSACTIONAL
@@ -48,6 +53,21 @@ def busy():
     with SenderHarness(**PLAIN) as harness:
         harness.is_busy = True
         yield harness
+
+
+def test_without_batching_a_batch_that_is_too_large_is_divided_into_its_records():
+    """batch.size=0 asks for one record in each batch."""
+    records = plain_batch(3)[RECORD_BATCH_OVERHEAD:]
+    whole = SimpleNamespace(
+        topic_partition=TopicPartition("t", 0),
+        payload=memoryview(records),
+        uncompressed_bytes=len(records),
+        record_count=3,
+        base_timestamp=0,
+        max_timestamp=2,
+    )
+    compression = BatchCompression(Compressor(CompressionType.LZ4), lambda _: 0)
+    assert [1, 1, 1] == [part.record_count for part in compression.compressed(whole)]
 
 
 # --- the place in the queue

@@ -286,6 +286,14 @@ def test_partitions_that_cannot_be_are_refused(kind, partition):
     )
 
 
+def test_a_refused_row_without_a_topic_names_none():
+    """The last topic of the others is not its topic."""
+    batch = batch_of(partition=pa.array([0, -1], pa.int32()), topic=["t", None])
+    with pytest.raises(InvalidPartitionError) as caught:
+        record_columns(batch, topic=None)
+    assert (1, None, -1) == (caught.value.row, caught.value.topic, caught.value.partition)
+
+
 def test_what_lies_under_a_null_means_nothing():
     """Arrow leaves any value where a null is."""
     validity = pa.py_buffer(bytes([0b101]))

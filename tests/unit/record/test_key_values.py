@@ -208,6 +208,14 @@ def test_a_record_of_another_length_than_its_fields_is_reported(size, expected):
     assert (1, 0, True) == (behind, offset, expected in reason)
 
 
+@pytest.mark.parametrize("kept", range(7))
+def test_a_record_that_is_cut_off_at_the_end_of_what_was_fetched_is_reported(kept):
+    """Nothing is behind it that could be taken for the rest of it."""
+    batch = _transactional(1, payload=(varint(6) + b"\0\0\0\0\1\0")[:kept])
+    behind, [(offset, reason)] = _read(batch)
+    assert (1, _as_decoded(batch)) == (behind, (offset, reason))
+
+
 @pytest.mark.parametrize("kind", ControlRecordType, ids=str)
 def test_markers_end_transactions(monkeypatch, kind):
     """Whether they commit is what they say; they are not decoded, either."""
