@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from spark_kafka_sink.errors import NetworkError
 from spark_kafka_sink.network.timeout_check import done_by
@@ -68,11 +68,16 @@ def in_daemon_thread(
     return outcome
 
 
+#: How long a result counts that came after the last wait for it had given up.
+KEPT_SECONDS: Final = 60.0
+
+
 class SharedCall:
     """A function that is called on a daemon thread, and never while a call of it is under way.
 
     Python cannot end a thread. A call that outlasts a wait for it goes on, and the next wait joins
-    it: a function that hangs costs one thread, however often it is needed.
+    it, or finds its result: a function that hangs costs one thread, however often it is needed, and
+    one that takes longer than a wait is of use all the same.
     """
 
     def __init__(self, name: str, function: Callable[[], Any]) -> None:
@@ -80,16 +85,27 @@ class SharedCall:
         self._name = name
         self._function = function
         self._call: asyncio.Future[Outcome] | None = None
+        self._is_claimed = False
+        self._ended_at: float | None = None
 
     async def outcome_within(self, seconds: float) -> Outcome | None:
-        """Return what the function returned or raised; None where it takes longer.
-
-        A call that ended after the last wait for it has given up does not count: its result may be
-        out of date.
-        """
-        if self._call is None or self._call.done():
-            self._call = in_daemon_thread(self._name, self._function)
+        """Return what the function returned or raised; None where it takes longer."""
+        clock = asyncio.get_running_loop().time
         call = self._call
+        if call is None or self._is_claimed or self._is_out_of_date(clock()):
+            call = self._call = in_daemon_thread(self._name, self._function)
+            self._is_claimed = False
+            self._ended_at = None
+            call.add_done_callback(lambda _: self._note_end(clock()))
         # The call goes on when the wait is cancelled.
-        in_time = await done_by(call, asyncio.get_running_loop().time() + seconds)
-        return call.result() if in_time else None
+        if not await done_by(call, clock() + seconds):
+            return None
+        if call is self._call:
+            self._is_claimed = True
+        return call.result()
+
+    def _is_out_of_date(self, now: float) -> bool:
+        return self._ended_at is not None and now - self._ended_at > KEPT_SECONDS
+
+    def _note_end(self, now: float) -> None:
+        self._ended_at = now

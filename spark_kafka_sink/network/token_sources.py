@@ -2,7 +2,8 @@
 
 Each source is a coroutine function that gives one token. None of them blocks the event loop: what
 may block runs on a thread, and a login waits for it no longer than the settings allow. That holds
-for functions of a user's above all, of which nothing is known.
+for functions of a user's above all, of which nothing is known. Only their coroutine functions run
+on the event loop, as coroutine functions expect.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from spark_kafka_sink.security.redaction import HIDDEN
 from spark_kafka_sink.security.tls import TlsSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from spark_kafka_sink.config.security_settings import SecuritySettings
     from spark_kafka_sink.security.login import TokenLogin
@@ -206,16 +207,15 @@ def _seconds(milliseconds: int | None) -> float:
 def _from_function(
     function: Callable[[], Any], source: str, subject_claim: str, settings: SecuritySettings
 ) -> GetToken:
-    def call() -> object:
-        given = function()
-        # On a loop of its own: ours would stand still if it blocks after all.
-        return asyncio.run(given) if inspect.iscoroutine(given) else given
-
-    given_in_time = _on_a_thread(call, source, settings)
+    called_in_time = _on_a_thread(function, source, settings)
+    timeout = _seconds(settings.sasl_login_read_timeout_ms)
 
     async def get() -> OAuthBearerToken:
         try:
-            given = await given_in_time()
+            if inspect.iscoroutinefunction(function):
+                given = await _awaited(function(), source, timeout)
+            else:
+                given = await called_in_time()
         except KafkaError:
             raise
         except Exception as error:
@@ -226,6 +226,20 @@ def _from_function(
         return _given(given, source, subject_claim)
 
     return get
+
+
+async def _awaited(given: Coroutine[Any, Any, object], source: str, seconds: float) -> object:
+    """Wait for a coroutine here: what it keeps from call to call belongs to this loop."""
+    task = asyncio.ensure_future(given)
+    try:
+        if await done_by(task, asyncio.get_running_loop().time() + seconds):
+            return task.result()
+    finally:
+        task.cancel()
+    raise NetworkError(
+        f"{source} gave no token within {seconds:g} s (sasl.login.read.timeout.ms), and was "
+        "cancelled: find out what it waits for, and give that a timeout of its own"
+    )
 
 
 def _given(given: object, source: str, subject_claim: str) -> OAuthBearerToken:

@@ -353,14 +353,15 @@ class KafkaProducer(TransactionalCalls):
             for number in range(count)
         ]
 
-    def refresh_metadata(self) -> None:
-        """Ask about all topics that are in use, and wait for the answer up to max.block.ms.
+    def refresh_metadata(self, timeout: float) -> None:
+        """Ask about all topics that are in use, and wait for the answer `timeout` seconds at most.
 
-        For a producer that was idle: a topic may have been created again meanwhile. Raises
-        NetworkError where no broker answers, AuthenticationError where one refuses the login.
+        Or for max.block.ms, if that is less. For a producer that was idle: a topic may have been
+        created again meanwhile. Raises NetworkError where no broker answers, AuthenticationError
+        where one refuses the login.
         """
         self._check_can_call()
-        self._core.refresh_metadata()
+        self._core.refresh_metadata(timeout)
 
     def _topic_partitions(self, topic: str) -> TopicPartitions:
         leaders = self._core.leaders(topic)

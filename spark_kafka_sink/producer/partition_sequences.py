@@ -223,7 +223,9 @@ class PartitionSequences:
         if self._is_transactional:
             entry.has_gap = True
         elif outcome_known and not batch.may_be_in:
-            self._request_restart(batch.topic_partition)
+            # Numbers for a new log have to wait for a batch that may be in it with its old one.
+            if not (entry.log_replaced and entry.may_have_unanswered):
+                self._request_restart(batch.topic_partition)
         else:
             entry.mark_unresolved(batch)
             self._unresolved.add(batch.topic_partition)

@@ -363,14 +363,16 @@ class ProducerCore:
             )
         return self._count_partitions(topic)
 
-    def refresh_metadata(self) -> None:
-        """Ask about all topics again, and wait for the answer up to max.block.ms.
+    def refresh_metadata(self, timeout: float) -> None:
+        """Ask about all topics again, and wait for the answer.
+
+        `timeout` seconds at most, or max.block.ms if that is less.
 
         Raises NetworkError or DecodeError where there is none, AuthenticationError or ConfigError
         where a broker cannot be connected to as things are.
         """
         with self.timed(TimedCall.METADATA_WAIT):
-            deadline = self.give_up_at()
+            deadline = min(self.give_up_at(), self.clock() + timeout)
             self._await(self._client.refresh_metadata(deadline), deadline)
 
     def _await(self, waiting: Coroutine[Any, Any, None], deadline: float) -> None:

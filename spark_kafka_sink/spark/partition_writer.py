@@ -40,8 +40,8 @@ class Producer(Protocol):
     def has_ended(self) -> bool:
         """Whether it takes no more records, because of an error or because it is closed."""
 
-    def refresh_metadata(self) -> None:
-        """Ask about its topics again, and wait for the answer."""
+    def refresh_metadata(self, timeout: float) -> None:
+        """Ask about its topics again, and wait for the answer so many seconds at most."""
 
     def append(self, columns: RecordColumns, *, first_row: int = 0) -> None:
         """Take all rows of `columns`, numbered from `first_row`."""
@@ -179,7 +179,9 @@ class _Writer:
             self._producer.append(columns, first_row=self._rows)
         except KafkaTimeoutError as error:
             if self._topic is None and _is_of_unknown_topic(error):
-                raise _with_row(error, columns, self._rows, self._config) from error
+                named = _with_row(error, columns, self._rows, self._config)
+                if named is not None:
+                    raise named from error
             raise
         self._rows += batch.num_rows
 
@@ -215,8 +217,11 @@ def _is_of_unknown_topic(error: BaseException | None) -> bool:
 
 def _with_row(
     error: KafkaTimeoutError, columns: RecordColumns, first_row: int, config: ProducerConfig
-) -> KafkaTimeoutError:
-    """Add which row named the missing topic, and which topics have similar names."""
+) -> KafkaTimeoutError | None:
+    """Add which row named the missing topic, and which topics have similar names.
+
+    None where all topics are there by now: one was created meanwhile.
+    """
     from spark_kafka_sink.admin.cluster_check import list_topics, similar_names
 
     try:
@@ -229,5 +234,4 @@ def _with_row(
             return KafkaTimeoutError(
                 f"row {row} of the task, topic {topic!r}: {error}; {similar_names(topic, existing)}"
             )
-    # It was created meanwhile.
-    return error
+    return None

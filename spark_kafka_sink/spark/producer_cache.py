@@ -41,6 +41,9 @@ logger = logging.getLogger(__name__)
 
 #: Longer than most triggers; shorter than brokers keep idle connections (10 minutes).
 IDLE_SECONDS: Final = 300.0
+#: How long a task waits for the newest metadata, which it mostly has in a millisecond. Where brokers
+#: are away its records have delivery.timeout.ms, and need not wait here first.
+REFRESH_SECONDS: Final = 3.0
 
 
 class CacheKey(NamedTuple):
@@ -102,10 +105,13 @@ def _is_up_to_date(producer: Producer) -> bool:
     if producer.has_ended:
         return False
     try:
-        producer.refresh_metadata()
+        producer.refresh_metadata(REFRESH_SECONDS)
     except KafkaError as error:
         # No reason to fail the task: by the time that its records expire, a broker may answer.
         logger.warning("writing with metadata that could not be refreshed: %s", error)
+    except BaseException:
+        close_quietly(producer)
+        raise
     return not producer.has_ended
 
 

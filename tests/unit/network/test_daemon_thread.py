@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from spark_kafka_sink.network import daemon_thread
 from spark_kafka_sink.network.daemon_thread import SharedCall, in_daemon_thread
 
 
@@ -68,18 +69,20 @@ def test_a_call_that_outlasts_its_wait_is_joined_by_the_next():
     assert [None, None, None, 1, 1] == asyncio.run(run())
 
 
-def test_a_result_that_nobody_waited_for_is_not_kept():
-    """It may be out of date when somebody asks again."""
+@pytest.mark.parametrize(("kept_seconds", "expected"), [(60, [1, 2]), (-1, [2, 3])])
+def test_a_result_that_came_too_late_is_for_the_next_wait(monkeypatch, kept_seconds, expected):
+    """A function that is slower than each wait for it is of use, unless its result is old."""
+    monkeypatch.setattr(daemon_thread, "KEPT_SECONDS", kept_seconds)
 
     async def run() -> list:
         hanging = Hanging()
         shared = SharedCall("test", hanging)
-        given_up = await shared.outcome_within(0)
+        assert await shared.outcome_within(0) is None
         hanging.released.set()
         await asyncio.wait({shared._call})
-        return [given_up, (await shared.outcome_within(60)).get()]
+        return [(await shared.outcome_within(60)).get() for _ in range(2)]
 
-    assert [None, 2] == asyncio.run(run())
+    assert expected == asyncio.run(run())
 
 
 def test_a_wait_that_is_cancelled_leaves_the_call_to_others():

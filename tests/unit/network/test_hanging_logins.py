@@ -40,10 +40,6 @@ class Hanging:
         assert self.released.wait(60)
         return "late"
 
-    async def give_async(self):
-        """Block the loop that it runs on, as `async` functions should not."""
-        return self.give()
-
     def release(self):
         """End all calls."""
         self.released.set()
@@ -83,10 +79,9 @@ async def refusals(settings, count=1):
     return errors
 
 
-@pytest.mark.parametrize("name", ["give", "give_async"])
-def test_a_function_that_hangs_ends_the_login(hanging, name):
+def test_a_function_that_hangs_ends_the_login(hanging):
     """The error names function, bound and thread, which is a daemon; no login calls it twice."""
-    settings = configured(**{HANDLER: getattr(hanging, name), READ_TIMEOUT: 1})
+    settings = configured(**{HANDLER: hanging.give, READ_TIMEOUT: 1})
     first, second = asyncio.run(refusals(settings, count=2))
     reference = settings.security.sasl_login_callback_handler_class
     assert (
@@ -96,6 +91,28 @@ def test_a_function_that_hangs_ends_the_login(hanging, name):
     ) == first
     assert first == second
     assert [("kafka-token", True)] == [(each.name, each.daemon) for each in hanging.threads]
+
+
+def test_a_coroutine_function_that_hangs_is_cancelled():
+    """The error names function and bound; the next login calls it anew."""
+    ends = []
+
+    async def give() -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ends.append(threading.current_thread())
+        return "never"
+
+    settings = configured(**{HANDLER: give, READ_TIMEOUT: 1})
+    first, second = asyncio.run(refusals(settings, count=2))
+    reference = settings.security.sasl_login_callback_handler_class
+    assert (
+        f"{HANDLER} {reference} gave no token within 0.001 s ({READ_TIMEOUT}), and was cancelled: "
+        "find out what it waits for, and give that a timeout of its own"
+    ) == first
+    assert first == second
+    assert [threading.main_thread()] * 2 == ends
 
 
 def test_a_function_has_ten_seconds_unless_the_settings_say_otherwise(hanging):

@@ -144,6 +144,31 @@ def test_a_batch_that_may_be_in_the_new_log_keeps_its_number(idempotent):
     assert not idempotent.accumulator.has_incomplete
 
 
+def test_a_batch_that_may_be_in_keeps_its_number_where_the_one_before_it_has_failed(idempotent):
+    """The new log may have taken it as its first one, and then refuses the one before."""
+    idempotent.add()
+    idempotent.step()
+    idempotent.produce()
+    refused, unanswered = idempotent.add(), idempotent.add()
+    idempotent.step()
+    number = numbers(unanswered)
+    idempotent.produce(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    idempotent.take().disconnect()
+    describe(idempotent, NEW)
+    idempotent.step()
+    idempotent.step(LATER)
+    later = idempotent.add()
+    idempotent.produce(OUT_OF_ORDER)
+    assert isinstance(refused.result.error, DeliveryError)
+    idempotent.step(LATER)
+    assert number == numbers(unanswered)
+    idempotent.produce(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+    assert unanswered.result.error is None
+    idempotent.produce()
+    assert (1, 0) == numbers(later)
+    assert not idempotent.accumulator.has_incomplete
+
+
 def test_a_batch_that_may_be_in_fails_where_the_new_log_refuses_its_number(idempotent):
     """It is not sent under a new number, which could write it twice; what follows goes on."""
     unanswered = idempotent.add()

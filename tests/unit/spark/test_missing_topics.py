@@ -5,6 +5,7 @@ import pickle
 import pyarrow as pa
 import pytest
 
+from spark_kafka_sink.admin import cluster_check
 from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.config.sink_options import SinkOptions
@@ -63,6 +64,17 @@ def test_a_mistyped_topic_of_a_row_is_an_error_where_no_topic_can_be_listed(brok
         KafkaTimeoutError, match=r"topic 'unheard-of' is not known.*not be listed \("
     ):
         write_rows([batch], producers=ProducerOfTask(config), topic=None, config=config)
+
+
+def test_a_topic_that_is_listed_by_now_leaves_the_error_as_it_is(broker, monkeypatch):
+    """It was created meanwhile: what was waited for in vain is said, and why."""
+    monkeypatch.setattr(cluster_check, "list_topics", lambda _: {"late"})
+    batch = pa.RecordBatch.from_pydict({"value": [b"v"], "topic": ["late"]})
+    config = options(broker, **{"kafka.max.block.ms": "500"}).producer
+    with pytest.raises(KafkaTimeoutError, match=r"^topic 'late' is not known") as caught:
+        write_rows([batch], producers=ProducerOfTask(config), topic=None, config=config)
+    assert isinstance(caught.value.__cause__, BrokerError)
+    assert caught.value.__cause__.__cause__ is None
 
 
 def test_tasks_follow_the_option_too(missing_topics):

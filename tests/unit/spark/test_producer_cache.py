@@ -4,6 +4,7 @@ import os
 import threading
 
 import pyarrow as pa
+import pytest
 
 from spark_kafka_sink.config.config_def import Password
 from spark_kafka_sink.config.producer_config import ProducerConfig
@@ -12,6 +13,7 @@ from spark_kafka_sink.errors import NetworkError
 from spark_kafka_sink.spark import producer_cache
 from spark_kafka_sink.spark.partition_writer import write_rows
 from spark_kafka_sink.spark.producer_cache import (
+    REFRESH_SECONDS,
     CacheKey,
     IdleProducers,
     ProducerCache,
@@ -35,7 +37,8 @@ class _FakeProducer:
         self.refreshes = 0
         self.closed = threading.Event()
 
-    def refresh_metadata(self):
+    def refresh_metadata(self, timeout):
+        assert REFRESH_SECONDS == timeout
         self.refreshes += 1
         self.has_ended = self.ends_at_refresh
         if self.refresh_error is not None:
@@ -108,6 +111,18 @@ def test_a_refresh_that_nobody_answers_costs_no_producer(caplog):
     assert producer is of_query(cache).take()
     assert not producer.closed.is_set()
     assert ["writing with metadata that could not be refreshed: nobody there"] == caplog.messages
+
+
+def test_an_interrupt_during_a_refresh_closes_the_producer():
+    """Nobody else could: it is in the cache no more."""
+    cache = ProducerCache()
+    producer = of_query(cache).take()
+    of_query(cache).finished(producer)
+    producer.refresh_error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        of_query(cache).take()
+    assert producer.closed.is_set()
+    assert producer is not of_query(cache).take()
 
 
 def test_a_producer_that_ends_while_it_refreshes_is_replaced():
