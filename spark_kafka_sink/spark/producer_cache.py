@@ -41,8 +41,8 @@ logger = logging.getLogger(__name__)
 
 #: Longer than most triggers; shorter than brokers keep idle connections (10 minutes).
 IDLE_SECONDS: Final = 300.0
-#: How long a task waits for the newest metadata, which it mostly has in a millisecond. Where brokers
-#: are away its records have delivery.timeout.ms, and need not wait here first.
+#: How long a task waits for the newest metadata, which mostly takes a millisecond. Where brokers
+#: are away, its records have delivery.timeout.ms, and need not wait here first.
 REFRESH_SECONDS: Final = 3.0
 
 

@@ -168,11 +168,15 @@ def test_a_full_chunk_is_tried_again_only_where_more_memory_is_free():
     tries = []
     harness.builder.append = lambda *given, **named: (tries.append(1), append(*given, **named))
     held = harness.hold_memory()
+    harness.pool.release(1)
     for _ in range(CHUNK_RECORDS):
         harness.stage(b"v")
-    for _ in range(3):
+    for _ in range(2):
         with pytest.raises(BufferExhaustedError):
             gatherer.check_may_stage()
+    harness.hold_memory()
+    with pytest.raises(BufferExhaustedError):
+        gatherer.check_may_stage()
     assert 1 == len(tries)
     harness.pool.release(held)
     for _ in range(2):

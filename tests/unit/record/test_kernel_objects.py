@@ -55,6 +55,14 @@ def test_objects_are_read_on_the_interpreters_we_know():
     assert getattr(sys, "_is_gil_enabled", lambda: True)() == reads_objects()
 
 
+@pytest.mark.usefixtures("_forgotten")
+def test_the_first_and_the_last_version_are_known_ones(monkeypatch):
+    """Both ends of the versions that were tried belong to them."""
+    here = sys.version_info[:2]
+    monkeypatch.setattr(kernel_objects, "_VERSIONS", (here, here))
+    test_objects_are_read_on_the_interpreters_we_know()
+
+
 @given(st.lists(st.tuples(_BYTES, _BYTES), min_size=1))
 def test_keys_and_values_are_read_as_they_are(records):
     """Empty ones, long ones and None, each with its size."""
@@ -109,7 +117,12 @@ def test_where_many_are_held_they_are_not_listed():
 @pytest.mark.usefixtures("_forgotten")
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("_VERSIONS", ((2, 7), (3, 10))), ("_BASIC_SIZES", (56, 33)), ("NULL_SIZE", -2)],
+    [
+        ("_VERSIONS", ((2, 7), (3, 10))),
+        ("_VERSIONS", ((4, 0), (4, 1))),
+        ("_BASIC_SIZES", (56, 33)),
+        ("NULL_SIZE", -2),
+    ],
 )
 def test_objects_of_an_interpreter_that_is_not_known_are_not_read(monkeypatch, name, value):
     """Another version, other sizes, or a sample that comes out wrong: then it is done slowly."""
