@@ -51,6 +51,7 @@ from spark_kafka_sink.exactly_once.ledger import Ledger, read_all_prefixes, unre
 from spark_kafka_sink.exactly_once.ledger_entries import LedgerState, PrefixEntries, decided_writes
 from spark_kafka_sink.exactly_once.transactional_ids import check_prefix
 from spark_kafka_sink.exactly_once.transactions_report import (
+    UNKNOWN_PREFIX,
     as_text,
     held_back_json,
     printable,
@@ -353,7 +354,14 @@ def _show(session: _Session, *, details: bool) -> int:
     now_ms = session.now_ms
     held = held_back(admin, places, now_ms=now_ms, budget=budget)
     session.say(
-        as_text(reports, held, now_ms=now_ms, details=details, are_all=not unreadable),
+        as_text(
+            reports,
+            held,
+            now_ms=now_ms,
+            details=details,
+            are_all=not unreadable,
+            topics=session.options.topic,
+        ),
         {
             "prefixes": [report_json(report, now_ms=now_ms) for report in reports],
             "held_back": [held_back_json(one) for one in held],
@@ -369,6 +377,11 @@ def _show(session: _Session, *, details: bool) -> int:
     return REFUSED if unreadable else OK
 
 
+def _nothing_to_abort(prefix: str, state: LedgerState) -> str:
+    is_known = state.claim is not None or state.writes
+    return f"nothing to abort under {prefix}" + ("" if is_known else f": {UNKNOWN_PREFIX}")
+
+
 def _abort(session: _Session) -> int:
     prefix = session.options.prefix
     [state] = session.states().values()
@@ -376,7 +389,7 @@ def _abort(session: _Session) -> int:
         todo = operations.undecided_open(session.admin, prefix, state, session.budget)
         session.say(
             [f"would abort {one.transactional_id} ({who(one.producer)})" for one in todo]
-            or [f"nothing to abort under {prefix}"],
+            or [_nothing_to_abort(prefix, state)],
             {"dry_run": True, "aborted": [one.transactional_id for one in todo], "failed": {}},
         )
         return OK
@@ -394,7 +407,7 @@ def _abort(session: _Session) -> int:
             *(f"aborted {name}" for name in ended),
             *(f"{name} stays open until it times out: {why}" for name, why in failed.items()),
         ]
-        or [f"nothing to abort under {prefix}"],
+        or [_nothing_to_abort(prefix, state)],
         {"dry_run": False, "aborted": ended, "failed": failed},
     )
     return REFUSED if failed else OK

@@ -8,7 +8,7 @@ terminal shows but does not obey.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.exactly_once.errors import LedgerFormatError
 from spark_kafka_sink.exactly_once.inspection import open_seconds
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 
 
+UNKNOWN_PREFIX: Final = "the ledger has nothing of it (`list` shows the prefixes that it knows)"
+
+
 def as_text(
     reports: Sequence[PrefixReport],
     held: Sequence[HeldBack],
@@ -32,16 +35,23 @@ def as_text(
     now_ms: int,
     details: bool,
     are_all: bool = True,
+    topics: Sequence[str] = (),
 ) -> list[str]:
     """Say it line by line; `details` has each transaction of what is decided or mixed.
 
-    `are_all` is whether there are no other prefixes, which could not be read.
+    `are_all` is whether there are no other prefixes, which could not be read; of `topics` all
+    transactions were looked at.
     """
     lines = [] if reports or not are_all else ["no exactly-once write is on record"]
     for report in reports:
         lines += _prefix(report, now_ms=now_ms, details=details)
     if not held:
-        return [*lines, "read_committed consumers are held back nowhere"]
+        others = (
+            f", nor in {', '.join(topics)} by others"
+            if topics
+            else "; --topic looks at all transactions of a topic"
+        )
+        return [*lines, f"read_committed consumers are held back nowhere by these writes{others}"]
     lines.append(f"read_committed consumers are held back in {len(held)} partitions:")
     return lines + [_held(one) for one in held]
 
@@ -49,6 +59,8 @@ def as_text(
 def _prefix(report: PrefixReport, *, now_ms: int, details: bool) -> list[str]:
     claim = report.state.claim
     claimed = "not claimed"
+    if claim is None and not report.state.writes:
+        claimed += f"; {UNKNOWN_PREFIX}"
     if claim is not None:
         claimed = (
             f"generation {claim.generation}, claimed by {claim.claimed_by} at "

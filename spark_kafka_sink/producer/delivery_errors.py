@@ -77,6 +77,9 @@ def advice_of(code: int) -> str | None:
 FORGOTTEN = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 
 
+#: What a broker answers for a partition that it does not have.
+_GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
 #: So many refused records are told of in one error.
 MAX_REFUSED_RECORDS = 5
 
@@ -107,12 +110,21 @@ def delivery_error(
         )
     elif isinstance(cause, BrokerError):
         advice = advice_of(cause.code) or DEFAULT_ADVICE
+    elif isinstance(cause, DeliveryTimeoutError) and _is_gone(cause.__cause__):
+        advice = (
+            "The topic was deleted, or created again with fewer partitions: check that it has this "
+            "one, and send the records again"
+        )
     elif isinstance(cause, DeliveryTimeoutError):
         advice = "Check that the brokers are up and keep up, or raise delivery.timeout.ms"
     verb = "was" if batch.record_count == 1 else "were"
     error = DeliveryError(f"{batch} {verb} not delivered: {cause}.{_told(refused or {})} {advice}")
     error.__cause__ = cause
     return error
+
+
+def _is_gone(error: BaseException | None) -> bool:
+    return isinstance(error, BrokerError) and error.code in _GONE
 
 
 def _told(refused: RefusedRecords) -> str:

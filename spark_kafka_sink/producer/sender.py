@@ -449,10 +449,12 @@ class Sender:
 
     def _expiry(self, batch: ProducerBatch) -> DeliveryTimeoutError:
         cause = batch.last_error or self._client.last_error or self._cause_without_error(batch)
-        return DeliveryTimeoutError(
+        expiry = DeliveryTimeoutError(
             f"not acknowledged within {self._config.delivery_timeout_ms} ms "
             f"(delivery.timeout.ms) after {batch.attempts} failed attempts; last cause: {cause}"
         )
+        expiry.__cause__ = cause if isinstance(cause, Exception) else None
+        return expiry
 
     def _cause_without_error(self, batch: ProducerBatch) -> str:
         if self._client.metadata.snapshot.leader_of(batch.topic_partition) is None:

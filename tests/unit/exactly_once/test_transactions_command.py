@@ -95,12 +95,25 @@ def test_it_is_told_who_holds_back_consumers(here, run):
     assert 4 == holder["start_offset"]
 
 
+def test_a_prefix_that_the_ledger_does_not_have_is_said_to_be_unknown(here, run):
+    """It is probably mistyped; one that the ledger has is not."""
+    here.finish(0)
+    unknown = "the ledger has nothing of it (`list` shows the prefixes that it knows)"
+    assert (0, f"nothing to abort under mistyped: {unknown}\n") == run("abort", prefix="mistyped")
+    code, text = run("abort", "--dry-run", prefix="mistyped")
+    assert (0, f"nothing to abort under mistyped: {unknown}\n") == (code, text)
+    assert f"prefix mistyped: not claimed; {unknown}" in run("describe", prefix="mistyped")[1]
+    assert "nothing of it" not in run("describe")[1] + run("abort")[1]
+
+
 def test_nothing_is_held_back_when_all_has_ended(here, run):
     """Nor is anything open."""
     here.finish(0)
     here.visible()
     code, text = run("list", "--topic", here.data)
-    assert (0, True) == (code, "held back nowhere" in text)
+    assert (0, True) == (code, f"held back nowhere by these writes, nor in {here.data} by" in text)
+    code, text = run("list")
+    assert (0, True) == (code, "nowhere by these writes; --topic looks at all" in text)
     [report] = _json(run("describe", "--json"))["prefixes"]
     assert ([], "done") == (report["open_transactions"], report["writes"][0]["state"])
 
@@ -249,7 +262,8 @@ def test_another_prefix_is_left_alone(here, run):
     longer = f"{here.prefix}.eu"
     plan = here.driver(prefix=longer).plan()
     Worker(here, longer).begin(plan, 0).write("theirs")
-    assert (0, f"nothing to abort under {here.prefix}\n") == run("abort")
+    code, text = run("abort")
+    assert (0, True) == (code, text.startswith(f"nothing to abort under {here.prefix}: the ledger"))
     assert 1 == len(here.left_open(longer))
     assert 0 == run("abort", prefix=longer)[0]
     assert [] == here.left_open(longer)

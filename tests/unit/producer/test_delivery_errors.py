@@ -63,6 +63,21 @@ def test_a_batch_that_ran_out_of_time_has_advice_of_its_own():
     assert str(error).endswith("or raise delivery.timeout.ms")
 
 
+@pytest.mark.parametrize(
+    ("code", "what_to_do"),
+    [
+        (ErrorCode.UNKNOWN_TOPIC_ID, "check that it has this one, and send the records again"),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "or created again with fewer partitions: check"),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, "Check that the brokers are up and keep up"),
+    ],
+)
+def test_a_batch_whose_partition_is_gone_is_told_so(code, what_to_do):
+    """More time would not help it."""
+    late = DeliveryTimeoutError("not acknowledged within 5 ms")
+    late.__cause__ = broker_error(code, "refused")
+    assert what_to_do in str(delivery_error(batch(), late))
+
+
 def test_refused_records_are_named_by_their_rows_and_the_rest_is_counted():
     """The first five; looking for a row takes time, so no others are looked for."""
     refused_batch = batch(records=9)
