@@ -34,7 +34,7 @@ class _FakeProducer:
         self.has_ended = False
 
     def __getattr__(self, name):
-        def call(**_):
+        def call(*_, **__):
             self.calls.append(name)
             if name == self.fails_at:
                 raise KafkaTimeoutError(name)
