@@ -378,8 +378,7 @@ def _show(session: _Session, *, details: bool) -> int:
 
 
 def _nothing_to_abort(prefix: str, state: LedgerState) -> str:
-    is_known = state.claim is not None or state.writes
-    return f"nothing to abort under {prefix}" + ("" if is_known else f": {UNKNOWN_PREFIX}")
+    return f"nothing to abort under {prefix}" + (f": {UNKNOWN_PREFIX}" if state.is_empty else "")
 
 
 def _abort(session: _Session) -> int:

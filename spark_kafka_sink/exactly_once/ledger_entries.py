@@ -290,6 +290,11 @@ class LedgerState:
         self.writes: Mapping[str, WriteRecord] = _Writes(entries)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether the ledger has nothing of the prefix."""
+        return self.claim is None and not self.writes
+
+    @property
     def claim(self) -> Claim | None:
         """The latest claim; None before the first."""
         return self._entries.claim

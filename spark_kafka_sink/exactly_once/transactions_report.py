@@ -59,7 +59,7 @@ def as_text(
 def _prefix(report: PrefixReport, *, now_ms: int, details: bool) -> list[str]:
     claim = report.state.claim
     claimed = "not claimed"
-    if claim is None and not report.state.writes:
+    if report.state.is_empty:
         claimed += f"; {UNKNOWN_PREFIX}"
     if claim is not None:
         claimed = (

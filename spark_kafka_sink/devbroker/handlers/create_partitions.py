@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker.handlers.create_topics import check_replicas
+from spark_kafka_sink.devbroker.handlers.create_topics import check_new_partitions, check_replicas
 from spark_kafka_sink.devbroker.handlers.handler import Handler, RequestContext
 from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.protocol.api_keys import ApiKey
@@ -99,12 +99,7 @@ def _check_size(context: RequestContext, request: CreatePartitionsRequest) -> No
     new = sum(
         max(0, asked.count - len(topic.partitions)) for asked, topic in known if topic is not None
     )
-    if new > context.settings.request_max_partitions:
-        raise RefusedError(
-            ErrorCode.POLICY_VIOLATION,
-            f"{new} partitions are more than one request may create: "
-            f"{context.settings.request_max_partitions}",
-        )
+    check_new_partitions(context, new)
 
 
 def _check(

@@ -102,11 +102,16 @@ def _check_size(context: RequestContext, topics: Sequence[CreatableTopic]) -> No
         )
         for topic in topics
     )
-    if partitions > context.settings.request_max_partitions:
+    check_new_partitions(context, partitions)
+
+
+def check_new_partitions(context: RequestContext, count: int) -> None:
+    """Raise RefusedError with POLICY_VIOLATION for more than a request may create."""
+    most = context.settings.request_max_partitions
+    if count > most:
         raise RefusedError(
             ErrorCode.POLICY_VIOLATION,
-            f"{partitions} partitions are more than one request may create: "
-            f"{context.settings.request_max_partitions}",
+            f"{count} partitions are more than one request may create: {most}",
         )
 
 

@@ -530,7 +530,9 @@ def test_a_time_that_cannot_be_is_a_fault_of_the_ledger(tv2, monkeypatch, capsys
     """The command ends with a sentence and exit code 1, not with a traceback."""
     report = SimpleNamespace(
         prefix="p",
-        state=SimpleNamespace(claim=Claim(1, time, "somebody"), writes={}, unreadable=dict),
+        state=SimpleNamespace(
+            claim=Claim(1, time, "somebody"), writes={}, is_empty=False, unreadable=dict
+        ),
         open_transactions=(),
         partitions=set(),
         needs_an_operator=False,
