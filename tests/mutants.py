@@ -43,7 +43,10 @@ EQUIVALENT = ROOT / "tests" / "equivalent_mutants.txt"
 FAST = "not slow and not kafka and not spark"
 #: The most specific tests come first and alone: most mutants end there, in seconds.
 STAGES = (30, 600)
-#: A mutant that loops for ever has been noticed. Each test may take far longer than it ever does.
+#: A mutant that loops for ever has been noticed. A test may take far longer than it ever does.
+TEST_TIMEOUT_S = 90
+TEST_TIMED_OUT = "Timeout ("
+#: The same for what is no test, such as an import.
 TIMEOUT_S = 300
 TIMEOUT_PER_TEST_S = 3
 
@@ -120,7 +123,7 @@ def _run(mutants: Sequence[Mutant], tests: TestsByLine, jobs: int) -> list[Verdi
     with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(jobs) as pool:
         copies: SimpleQueue[Path] = SimpleQueue()
         for number in range(jobs):
-            copies.put(_copy(Path(directory) / f"copy-{number}"))
+            copies.put(_compiled(_copy(Path(directory) / f"copy-{number}")))
         try_one = pool.map(lambda mutant: _try(mutant, tests.for_mutant(mutant), copies), mutants)
         for number, verdict in enumerate(try_one, 1):
             verdicts.append(verdict)
@@ -145,6 +148,21 @@ def _copy(target: Path) -> Path:
     return target
 
 
+def _compiled(copy: Path) -> Path:
+    """Leave the bytecode of the tests and the code in a copy: it saves a third of most runs.
+
+    A mutant has none, since its module is newer than that.
+    """
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider"],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": ""},
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    return copy
+
+
 def _try(mutant: Mutant, tests: Sequence[str], copies: SimpleQueue[Path]) -> Verdict:
     copy = copies.get()
     module = copy / mutant.path
@@ -166,7 +184,7 @@ def _try(mutant: Mutant, tests: Sequence[str], copies: SimpleQueue[Path]) -> Ver
 def _killer(tests: Sequence[str], copy: Path) -> str | None:
     """Return the first of the tests that fails in a copy, or None if they all pass."""
     code, output = _pytest([*tests], copy, "-x")
-    if code is None:
+    if code is None or TEST_TIMED_OUT in output:
         return "time-out"
     if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return None
@@ -180,6 +198,8 @@ def _pytest(tests: Sequence[str], copy: Path, *flags: str) -> tuple[int | None, 
     command = [sys.executable, "-m", "pytest", "-q", "-rfE", "-p", "no:randomly", "--tb=no"]
     # A test's other parameters may need a real Kafka.
     command += ["-m", FAST]
+    command += ["-o", f"faulthandler_timeout={TEST_TIMEOUT_S}"]
+    command += ["-o", "faulthandler_exit_on_timeout=true"]
     with subprocess.Popen(
         [*command, "-p", "no:cacheprovider", *flags, f"@{chosen}"],
         cwd=copy,

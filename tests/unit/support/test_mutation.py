@@ -90,3 +90,13 @@ def test_a_verdict_is_reached_in_a_copy_that_is_then_as_before(tmp_path, change,
     tests = ["tests/unit/record/test_crc32c.py"]
     verdict = mutants._try(_mutant(source=source.replace(*change)), tests, copies)
     assert (verdict.killed_by, (copy / MODULE).read_text(encoding="utf-8")) == (expected, source)
+
+
+@pytest.mark.slow
+def test_a_test_that_does_not_end_has_noticed_the_mutant(tmp_path, monkeypatch):
+    """The tests beside it need not be waited for."""
+    copy = mutants._copy(tmp_path / "copy")
+    test = copy / "tests" / "unit" / "record" / "test_endless.py"
+    test.write_text("import time\n\ndef test():\n    time.sleep(3600)\n", encoding="utf-8")
+    monkeypatch.setattr(mutants, "TEST_TIMEOUT_S", 1)
+    assert mutants._killer([str(test.relative_to(copy))], copy) == "time-out"
