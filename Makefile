@@ -70,7 +70,7 @@ test: $(INSTALLED) ## Everything: unit, property, Spark, real Kafka (half an hou
 
 .PHONY: test-fast
 test-fast: $(INSTALLED) ## What needs neither Java nor Kafka (under 4 minutes on 2 cores)
-	@$(PYTEST_FAST) $(PYTEST_ARGS)
+	@$(PYTEST_FAST) --hypothesis-profile=quick $(PYTEST_ARGS)
 
 .PHONY: coverage
 coverage: $(INSTALLED) ## Branch coverage of the fast tests

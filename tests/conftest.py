@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 # step of an event loop takes, which asyncio's debug mode logs as a warning: "Executing ... took".
 logging.getLogger("asyncio").addFilter(lambda record: not str(record.msg).startswith("Executing "))
 hypothesis.settings.register_profile("tests", deadline=None, print_blob=True)
+# `make test-fast`, which runs many times a day, tries fewer examples; `make test` tries them all.
+hypothesis.settings.register_profile("quick", deadline=None, print_blob=True, max_examples=20)
 hypothesis.settings.load_profile("tests")
 
 #: Markers by the fixtures that make a test need them.
