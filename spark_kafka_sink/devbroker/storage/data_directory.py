@@ -6,10 +6,11 @@
     log-start-offset-checkpoint        where each log starts, if later than its first segment
     cleaner-offset-checkpoint          up to where each log is compacted
     cluster.json                       topics, their ids and settings, producer ids
+    .reserve                           room to write the files above on a full disk (`reserve`)
     <topic>-<partition>/               a log (`log_directory`), and partition.metadata
 
-All but `cluster.json` has Kafka's names and formats. That one stands for Kafka's metadata log, is
-our own, and is replaced as a whole before a change is answered:
+All but `.reserve` and `cluster.json` has Kafka's names and formats. The latter stands for Kafka's
+metadata log, is our own, and is replaced as a whole before a change is answered:
 
     {"version": 1, "cluster_id": "...", "next_producer_id": 1000,
      "internal_topic_ids": {"__consumer_offsets": "<uuid>", ...},
@@ -33,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 from spark_kafka_sink.devbroker.storage import disk
 from spark_kafka_sink.devbroker.storage.files import OpenFiles, replace_file
 from spark_kafka_sink.devbroker.storage.log_directory import FileLogDirectory
+from spark_kafka_sink.devbroker.storage.reserve import Reserve
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
 
@@ -46,6 +48,7 @@ _RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 _LOG_STARTS = "log-start-offset-checkpoint"
 _CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 _CLUSTER = "cluster.json"
+_RESERVE = ".reserve"
 _PARTITION_METADATA = "partition.metadata"
 _DELETE_SUFFIX = "-delete"
 _VERSION = 1
@@ -89,6 +92,7 @@ class DataDirectory:
         """
         self.path = path
         self.open_files = OpenFiles()
+        self._reserve = Reserve(path / _RESERVE)
         disk.make_directory(path, parents=True)
         if not (path / _CLUSTER).exists() and any(entry.name != _LOCK for entry in path.iterdir()):
             raise ConfigError(
@@ -154,7 +158,7 @@ class DataDirectory:
                 for _, topic in sorted(cluster.topics.items())
             ],
         }
-        replace_file(self.path / _CLUSTER, json.dumps(content).encode())
+        self._reserve.replace_file(self.path / _CLUSTER, json.dumps(content).encode())
 
     # Logs.
 
@@ -272,7 +276,7 @@ class DataDirectory:
     def _write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         lines = [str(_CHECKPOINT_VERSION), str(len(offsets))]
         lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
-        replace_file(self.path / name, ("\n".join(lines) + "\n").encode())
+        self._reserve.replace_file(self.path / name, ("\n".join(lines) + "\n").encode())
 
 
 def _decode_cluster(content: dict[str, Any]) -> StoredCluster:

@@ -155,6 +155,7 @@ def test_the_files_have_kafkas_names(cluster):
     assert [
         ".kafka_cleanshutdown",
         ".lock",
+        ".reserve",
         "cluster.json",
         "log-start-offset-checkpoint",
         "orders-0",
@@ -289,7 +290,7 @@ def test_no_topic_leads_out_of_the_directory(cluster, name):
         create(cluster, name)
 
     assert ErrorCode.INVALID_TOPIC_EXCEPTION == caught.value.error_code
-    assert [".lock", "cluster.json"] == files(cluster, "*")
+    assert [".lock", ".reserve", "cluster.json"] == files(cluster, "*")
 
 
 def test_a_stopped_dev_broker_can_be_started_again_or_replaced(tmp_path):

@@ -1,0 +1,101 @@
+"""Room on the disk that is kept for what frees a full one."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from spark_kafka_sink.devbroker.storage import disk
+from spark_kafka_sink.devbroker.storage.reserve import RESERVED_BYTES, Reserve
+
+CAPACITY = 1_000_000
+
+
+@pytest.fixture
+def fill(tmp_path, monkeypatch):
+    """Let the files in a directory have so many bytes in all; give a function that uses them up."""
+    real = disk.write
+
+    def write(descriptor, buffer, position):
+        used = sum(path.stat().st_size for path in tmp_path.iterdir())
+        growth = position + len(buffer) - os.fstat(descriptor).st_size
+        if growth > CAPACITY - used:
+            if growth - len(buffer) >= CAPACITY - used:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            buffer = buffer[: len(buffer) - (growth - (CAPACITY - used))]
+        return real(descriptor, buffer, position)
+
+    def fill():
+        used = sum(path.stat().st_size for path in tmp_path.iterdir())
+        (tmp_path / "records").write_bytes(bytes(CAPACITY - used))
+
+    monkeypatch.setattr(disk, "write", write)
+    return fill
+
+
+def sizes(path):
+    return {entry.name: entry.stat().st_size for entry in path.iterdir()}
+
+
+def test_a_file_is_replaced_on_a_full_disk_with_the_room_that_was_reserved(tmp_path, fill):
+    """What the new content leaves of that room is reserved again."""
+    reserve = Reserve(tmp_path / "reserve")
+    reserve.replace_file(tmp_path / "topics", bytes(1000))
+    assert {"reserve": 262_144, "topics": 1000} == sizes(tmp_path)
+    fill()
+
+    reserve.replace_file(tmp_path / "topics", bytes(3000))
+
+    used = {"records": CAPACITY - 262_144 - 1000}
+    assert used | {"reserve": 260_144, "topics": 3000} == sizes(tmp_path)
+
+
+def test_room_is_reserved_anew_once_there_is_some(tmp_path, fill):
+    """Whoever replaces a file next fills the reserve up."""
+    reserve = Reserve(tmp_path / "reserve")
+    reserve.replace_file(tmp_path / "topics", b"")
+    fill()
+    reserve.replace_file(tmp_path / "topics", bytes(5000))
+    (tmp_path / "records").unlink()
+
+    reserve.replace_file(tmp_path / "topics", bytes(4000))
+
+    assert {"reserve": 262_144, "topics": 4000} == sizes(tmp_path)
+
+
+def test_what_does_not_fit_even_so_is_refused_and_leaves_the_old_content(tmp_path, fill):
+    """The room is reserved again by the next file that fits."""
+    reserve = Reserve(tmp_path / "reserve")
+    reserve.replace_file(tmp_path / "topics", b"old")
+    fill()
+
+    with pytest.raises(OSError, match="No space left"):
+        reserve.replace_file(tmp_path / "topics", bytes(RESERVED_BYTES + 1))
+
+    assert b"old" == (tmp_path / "topics").read_bytes()
+    reserve.replace_file(tmp_path / "topics", b"new")
+    assert 262_144 == sizes(tmp_path)["reserve"]
+
+
+def test_another_error_leaves_the_reserve_alone(tmp_path, monkeypatch):
+    """A disk that has gone bad is not helped by room."""
+    reserve = Reserve(tmp_path / "reserve")
+    reserve.replace_file(tmp_path / "topics", b"old")
+
+    def broken(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(disk, "write", broken)
+    with pytest.raises(OSError, match="Input/output error"):
+        reserve.replace_file(tmp_path / "topics", b"new")
+
+    assert {"reserve": 262_144, "topics": 3} == sizes(tmp_path)
+
+
+def test_a_reserve_that_an_earlier_broker_left_is_taken_over(tmp_path):
+    """It is not doubled, and its bytes are not asked for again."""
+    for _ in range(2):
+        Reserve(tmp_path / "reserve").replace_file(tmp_path / "topics", b"")
+        assert {"reserve": 262_144, "topics": 0} == sizes(tmp_path)
