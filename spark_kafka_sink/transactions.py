@@ -11,11 +11,11 @@ The last three change something, `--dry-run` only says what they would. Rules ar
 
 Exit codes: 0 done, or nothing to do (a cluster without a ledger has nothing to list); 1 the cluster
 or the ledger refused, or an entry of the ledger cannot be read; 2 wrong usage; 3 a write is visible
-in part and waits to be resolved. Prefixes with an entry that cannot be read are not shown: where
-the entry is and what is wrong with it is an error, and in `unreadable` of the JSON object; `list`
-shows all others. With
-`--json` the answer is one JSON object on standard output; errors are a sentence on standard error.
-No secret is ever printed, and no control character of what others have written.
+in part and waits to be resolved, whatever else cannot be read. `list` and `describe` show all
+entries but those that cannot be read: where such an entry is and what is wrong with it is a warning
+on standard error, and in `unreadable` of the JSON object. With `--json` the answer is one JSON
+object on standard output; errors are a sentence on standard error. No secret is ever printed, and
+no control character of what others have written.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.exactly_once import operations, recovery
 from spark_kafka_sink.exactly_once.budget import Budget
 from spark_kafka_sink.exactly_once.inspection import held_back, inspect
-from spark_kafka_sink.exactly_once.ledger import Ledger, read_all_prefixes, unreadable_entries
+from spark_kafka_sink.exactly_once.ledger import Ledger, read_all_prefixes
 from spark_kafka_sink.exactly_once.ledger_entries import LedgerState, PrefixEntries, decided_writes
 from spark_kafka_sink.exactly_once.transactional_ids import check_prefix
 from spark_kafka_sink.exactly_once.transactions_report import (
@@ -64,9 +64,6 @@ from spark_kafka_sink.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from spark_kafka_sink.exactly_once.inspection import PrefixReport
-    from spark_kafka_sink.exactly_once.ledger import UnreadableEntry
 
 OK: Final = 0
 REFUSED: Final = 1
@@ -337,20 +334,16 @@ def _show(session: _Session, *, details: bool) -> int:
     except _MissingLedgerError as error:
         _complain(str(error))
         states = {}
-    reports: list[PrefixReport] = []
-    unreadable: dict[str, list[UnreadableEntry]] = {}
-    for prefix, state in states.items():
-        if found := unreadable_entries(admin, session.options.ledger_topic, state, budget):
-            unreadable[prefix] = found
-        else:
-            reports.append(inspect(admin, prefix, state, budget))
+    reports = [
+        inspect(admin, prefix, state, ledger_topic=session.options.ledger_topic, budget=budget)
+        for prefix, state in states.items()
+    ]
     places = {place for report in reports for place in report.partitions}
     for topic in session.options.topic:
         places |= {TopicPartition(topic, number) for number in range(session.partitions(topic))}
-    for prefix, entries in unreadable.items():
-        _complain(f"error: prefix {prefix} is not shown, as its ledger entries cannot all be read:")
-        for entry in entries:
-            _complain(f"  {entry}")
+    unreadable = [(report.prefix, entry) for report in reports for entry in report.unreadable]
+    for prefix, entry in unreadable:
+        _complain(f"warning: an entry of prefix {prefix} is not shown: {entry}")
     now_ms = session.now_ms
     held = held_back(admin, places, now_ms=now_ms, budget=budget)
     session.say(
@@ -359,17 +352,12 @@ def _show(session: _Session, *, details: bool) -> int:
             held,
             now_ms=now_ms,
             details=details,
-            are_all=not unreadable,
             topics=session.options.topic,
         ),
         {
             "prefixes": [report_json(report, now_ms=now_ms) for report in reports],
             "held_back": [held_back_json(one) for one in held],
-            "unreadable": [
-                unreadable_json(prefix, entry)
-                for prefix, entries in unreadable.items()
-                for entry in entries
-            ],
+            "unreadable": [unreadable_json(prefix, entry) for prefix, entry in unreadable],
         },
     )
     if any(report.needs_an_operator for report in reports):

@@ -12,17 +12,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.exactly_once import recovery
+from spark_kafka_sink.exactly_once.ledger import unreadable_entries
 from spark_kafka_sink.exactly_once.transitions import WriteState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from spark_kafka_sink.admin.admin_client import AdminClient
     from spark_kafka_sink.admin.transaction_values import TransactionDescription
     from spark_kafka_sink.exactly_once.budget import Budget
+    from spark_kafka_sink.exactly_once.ledger import UnreadableEntry
     from spark_kafka_sink.exactly_once.ledger_entries import LedgerState
+    from spark_kafka_sink.exactly_once.ledger_records import Claim, WriteRecord
     from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 
+_UNFINISHED = (WriteState.DECIDED, WriteState.MIXED)
 _PREPARING = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
@@ -52,15 +56,20 @@ class PrefixReport(NamedTuple):
     """Everything about a prefix."""
 
     prefix: str
-    state: LedgerState
+    #: Whether the ledger has anything of it.
+    is_known: bool
+    #: None before the first claim, and where it cannot be read.
+    claim: Claim | None
+    #: Those that can be read.
+    writes: Mapping[str, WriteRecord]
+    unreadable: Sequence[UnreadableEntry]
     #: The open transactions of its tasks.
     open_transactions: tuple[TransactionDescription, ...]
 
     @property
     def needs_an_operator(self) -> bool:
         """Whether a write is visible in part, and waits for somebody to resolve it."""
-        unfinished = self.state.unfinished().values()
-        return any(record.write.state is WriteState.MIXED for record in unfinished)
+        return any(record.write.state is WriteState.MIXED for record in self.writes.values())
 
     @property
     def partitions(self) -> set[TopicPartition]:
@@ -68,18 +77,28 @@ class PrefixReport(NamedTuple):
         open_ones = {place for one in self.open_transactions for place in one.partitions}
         return open_ones | {
             written.topic_partition
-            for record in self.state.unfinished().values()
+            for record in self.writes.values()
+            if record.write.state in _UNFINISHED
             for winner in record.winners
             for written in winner.ranges
         }
 
 
-def inspect(admin: AdminClient, prefix: str, state: LedgerState, budget: Budget) -> PrefixReport:
-    """Look at the open transactions of a prefix."""
+def inspect(
+    admin: AdminClient, prefix: str, state: LedgerState, *, ledger_topic: str, budget: Budget
+) -> PrefixReport:
+    """Look at what a ledger has of a prefix, and at the open transactions of its tasks."""
+    contents = state.decode_all()
+    unreadable = unreadable_entries(admin, ledger_topic, contents.unreadable, budget)
     ids = [one.transactional_id for one in recovery.list_open(admin, prefix, budget)]
     described = admin.describe_transactions(ids, timeout=budget.left("describing transactions"))
     return PrefixReport(
-        prefix, state, tuple(one for one in described.values() if one is not None and one.is_open)
+        prefix,
+        not state.is_empty,
+        contents.claim,
+        contents.writes,
+        unreadable,
+        tuple(one for one in described.values() if one is not None and one.is_open),
     )
 
 

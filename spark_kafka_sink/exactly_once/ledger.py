@@ -43,14 +43,20 @@ from spark_kafka_sink.errors import (
     ProducerFencedError,
 )
 from spark_kafka_sink.exactly_once.budget import Budget
-from spark_kafka_sink.exactly_once.errors import LedgerFencedError, LedgerOutcomeUnknownError
+from spark_kafka_sink.exactly_once.errors import (
+    LedgerFencedError,
+    LedgerFormatError,
+    LedgerOutcomeUnknownError,
+)
 from spark_kafka_sink.exactly_once.ledger_entries import KeyOffsets, LedgerFold, LedgerState
 from spark_kafka_sink.exactly_once.ledger_records import (
     WINNERS,
+    WRITE,
     Claim,
     WriteRecord,
     decode_key,
     encode_claim,
+    encode_key,
     encode_write,
     forget_write,
 )
@@ -63,6 +69,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.admin.admin_client import AdminClient
     from spark_kafka_sink.admin.record_batches import KeyValue
     from spark_kafka_sink.admin.transaction_values import EndAnswer
+    from spark_kafka_sink.exactly_once.ledger_records import EntryKey
 
 logger = logging.getLogger(__name__)
 
@@ -139,28 +146,39 @@ class UnreadableEntry(NamedTuple):
     topic_partition: TopicPartition
     #: That of its batch; None where compaction or a driver has removed the entry meanwhile.
     offset: int | None
+    #: None for a claim.
+    write_id: str | None
     #: What is wrong with it, and what to do.
     reason: str
 
     def __str__(self) -> str:
         """Say where it is and what is wrong."""
         at = "" if self.offset is None else f", offset {self.offset}"
-        return f"{self.topic_partition}{at}: {self.reason}"
+        what = "the claim" if self.write_id is None else f"write {self.write_id}"
+        return f"{self.topic_partition}{at}, {what}: {self.reason}"
 
 
 def unreadable_entries(
-    admin: AdminClient, topic: str, state: LedgerState, budget: Budget
+    admin: AdminClient,
+    topic: str,
+    errors: Mapping[EntryKey, LedgerFormatError],
+    budget: Budget,
 ) -> list[UnreadableEntry]:
-    """Find the entries of a prefix that cannot be read, and where they are."""
-    errors = state.unreadable()
+    """Find out where entries are that cannot be read."""
     if not errors:
         return []
     place = TopicPartition(topic, LEDGER_PARTITION)
-    found = KeyOffsets(errors)
+    found = KeyOffsets(map(encode_key, errors))
     # Nobody keeps the offsets of entries: what hardly ever happens may cost another reading.
     _read_all(admin, place, found, budget)
     return [
-        UnreadableEntry(place, found.offsets.get(key), str(error)) for key, error in errors.items()
+        UnreadableEntry(
+            place,
+            found.offsets.get(encode_key(key)),
+            key.write_id if key.kind == WRITE else None,
+            str(error),
+        )
+        for key, error in errors.items()
     ]
 
 
@@ -370,22 +388,26 @@ class Ledger:
 
     def _fenced(self) -> LedgerFencedError:
         """Say who has claimed the prefix; the ledger does not know who has only fenced it."""
-        claim = self._fold.entries(self.prefix).claim
-        if claim is None:
-            known = "Nobody has claimed the prefix, so the ledger does not know who that is"
-        else:
-            at = datetime.fromtimestamp(claim.claimed_at_ms / 1000, UTC)
-            known = (
-                f"The prefix was last claimed by {claim.claimed_by} at {at:%Y-%m-%dT%H:%M:%SZ} "
-                f"(generation {claim.generation}); if that was this query or job, the ledger does "
-                "not know who the other is"
-            )
         return LedgerFencedError(
             f"another driver writes the ledger of {self.prefix!r} (topic {self.topic!r}) now. "
-            f"{known}. Look for queries, jobs and operators that use transactionalIdPrefix "
-            f"{self.prefix!r}, and at the log of the broker that coordinates transactional id "
-            f"{self._transactional_id!r} for who called InitProducerId; give each query a prefix "
-            "of its own"
+            f"{self._last_claim()}. Look for queries, jobs and operators that use "
+            f"transactionalIdPrefix {self.prefix!r}, and at the log of the broker that "
+            f"coordinates transactional id {self._transactional_id!r} for who called "
+            "InitProducerId; give each query a prefix of its own"
+        )
+
+    def _last_claim(self) -> str:
+        try:
+            claim = self._fold.entries(self.prefix).claim
+        except LedgerFormatError as error:
+            return f"The last claim of the prefix cannot be read, nor who that is: {error}"
+        if claim is None:
+            return "Nobody has claimed the prefix, so the ledger does not know who that is"
+        at = datetime.fromtimestamp(claim.claimed_at_ms / 1000, UTC)
+        return (
+            f"The prefix was last claimed by {claim.claimed_by} at {at:%Y-%m-%dT%H:%M:%SZ} "
+            f"(generation {claim.generation}); if that was this query or job, the ledger does "
+            "not know who the other is"
         )
 
     def _entries(self, changes: LedgerChanges) -> list[KeyValue]:

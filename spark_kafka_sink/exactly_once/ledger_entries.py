@@ -31,6 +31,7 @@ from spark_kafka_sink.exactly_once.ledger_records import (
     SETTLED,
     WINNERS,
     WRITE,
+    EntryKey,
     PrefixKeys,
     decode_claim,
     decode_key,
@@ -43,7 +44,7 @@ from spark_kafka_sink.model import UNKNOWN_OFFSET
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from spark_kafka_sink.exactly_once.ledger_records import Claim, EntryKey, WriteRecord
+    from spark_kafka_sink.exactly_once.ledger_records import Claim, WriteRecord
 
 #: Jobs whose times agree but for this many digits may be dropped together: 1,000 seconds.
 _PORTION_DIGITS: Final = 6
@@ -60,6 +61,16 @@ _MOST_TOGETHER: Final = 10_000
 _NOT_TRANSACTIONAL: Final = "not written in a transaction"
 _NOT_AN_ENTRY: Final = "with a key that is not a ledger entry's"
 _NOT_DECODABLE: Final = "in a batch that cannot be decoded"
+
+
+class Contents(NamedTuple):
+    """The entries of one prefix, decoded."""
+
+    #: None before the first claim, and where it cannot be read.
+    claim: Claim | None
+    writes: dict[str, WriteRecord]
+    #: What is wrong with the entries that cannot be read.
+    unreadable: dict[EntryKey, LedgerFormatError]
 
 
 class PrefixEntries:
@@ -168,53 +179,67 @@ class PrefixEntries:
 
     def record(self, write_id: str) -> WriteRecord | None:
         """Return what the ledger says of a write; raises LedgerFormatError."""
-        return self._record(write_key(self.prefix, write_id))
+        return self._record(write_key(self.prefix, write_id), write_id)
 
-    def _record(self, key: bytes) -> WriteRecord | None:
+    def _record(self, key: bytes, write_id: str) -> WriteRecord | None:
         value = self._values.get(key)
         if value is None:
             return None
         known = self._unsettled.get(key)
         if known is None:
-            write_id = _write_id(key)
             pieces = self._pieces.get(write_id, _NO_PIECES)
             known = decode_write(self.prefix, write_id, value, pieces)
             if key in self._unsettled:
                 self._unsettled[key] = known
         return known
 
-    def unreadable(self) -> dict[bytes, LedgerFormatError]:
-        """Decode everything, and return what is wrong with the entries of these keys."""
+    def _records(self, keys: Iterable[bytes]) -> dict[str, WriteRecord]:
+        """Decode the writes of these keys; raises LedgerFormatError."""
         found = {}
-        try:
-            _ = self.claim
-        except LedgerFormatError as error:
-            found[self.keys.claim] = error
-        for key in self._values:
-            try:
-                self._record(key)
-            except LedgerFormatError as error:
-                found[key] = error
+        for key in keys:
+            write_id = _write_id(key)
+            record = self._record(key, write_id)
+            if record is not None:
+                found[write_id] = record
         return found
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no entries, readable or not."""
+        return self._claim is None and not self._values
+
+    def decode_all(self) -> Contents:
+        """Decode everything that can be decoded."""
+        contents = Contents(None, {}, {})
+        try:
+            contents = contents._replace(claim=self.claim)
+        except LedgerFormatError as error:
+            contents.unreadable[EntryKey(GENERATION, self.prefix)] = error
+        for key in self._values:
+            entry = decode_key(key)
+            try:
+                record = self._record(key, entry.write_id)
+            except LedgerFormatError as error:
+                contents.unreadable[entry] = error
+            else:
+                if record is not None:
+                    contents.writes[entry.write_id] = record
+        return contents
 
     def unfinished(self) -> dict[str, WriteRecord]:
         """Return the writes that have not ended: decided, or mixed. Raises LedgerFormatError."""
-        records = {_write_id(key): self._record(key) for key in self._unsettled}
+        records = self._records(self._unsettled)
         return {
             write_id: record
             for write_id, record in records.items()
-            if record is not None and record.write.state not in _HAVE_ENDED
+            if record.write.state not in _HAVE_ENDED
         }
 
     def streams(self) -> dict[str, WriteRecord]:
         """Return the writes that are kept for ever; raises LedgerFormatError."""
-        records = {
-            _write_id(key): self._record(key) for key in {**self._lasting, **self._unsettled}
-        }
+        records = self._records({**self._lasting, **self._unsettled})
         return {
-            write_id: record
-            for write_id, record in records.items()
-            if record is not None and record.expires_at_ms is None
+            write_id: record for write_id, record in records.items() if record.expires_at_ms is None
         }
 
     def expired(self, now_ms: int, *, most: int) -> frozenset[str]:
@@ -292,7 +317,7 @@ class LedgerState:
     @property
     def is_empty(self) -> bool:
         """Whether the ledger has nothing of the prefix."""
-        return self.claim is None and not self.writes
+        return self._entries.is_empty
 
     @property
     def claim(self) -> Claim | None:
@@ -305,9 +330,9 @@ class LedgerState:
         claim = self.claim
         return 0 if claim is None else claim.generation
 
-    def unreadable(self) -> dict[bytes, LedgerFormatError]:
-        """See `PrefixEntries.unreadable`."""
-        return self._entries.unreadable()
+    def decode_all(self) -> Contents:
+        """See `PrefixEntries.decode_all`."""
+        return self._entries.decode_all()
 
     def unfinished(self) -> dict[str, WriteRecord]:
         """See `PrefixEntries.unfinished`."""

@@ -34,15 +34,13 @@ def as_text(
     *,
     now_ms: int,
     details: bool,
-    are_all: bool = True,
     topics: Sequence[str] = (),
 ) -> list[str]:
     """Say it line by line; `details` has each transaction of what is decided or mixed.
 
-    `are_all` is whether there are no other prefixes, which could not be read; of `topics` all
-    transactions were looked at.
+    Of `topics` all transactions were looked at.
     """
-    lines = [] if reports or not are_all else ["no exactly-once write is on record"]
+    lines = [] if reports else ["no exactly-once write is on record"]
     for report in reports:
         lines += _prefix(report, now_ms=now_ms, details=details)
     if not held:
@@ -57,17 +55,10 @@ def as_text(
 
 
 def _prefix(report: PrefixReport, *, now_ms: int, details: bool) -> list[str]:
-    claim = report.state.claim
-    claimed = "not claimed"
-    if report.state.is_empty:
-        claimed += f"; {UNKNOWN_PREFIX}"
-    if claim is not None:
-        claimed = (
-            f"generation {claim.generation}, claimed by {claim.claimed_by} at "
-            f"{_time(claim.claimed_at_ms)}"
-        )
-    lines = [f"prefix {report.prefix}: {claimed}"]
-    for write_id, record in report.state.writes.items():
+    lines = [f"prefix {report.prefix}: {_claim(report)}"]
+    if report.unreadable:
+        lines.append(f"  entries that cannot be read, and are not shown: {len(report.unreadable)}")
+    for write_id, record in report.writes.items():
         lines.append(f"  write {write_id}: {_write(write_id, record)}")
         if details:
             lines += [f"    {_winner(winner)}" for winner in record.winners]
@@ -75,6 +66,17 @@ def _prefix(report: PrefixReport, *, now_ms: int, details: bool) -> list[str]:
         return [*lines, "  no open transactions"]
     lines.append(f"  open transactions: {len(report.open_transactions)}")
     return lines + [f"    {_open(one, now_ms)}" for one in report.open_transactions]
+
+
+def _claim(report: PrefixReport) -> str:
+    if report.claim is not None:
+        return (
+            f"generation {report.claim.generation}, claimed by {report.claim.claimed_by} at "
+            f"{_time(report.claim.claimed_at_ms)}"
+        )
+    if any(entry.write_id is None for entry in report.unreadable):
+        return "who claimed it cannot be read"
+    return "not claimed" if report.is_known else f"not claimed; {UNKNOWN_PREFIX}"
 
 
 def _write(write_id: str, record: WriteRecord) -> str:
@@ -156,10 +158,9 @@ def printable(text: str) -> str:
 
 def report_json(report: PrefixReport, *, now_ms: int) -> dict[str, Any]:
     """Give a prefix as values for JSON."""
-    claim = report.state.claim
     return {
         "prefix": report.prefix,
-        "claim": None if claim is None else claim._asdict(),
+        "claim": None if report.claim is None else report.claim._asdict(),
         "writes": [
             {
                 "write_id": write_id,
@@ -169,7 +170,7 @@ def report_json(report: PrefixReport, *, now_ms: int) -> dict[str, Any]:
                 "updated_at_ms": record.updated_at_ms,
                 "winners": [_winner_json(winner) for winner in record.winners],
             }
-            for write_id, record in report.state.writes.items()
+            for write_id, record in report.writes.items()
         ],
         "open_transactions": [
             {
@@ -210,6 +211,7 @@ def unreadable_json(prefix: str, entry: UnreadableEntry) -> dict[str, Any]:
         "prefix": prefix,
         **_place_json(entry.topic_partition),
         "offset": entry.offset,
+        "write_id": entry.write_id,
         "reason": entry.reason,
     }
 

@@ -100,6 +100,20 @@ def test_a_fenced_writer_names_who_has_claimed_the_prefix(here):
         first.append(_claim(3), here.budget())
 
 
+def test_a_fenced_writer_says_that_a_claim_cannot_be_read(here):
+    """It is fenced whatever others have written, and may begin again."""
+    first, second = _ledger(here), _ledger(here)
+    claim = encode_claim(here.prefix, Claim(1, 1, "me"))
+    here.forge((claim.key, b"\x01{}"))
+    first.fence_and_read(here.budget())
+    second.fence_and_read(here.budget())
+    with pytest.raises(LedgerFencedError) as fenced:
+        first.append(_claim(1), here.budget())
+    assert "another driver writes the ledger" in str(fenced.value)
+    assert "The last claim of the prefix cannot be read" in str(fenced.value)
+    assert "it must have the fields" in str(fenced.value)
+
+
 def test_a_writer_may_append_more_than_once(here):
     """Each append has an epoch of its own, which only who has not been fenced can get."""
     first, second = _ledger(here), _ledger(here)

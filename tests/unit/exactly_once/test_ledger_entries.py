@@ -13,7 +13,10 @@ from spark_kafka_sink.admin.record_batches import transactional_batches
 from spark_kafka_sink.exactly_once import ledger_entries
 from spark_kafka_sink.exactly_once.ledger_entries import LedgerFold, LedgerState, decided_writes
 from spark_kafka_sink.exactly_once.ledger_records import (
+    GENERATION,
+    WRITE,
     Claim,
+    EntryKey,
     Winner,
     WriteRecord,
     encode_claim,
@@ -255,6 +258,38 @@ def test_no_step_decodes_a_write_that_does_not_concern_it(monkeypatch):
         assert None is state.writes.get("another")
         state.expired(8 * HOUR_MS, most=100)
     assert ["query"] + 3 * ["stream", "j7"] == decoded
+
+
+def test_all_that_can_be_decoded_is_decoded_once(monkeypatch):
+    """And the entries that cannot be are named, with what is wrong with each."""
+    fold = LedgerFold("p")
+    writes = {"job": _record(expires_at_ms=1), "query": _record(WriteState.MIXED)}
+    _put(fold, {**writes, "forged job": _record(expires_at_ms=1), "forged query": _record()})
+    forged = [
+        (key, value.replace(b":0,", b":true,", 1))
+        for name in ("forged job", "forged query")
+        for key, value in encode_write("p", name, _record(expires_at_ms=1))
+    ]
+    claim = encode_claim("p", Claim(1, 0, ""))
+    fold.take_records(1, OURS, [*forged, (claim.key, b"\x01{}")])
+    fold.take_end(OURS, committed=True)
+    decoded = []
+    decode = ledger_entries.decode_write
+
+    def count(prefix, write_id, *rest):
+        decoded.append(write_id)
+        return decode(prefix, write_id, *rest)
+
+    monkeypatch.setattr(ledger_entries, "decode_write", count)
+    contents = _state(fold).decode_all()
+    assert (None, writes) == (contents.claim, contents.writes)
+    assert [
+        EntryKey(GENERATION, "p"),
+        EntryKey(WRITE, "p", "forged job"),
+        EntryKey(WRITE, "p", "forged query"),
+    ] == list(contents.unreadable)
+    assert all("cannot be read" in str(error) for error in contents.unreadable.values())
+    assert ["job", "query", "forged job", "forged query"] == decoded
 
 
 def _log(*transactions):

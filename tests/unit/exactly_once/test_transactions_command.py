@@ -139,31 +139,58 @@ def test_without_a_prefix_all_of_the_ledger_are_listed(here, run):
 
 
 @pytest.mark.parametrize("what", ["claim", "write", "ended write"])
-def test_a_prefix_that_cannot_be_read_does_not_hide_the_others(here, capsys, what):
-    """The entry is named with its place and its fault, and the exit code is that of an error."""
+def test_an_entry_that_cannot_be_read_does_not_hide_the_others(here, capsys, what):
+    """It is named with its place and its fault, and the exit code is that of an error."""
     here.finish(0)
     bad = f"{here.prefix}.bad"
     [(key, value)] = encode_write(bad, "job", _ENDED)
+    write_id = "job"
     if what == "claim":
         key, value = encode_claim(bad, Claim(1, 1, "me"))
+        write_id = None
     forged = value.replace(b":1,", b":true,", 1) if what == "ended write" else b"\x01{}"
-    here.forge((key, value))
+    here.forge((key, value), *encode_write(bad, "another", _ENDED))
     offset = here.forge((key, forged))
     where = ["--bootstrap-server", here.site.bootstrap_servers, "--ledger-topic", here.ledger]
     assert 1 == transactions.main(["list", *where])
     said = capsys.readouterr()
     assert f"prefix {here.prefix}: generation" in said.out
-    assert f"prefix {bad}" not in said.out
-    assert f"error: prefix {bad} is not shown" in said.err
-    assert f"  {here.ledger}-0, offset {offset}: " in said.err
+    claimed = "not claimed" if write_id else "who claimed it cannot be read"
+    assert (
+        f"prefix {bad}: {claimed}\n"
+        "  entries that cannot be read, and are not shown: 1\n"
+        "  write another: batch 0 is done"
+    ) in said.out
+    entry = "write job" if write_id else "the claim"
+    assert (
+        f"warning: an entry of prefix {bad} is not shown: "
+        f"{here.ledger}-0, offset {offset}, {entry}: "
+    ) in said.err
     assert 1 == transactions.main(["list", *where, "--json"])
     answer = json.loads(capsys.readouterr().out)
-    assert [here.prefix] == [report["prefix"] for report in answer["prefixes"]]
+    assert [[QUERY], ["another"]] == [
+        [write["write_id"] for write in report["writes"]] for report in answer["prefixes"]
+    ]
     [entry] = answer["unreadable"]
-    assert (bad, here.ledger, 0, offset) == tuple(
-        entry[name] for name in ("prefix", "topic", "partition", "offset")
+    assert (bad, here.ledger, 0, offset, write_id) == tuple(
+        entry[name] for name in ("prefix", "topic", "partition", "offset", "write_id")
     )
     assert "cannot be read" in entry["reason"]
+
+
+def test_a_mixed_write_asks_for_an_operator_beside_an_entry_that_cannot_be_read(here, capsys):
+    """The exit code is that of the mixed write, which is shown."""
+    here.mix()
+    where = ["--bootstrap-server", here.site.bootstrap_servers, "--ledger-topic", here.ledger]
+    assert 3 == transactions.main(["roll-forward", *where, "--prefix", here.prefix])
+    [(key, value)] = encode_write(here.prefix, "job", _ENDED)
+    here.forge((key, value.replace(b":1,", b":true,", 1)))
+    capsys.readouterr()
+    for command in ("list", "describe"):
+        assert 3 == transactions.main([command, *where, "--prefix", here.prefix])
+        said = capsys.readouterr()
+        assert "is visible in part" in said.out
+        assert f"warning: an entry of prefix {here.prefix} is not shown" in said.err
 
 
 def test_somebody_elses_transaction_is_named(here, run):
@@ -530,15 +557,15 @@ def test_a_time_that_cannot_be_is_a_fault_of_the_ledger(tv2, monkeypatch, capsys
     """The command ends with a sentence and exit code 1, not with a traceback."""
     report = SimpleNamespace(
         prefix="p",
-        state=SimpleNamespace(
-            claim=Claim(1, time, "somebody"), writes={}, is_empty=False, unreadable=dict
-        ),
+        claim=Claim(1, time, "somebody"),
+        writes={},
+        unreadable=(),
         open_transactions=(),
         partitions=set(),
         needs_an_operator=False,
     )
-    monkeypatch.setattr(transactions, "read_all_prefixes", lambda *_: {"p": report.state})
-    monkeypatch.setattr(transactions, "inspect", lambda *_: report)
+    monkeypatch.setattr(transactions, "read_all_prefixes", lambda *_: {"p": None})
+    monkeypatch.setattr(transactions, "inspect", lambda *_, **__: report)
     where = ["--bootstrap-server", tv2.site.bootstrap_servers]
     assert 1 == transactions.main(["list", *where, *options])
     said = capsys.readouterr()
