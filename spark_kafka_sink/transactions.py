@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
 import os
 import platform
 import sys
@@ -31,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.admin.admin_client import AdminClient
+from spark_kafka_sink.admin.cluster_check import list_topics, similar_names
 from spark_kafka_sink.config.config_def import ConfigType
 from spark_kafka_sink.config.exactly_once_options import DEFAULT_LEDGER_TOPIC
 from spark_kafka_sink.config.java_properties import parse_properties
@@ -90,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(error, WRONG_USAGE)
     try:
         with AdminClient(config) as admin:
-            session = _Session(admin, options)
+            session = _Session(admin, config, options)
             session.reach()
             code: int = options.run(session)
     except (KafkaError, IllegalStateError) as error:
@@ -136,6 +138,16 @@ def _examples(*names: str) -> str:
     return "\n".join(["examples:", *lines])
 
 
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return seconds
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m spark_kafka_sink.transactions",
@@ -179,7 +191,11 @@ def _parser() -> argparse.ArgumentParser:
             "--prefix", required=needs_prefix, help="transactionalIdPrefix of the query or job"
         )
         sub.add_argument(
-            "--timeout", type=float, default=60.0, help="seconds that all may take (%(default)s)"
+            "--timeout",
+            type=_seconds,
+            default=60.0,
+            metavar="SECONDS",
+            help="how long all may take (%(default)s)",
         )
         sub.add_argument("--json", action="store_true", help="answer by a JSON object")
         return sub
@@ -251,8 +267,11 @@ class _MissingLedgerError(KafkaError):
 class _Session:
     """One run of a command: the cluster, the options, the time."""
 
-    def __init__(self, admin: AdminClient, options: argparse.Namespace) -> None:
+    def __init__(
+        self, admin: AdminClient, config: ProducerConfig, options: argparse.Namespace
+    ) -> None:
         self.admin = admin
+        self._config = config
         self.options = options
         self.budget = Budget.of(time.time, options.timeout)
         self.name = f"an operator on {platform.node()}, process {os.getpid()}"
@@ -303,10 +322,17 @@ class _Session:
                 topic, timeout=self.budget.left("asking for topics"), may_appear=False
             )
         except KafkaTimeoutError as error:
-            raise KafkaTimeoutError(
-                f"{error}. --topic names a topic of data, to look for what holds back its "
-                "consumers; the ledger is named by --ledger-topic (default: "
-                f"{DEFAULT_LEDGER_TOPIC})"
+            cause = error.__cause__
+            if not isinstance(cause, BrokerError) or cause.name != _UNKNOWN_TOPIC:
+                raise
+            try:
+                similar = similar_names(topic, list_topics(self._config))
+            except KafkaError as failure:
+                similar = f"its topics could not be listed ({failure})"
+            raise KafkaError(
+                f"--topic {topic!r} does not exist in the cluster, or is not shown to this user; "
+                f"{similar}. It names a topic of data, to look for what holds back its consumers; "
+                f"the ledger is named by --ledger-topic (default: {DEFAULT_LEDGER_TOPIC})"
             ) from error
 
     def say(self, lines: Sequence[str], answer: dict[str, Any]) -> None:

@@ -378,10 +378,27 @@ def test_nothing_is_changed_without_a_ledger(here, capsys, command):
 
 def test_a_topic_that_is_not_there_is_told_before_the_time_is_up(here, run):
     """A mistyped --topic is answered within seconds, and is not created."""
-    code, text = run("list", "--topic", "none")
-    assert (1, True) == (code, "topic 'none' is not known to the cluster" in text)
-    assert "(waiting longer would not help)" in text
+    mistyped = here.data[:-1]
+    code, text = run("list", "--topic", mistyped)
+    assert 1 == code
+    assert f"error: --topic {mistyped!r} does not exist in the cluster" in text
+    assert f"similar names: {here.data!r}" in text
     assert f"the ledger is named by --ledger-topic (default: {DEFAULT_LEDGER_TOPIC})" in text
+    assert "autoCreateTopics" not in text
+
+
+def test_a_mistyped_topic_is_told_where_topics_cannot_be_listed(tv2, monkeypatch, capsys):
+    """The error says that as well."""
+
+    def refuse(_: object) -> list[str]:
+        raise KafkaError("refused")
+
+    monkeypatch.setattr(transactions, "list_topics", refuse)
+    where = ["--bootstrap-server", tv2.site.bootstrap_servers, "--ledger-topic", tv2.ledger]
+    assert 1 == transactions.main(["list", *where, "--topic", "none"])
+    said = capsys.readouterr().err
+    assert "--topic 'none' does not exist in the cluster" in said
+    assert "its topics could not be listed (refused)" in said
 
 
 def test_a_dead_port_is_told_before_the_time_is_up(unused_port, capsys):
@@ -443,14 +460,24 @@ def test_wrong_usage_is_told(capsys, arguments, sentence):
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["resolve", "--prefix", "p", "--write-id", "w"], ["abort"], ["list", "--what"]],
-    ids=["no command", "no way to resolve", "no prefix", "unknown"],
+    [
+        [],
+        ["resolve", "--prefix", "p", "--write-id", "w"],
+        ["abort"],
+        ["list", "--what"],
+        *(["list", "--timeout", seconds] for seconds in ("0", "-5", "nan", "inf", "soon")),
+    ],
+    ids=["no command", "no way to resolve", "no prefix", "unknown", "0", "-5", "nan", "inf", "?"],
 )
 def test_the_usage_is_shown(capsys, arguments):
     """As every command line tool does."""
     with pytest.raises(SystemExit, match="2"):
         transactions.main(arguments)
-    assert "usage:" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "usage:" in said
+    if "--timeout" in arguments:
+        reason = f"argument --timeout: {arguments[-1]!r} is not a number of seconds above 0"
+        assert reason in said
 
 
 @pytest.mark.parametrize("command", ["list", "describe", "abort", "roll-forward", "resolve"])
