@@ -11,7 +11,8 @@ Only settings that hold secrets or name files take references (`REFERENCE_SETTIN
 environment may restrict which providers, files and variables they use (`allow_lists`).
 
 What a reference gives is not searched for further ones. Java leaves what it cannot resolve as it
-stands, and the reference itself becomes the password; here that is an error.
+stands, and the reference itself becomes the password; here that is an error. So is the beginning of
+a reference to one of these providers without its closing brace; any other `${` is text.
 
 Each process that needs the values resolves the references for itself: the driver, which asks the
 cluster before a write, and every task. A `ProducerConfig` is pickled with the references in it, so
@@ -40,6 +41,12 @@ if TYPE_CHECKING:
 
 _BEGIN: Final = "${"
 _END: Final = "}"
+#: How references are written, by what they begin with.
+_FORMS: Final = {
+    "${env:": "${env:NAME}",
+    "${file:": "${file:/path} or ${file:/path:key}",
+    "${dir:": "${dir:/path:file}",
+}
 
 
 class _Reference(NamedTuple):
@@ -66,11 +73,19 @@ class _UnresolvableError(Exception):
 
 
 def has_reference(value: object) -> bool:
-    """Tell whether a setting's value, or an item of a list, contains a reference."""
+    """Return whether a setting's value, or an item of a list, has a reference, closed or not."""
     if isinstance(value, list | tuple):
         return any(has_reference(item) for item in value)
     text = value.value if isinstance(value, Password) else value
-    return isinstance(text, str) and next(_references(text), None) is not None
+    return isinstance(text, str) and (
+        next(_references(text), None) is not None or _unclosed(text) is not None
+    )
+
+
+def _unclosed(text: str) -> str | None:
+    """Return how a reference begins that has no closing brace; None where all have one."""
+    rest = text[text.rfind(_END) + 1 :]
+    return next((begin for begin in _FORMS if begin in rest), None)
 
 
 def _references(text: str) -> Iterator[_Reference]:
@@ -114,6 +129,13 @@ def _resolve(value: object, setting: str, texts: set[str]) -> object:
 
 
 def _replace_all(text: str, setting: str, texts: set[str]) -> str:
+    begin = _unclosed(text)
+    if begin is not None:
+        # What stands behind it may be a secret.
+        raise ConfigError(
+            f"{setting}: the reference that begins with {begin} has no closing brace; write "
+            f"{_FORMS[begin]}"
+        )
     parts = []
     position = 0
     for reference in _references(text):

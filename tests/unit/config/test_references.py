@@ -26,7 +26,7 @@ def refusal(value):
     with pytest.raises(ConfigError) as caught:
         resolve_references({"a.b": value}, "kafka.")
     assert caught.value.__cause__ is None
-    assert caught.value.__suppress_context__
+    assert caught.value.__context__ is None or caught.value.__suppress_context__
     return str(caught.value)
 
 
@@ -170,6 +170,30 @@ def test_what_cannot_be_resolved_is_an_error(secrets, reference, reason):
     )
 
 
+@pytest.mark.parametrize(
+    ("begin", "form"),
+    [
+        ("${env:", "${env:NAME}"),
+        ("${file:", "${file:/path} or ${file:/path:key}"),
+        ("${dir:", "${dir:/path:file}"),
+    ],
+)
+@pytest.mark.parametrize("around", ["{}", "a{}", "${{env:SECRET}} {}", "${{{}", "{}SECRET hunter2"])
+def test_a_reference_without_its_closing_brace_is_an_error(secrets, begin, form, around):
+    """It would be sent as it stands, as a password; what follows it is not shown."""
+    value = around.format(begin)
+    expected = f"the reference that begins with {begin} has no closing brace; write {form}"
+    for written in (value, ["a", value], Password(value)):
+        assert f"kafka.a.b: {expected}" == refusal(written)
+    assert f"sasl.jaas.config: {expected}" == config_error(sasl_jaas_config=value)
+
+
+@pytest.mark.parametrize("value", ["${", "$${", "${other", "${vault:a", "${ env:A", "${ENV:A"])
+def test_what_begins_like_no_known_reference_stays(value):
+    """As in Java, it is text: a password may have it."""
+    assert (False, value) == (has_reference(value), resolved(value))
+
+
 def test_a_file_may_have_a_mebibyte(secrets):
     """The largest file that is read is of 1 MiB."""
     assert "a" * 2**20 == resolved(f"${{file:{secrets}/largest}}")
@@ -193,7 +217,9 @@ def test_references_are_resolved_before_values_are_read(monkeypatch):
 @pytest.mark.parametrize(
     "name", [key.name for key in PRODUCER_CONFIG_DEF if key.name not in REFERENCE_SETTINGS]
 )
-@pytest.mark.parametrize("reference", ["${file:/etc/passwd}", "a,${env:SECRET}", "${env:UNSET}"])
+@pytest.mark.parametrize(
+    "reference", ["${file:/etc/passwd}", "a,${env:SECRET}", "${env:UNSET}", "${env:SECRET"]
+)
 def test_other_settings_take_no_references(name, reference):
     """A setting that holds no secret would only carry what a reference reads to somebody else."""
     with pytest.raises(ConfigError) as caught:
