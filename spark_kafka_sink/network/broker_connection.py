@@ -42,7 +42,7 @@ from spark_kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, 
 from spark_kafka_sink.protocol.registry import decode_response, encode_request, peek_correlation_id
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.network_listener import NetworkListener
@@ -301,14 +301,7 @@ class BrokerConnection:
         self, request: Any, version: int, response: asyncio.Future[Any] | None = None
     ) -> asyncio.Future[Any]:
         response = response or self._loop.create_future()
-        correlation_id = self._enqueue(request, version, response, has_response=True)
-        deadline = self._last_used + self._settings.request_timeout
-        self._in_flight.add(
-            InFlightRequest(
-                correlation_id, request.api_key, version, self._last_used, deadline, response
-            )
-        )
-        self._timeout_check.check_at(deadline)
+        self._enqueue(request, version, response, has_response=True)
         return response
 
     def _take_correlation_id(self) -> int:
@@ -318,7 +311,7 @@ class BrokerConnection:
 
     def _enqueue(
         self, request: Any, version: int, outcome: asyncio.Future[Any], *, has_response: bool
-    ) -> int:
+    ) -> None:
         if self._closed_by is not None:
             raise self._closed_by
         header = RequestHeader(
@@ -327,24 +320,55 @@ class BrokerConnection:
             correlation_id=self._take_correlation_id(),
             client_id=self._settings.client_id,
         )
-        buffers = encode_request(header, request)
-        self._last_used = self._loop.time()
         try:
-            # Mostly the system takes all of it, and the write loop need not be woken.
-            rest = buffers if self._outgoing else self._transport.begin_write(buffers)
-            if rest:
-                self._outgoing.add(OutgoingRequest(rest, outcome, has_response), self._last_used)
-        except Exception as error:
+            buffers = encode_request(header, request)
+        except MemoryError as error:
+            # Any other error is the request's own fault, and leaves the connection as it was.
             raise self._lose(error, "sending") from error
+        try:
+            self._begin_to_send(header, buffers, outcome, has_response=has_response)
+        except Exception as error:
+            loss = self._lose(error, "sending")
+            if outcome.done() and not outcome.cancelled():
+                # The caller gets it from here, so nobody may ever ask the future for it.
+                outcome.exception()
+            raise loss from error
+
+    def _begin_to_send(
+        self,
+        header: RequestHeader,
+        buffers: Sequence[bytes | memoryview],
+        outcome: asyncio.Future[Any],
+        *,
+        has_response: bool,
+    ) -> None:
+        api_key, now = ApiKey(header.request_api_key), self._loop.time()
+        self._last_used = now
+        deadline = now + self._settings.request_timeout
+        if has_response:
+            # Before its first byte is out: the answer must find its request.
+            self._in_flight.add(
+                InFlightRequest(
+                    header.correlation_id,
+                    api_key,
+                    header.request_api_version,
+                    now,
+                    deadline,
+                    outcome,
+                )
+            )
+        # Mostly the system takes all of it, and the write loop need not be woken.
+        rest = buffers if self._outgoing else self._transport.begin_write(buffers)
         if rest:
+            self._outgoing.add(OutgoingRequest(rest, outcome, has_response), now)
             self._has_outgoing.set()
-            self._timeout_check.check_at(self._last_used + self._settings.request_timeout)
         elif not has_response:
             outcome.set_result(None)
+        if rest or has_response:
+            self._timeout_check.check_at(deadline)
         if self._listener is not None:
             size = sum(memoryview(buffer).nbytes for buffer in buffers)
-            self._listener.request_sent(self.node.node_id, request.api_key, size)
-        return header.correlation_id
+            self._listener.request_sent(self.node.node_id, api_key, size)
 
     async def _write_loop(self) -> None:
         try:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 
 import pytest
 
-from spark_kafka_sink.errors import NetworkError
+from spark_kafka_sink.errors import NetworkError, UnsupportedVersionError
 from spark_kafka_sink.model import Node
 from spark_kafka_sink.network import broker_connection
 from spark_kafka_sink.network.broker_connection import BrokerConnection, ConnectionSettings
@@ -21,9 +22,8 @@ from tests.support.scripted_transport import ScriptedTransport, run_without_wait
 
 NODE = Node(7, "localhost", 9092)
 REQUEST = MetadataRequest(topics=())
-ANSWER = b"".join(
-    encode_response(0, MetadataResponse(brokers=(), topics=()), MetadataRequest.versions.max)
-)
+#: No earlier version can say it.
+REQUEST_OF_VERSION_4 = MetadataRequest(topics=(), allow_auto_topic_creation=False)
 #: More than a request has.
 ALL = 1_000
 
@@ -43,6 +43,11 @@ class _NoMemoryForTheRest(ScriptedTransport):
     def begin_write(self, buffers):
         super().begin_write(buffers)
         raise MemoryError
+
+
+def _answer(correlation_id):
+    response = MetadataResponse(brokers=(), topics=())
+    return b"".join(encode_response(correlation_id, response, MetadataRequest.versions.max))
 
 
 def _connection(transport):
@@ -97,6 +102,59 @@ def test_a_request_that_went_out_in_part_ends_the_connection():
     run_without_waiting(run)
 
 
+def _no_memory(*_, **__):
+    raise MemoryError
+
+
+@pytest.mark.parametrize(
+    ("part", "has_response"),
+    [
+        ("encode_request", True),
+        ("encode_request", False),
+        ("InFlightRequest", True),
+        ("OutgoingRequest", True),
+        ("OutgoingRequest", False),
+    ],
+)
+def test_a_request_without_memory_ends_the_connection(monkeypatch, part, has_response):
+    """The caller gets the reason, as those of earlier requests do, and no future is forgotten."""
+    forgotten = []
+
+    async def run():
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: forgotten.append(what))
+        connection = _connection(ScriptedTransport())
+        earlier = connection.send(REQUEST)
+        monkeypatch.setattr(broker_connection, part, _no_memory)
+        send = connection.send if has_response else connection.send_without_response
+        with pytest.raises(NetworkError, match="given up while sending: MemoryError"):
+            send(REQUEST)
+        assert (0, False) == (connection.in_flight_count, connection.has_unsent)
+        outcome = await _errors_of(connection, [earlier])
+        gc.collect()
+        return outcome
+
+    reason = "localhost:9092 (id 7): connection given up while sending: MemoryError"
+    assert ([(NetworkError, reason)], 0.0) == run_without_waiting(run)
+    assert [] == forgotten
+
+
+def test_a_request_that_cannot_be_said_leaves_the_connection_as_it_was():
+    """Nothing of it has gone out, and the mistake is the caller's."""
+
+    async def run():
+        connection = _connection(ScriptedTransport())
+        connection._transport.take(ALL)
+        with pytest.raises(UnsupportedVersionError):
+            connection.send(REQUEST_OF_VERSION_4, max_version=3)
+        answer = connection.send(REQUEST)
+        connection._transport.deliver(_answer(1))
+        assert () == (await answer).brokers
+        connection.close()
+        await connection.wait_closed()
+
+    run_without_waiting(run)
+
+
 def test_an_answer_that_there_is_no_memory_for_fails_its_request(monkeypatch):
     """It fails with all others of the connection, though it is not in flight any more."""
 
@@ -109,7 +167,7 @@ def test_an_answer_that_there_is_no_memory_for_fails_its_request(monkeypatch):
         connection = _connection(ScriptedTransport())
         connection._transport.take(ALL)
         outcomes = [connection.send(REQUEST) for _ in range(2)]
-        connection._transport.deliver(ANSWER)
+        connection._transport.deliver(_answer(0))
         return await _errors_of(connection, outcomes)
 
     errors, seconds = run_without_waiting(run)

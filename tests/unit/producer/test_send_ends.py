@@ -17,9 +17,11 @@ from spark_kafka_sink.errors import (
     KafkaTimeoutError,
     ProducerClosedError,
 )
+from spark_kafka_sink.network import broker_connection
 from spark_kafka_sink.producer.record_gatherer import CHUNK_RECORDS
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.protocol.messages.produce import ProduceRequest
 from tests.support.record_columns import columns
 from tests.support.sending import LONG_LINGER, TIMEOUT, sending_producer, values_of
 
@@ -66,6 +68,29 @@ def test_a_producer_id_that_is_refused_resolves_every_record(broker):
         refused.remove()
         assert 0 == producer.send("one", b"w").result(TIMEOUT).offset
     assert [b"w"] == values_of(broker)
+
+
+@pytest.mark.parametrize("part", ["encode_request", "InFlightRequest"])
+def test_a_request_that_finds_no_memory_is_sent_again(broker, monkeypatch, part):
+    """Its connection ends, and the producer does not; every byte of its memory comes back."""
+    real, produce_requests = getattr(broker_connection, part), []
+
+    def short_once(*arguments: object) -> object:
+        # A header and a request, or what describes a request in flight.
+        is_produce = isinstance(arguments[1], ProduceRequest) or arguments[1] is ApiKey.PRODUCE
+        produce_requests.extend([arguments] * is_produce)
+        if is_produce and len(produce_requests) == 1:
+            raise MemoryError
+        return real(*arguments)
+
+    monkeypatch.setattr(broker_connection, part, short_once)
+    with sending_producer(broker) as producer:
+        pool = producer._core.accumulator._pool
+        available = pool.available_bytes
+        assert 0 == producer.send("one", b"v").result(TIMEOUT).offset
+        producer.flush()
+        assert available == pool.available_bytes
+    assert [b"v"] == values_of(broker)
 
 
 # --- close
