@@ -26,6 +26,7 @@ from spark_kafka_sink.network.connection_errors import (
     loss_of,
     reason,
 )
+from spark_kafka_sink.network.idle_check import IdleCheck
 from spark_kafka_sink.network.in_flight_requests import InFlightRequest, InFlightRequests
 from spark_kafka_sink.network.node_api_versions import NodeApiVersions, api_versions_request
 from spark_kafka_sink.network.outgoing_requests import OutgoingRequest, OutgoingRequests
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.security.sasl import SaslClient
 
 MAX_CORRELATION_ID = 2**31 - 1
-#: Seconds between two looks at a connection that is busy, however short its idle time may be.
-LEAST_IDLE_CHECK = 0.01
 #: Bytes of the size in front of each frame.
 FRAME_OVERHEAD = 4
 #: Why a connection is closed whose socket has not taken records that are given up.
@@ -101,16 +100,21 @@ class BrokerConnection:
         self._closed_in_peace = False
         #: Whether nothing but ApiVersions was answered.
         self._is_only_greeted = True
-        self._timeout_check = TimeoutCheck(self._loop, self._deadlines, self._time_out)
-        self._idle_check: asyncio.TimerHandle | None = None
         self._last_used = self._loop.time()
+        self._timeout_check = TimeoutCheck(self._loop, self._deadlines, self._time_out)
+        self._idle_check = IdleCheck(
+            self._loop,
+            settings.max_idle,
+            last_used=lambda: self._last_used,
+            is_busy=lambda: bool(self.in_flight_count or self._outgoing),
+            on_idle=self.close,
+        )
         self._session: SaslSession | None = None
         self._tasks = [
             self._loop.create_task(self._write_loop()),
             self._loop.create_task(self._read_loop()),
         ]
-        if settings.max_idle is not None:
-            self._check_idle()
+        self._idle_check.start()
 
     @classmethod
     async def open(
@@ -461,17 +465,6 @@ class BrokerConnection:
         error = f"{self.node}: {overdue} within {timeout:g} s (request.timeout.ms)"
         self._fail(NetworkError(error), None)
 
-    def _check_idle(self) -> None:
-        max_idle = self._settings.max_idle or 0
-        idle_at = self._last_used + max_idle
-        if idle_at <= self._loop.time():
-            if not self.in_flight_count and not self._outgoing:
-                self.close(f"idle for {max_idle:g} s (connections.max.idle.ms)")
-                return
-            # Whether an answer comes is for request.timeout.ms to decide.
-            idle_at = self._loop.time() + max(max_idle, LEAST_IDLE_CHECK)
-        self._idle_check = self._loop.call_at(idle_at, self._check_idle)
-
     def close(self, reason: str = "closed by this client") -> None:
         """End the connection; requests without an answer fail. May be called twice."""
         self._closed_in_peace = self._closed_in_peace or self._closed_by is None
@@ -491,8 +484,7 @@ class BrokerConnection:
         error.__cause__ = cause
         self._closed_by = error
         self._timeout_check.cancel()
-        if self._idle_check is not None:
-            self._idle_check.cancel()
+        self._idle_check.cancel()
         self._transport.close()
         for task in self._tasks:
             # The task that found the error ends by itself.
