@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from spark_kafka_sink.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from spark_kafka_sink.config.plugin_reference import PluginReference
     from spark_kafka_sink.config.producer_config import ProducerConfig
@@ -113,10 +113,13 @@ def takes(function: Callable[..., object], name: str) -> bool:
         return False
 
 
-def check_signature(function: Callable[..., object], parameters: str, name: str) -> None:
+def check_signature(
+    function: Callable[..., object], parameters: str, name: str, *, by_name: Sequence[str] = ()
+) -> None:
     """Raise ConfigError for a function that cannot be called with `parameters`, "(a, b, c)".
 
-    `name` is the setting, and what of it is called.
+    `name` is the setting, and what of it is called; `by_name` are further parameters, which the
+    call gives by keyword.
     """
     try:
         # A decorator's wrapper is what is called, and not what it wraps.
@@ -125,9 +128,10 @@ def check_signature(function: Callable[..., object], parameters: str, name: str)
         # See `takes`.
         return
     try:
-        signature.bind(*parameters.split(","))
+        signature.bind(*parameters.split(","), **dict.fromkeys(by_name))
     except TypeError:
+        called = ", ".join([parameters[1:-1], *(f"{each}={each}" for each in by_name)])
         raise ConfigError(
-            f"{name} takes {signature}, but is called with {parameters}: give it these parameters, "
+            f"{name} takes {signature}, but is called with ({called}): give it these parameters, "
             "in this order"
         ) from None

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from spark_kafka_sink.errors import ConfigError, SerializationError
-from spark_kafka_sink.producer.plugins import PlugIns, takes
+from spark_kafka_sink.producer.plugins import PlugIns, check_signature, takes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -145,7 +145,7 @@ def resolve_serializer(
 ) -> ResolvedSerializer:
     """Make what `key.serializer` or `value.serializer` names; None takes bytes as they are.
 
-    Raises ConfigError for what cannot be called.
+    Raises ConfigError for what cannot be called, or not with what it will be given.
     """
     part = "key" if is_key else "value"
     if reference is None:
@@ -166,7 +166,9 @@ def resolve_serializer(
 
 
 def _called(target: Callable[..., Any], name: str, part: str) -> ResolvedSerializer:
-    takes_topic, takes_headers = takes(target, "topic"), takes(target, "headers")
+    by_name = [each for each in ("topic", "headers") if takes(target, each)]
+    takes_topic, takes_headers = "topic" in by_name, "headers" in by_name
+    check_signature(target, "(value)", f"{part}.serializer: {name}", by_name=by_name)
 
     def serialize(value: Any, topic: str, headers: MutableHeaders = None) -> bytes | None:
         if value is None:
@@ -185,6 +187,9 @@ def _called(target: Callable[..., Any], name: str, part: str) -> ResolvedSeriali
 
 
 def _asked_as_javas(method: Callable[..., Any], name: str, part: str) -> ResolvedSerializer:
+    setting = f"{part}.serializer: serialize of {name}"
+    check_signature(method, "(topic, headers, data)", setting)
+
     def serialize(value: Any, topic: str, headers: MutableHeaders = None) -> bytes | None:
         if value is None:
             return None
