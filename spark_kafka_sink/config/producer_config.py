@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from spark_kafka_sink.config.allow_lists import NotAllowedError
-from spark_kafka_sink.config.config_def import INT_MAX
+from spark_kafka_sink.config.config_def import INT_MAX, nearest_name, unknown_option
 from spark_kafka_sink.config.plugin_reference import (
     INTERCEPTORS,
     PARTITIONERS,
@@ -27,7 +27,7 @@ from spark_kafka_sink.config.plugin_reference import (
     PluginKind,
     PluginReference,
 )
-from spark_kafka_sink.config.producer_settings import PRODUCER_CONFIG_DEF, REFUSED
+from spark_kafka_sink.config.producer_settings import KAFKA_PREFIX, PRODUCER_CONFIG_DEF, REFUSED
 from spark_kafka_sink.config.references import has_reference, resolve_references
 from spark_kafka_sink.config.security_settings import (
     SecuritySettings,
@@ -254,7 +254,15 @@ def _refuse_unsupported(given: _Given) -> None:
         if refused is not None and str(value).strip().lower() not in refused.accepted:
             raise given.error(f"{name} is not supported: {refused.reason}")
         if refused is None and name not in PRODUCER_CONFIG_DEF:
-            raise PRODUCER_CONFIG_DEF.unknown(name, given.prefix)
+            raise _unknown(name, given.prefix)
+
+
+def _unknown(name: str, prefix: str) -> ConfigError:
+    # A name with the prefix of Spark's options may be like no other, or like the wrong one.
+    bare = name.lower().removeprefix(KAFKA_PREFIX)
+    known = (*PRODUCER_CONFIG_DEF.names, *(REFUSED if bare in REFUSED else ()))
+    nearest = nearest_name(bare, known)
+    return unknown_option(f"{prefix}{name}", None if nearest is None else f"{prefix}{nearest}")
 
 
 def _check_security(security: SecuritySettings, given: _Given) -> None:

@@ -40,6 +40,9 @@ _BOOLEAN, _STRING, _INT, _LONG, _LIST, _CLASS, _CLASSES = (
 )
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
+#: What stands before these names among the options of a Spark write.
+KAFKA_PREFIX: Final = "kafka."
+
 PRODUCER_CONFIG_DEF: Final = (
     ConfigDef()
     .define(

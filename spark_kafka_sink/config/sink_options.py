@@ -41,6 +41,7 @@ from spark_kafka_sink.config.exactly_once_options import (
 from spark_kafka_sink.config.plugin_reference import PARTITIONERS, REPORTERS, TOKEN_SOURCES
 from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.config.producer_settings import (
+    KAFKA_PREFIX,
     PRODUCER_CONFIG_DEF,
     REFUSED,
 )
@@ -50,7 +51,6 @@ from spark_kafka_sink.model import is_topic_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-KAFKA_PREFIX: Final = "kafka."
 #: What Kafka allows a topic to be called (`org.apache.kafka.common.internals.Topic`).
 
 SINK_OPTIONS_DEF: Final = (

@@ -460,6 +460,23 @@ def test_an_unknown_setting_is_refused_with_the_nearest():
 
 
 @pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("kafka.acks", "acks"),
+        ("kafka.ack", "acks"),
+        ("Kafka.Linger.Ms", "linger.ms"),
+        ("kafka.transaction.two.phase.commit.enable", "transaction.two.phase.commit.enable"),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "kafka."])
+def test_a_setting_with_the_prefix_of_spark_is_refused_with_its_name(name, meant, prefix):
+    """What a Spark write calls `kafka.acks` is `acks` here, also where one prefix is too many."""
+    with pytest.raises(ConfigError) as caught:
+        ProducerConfig.from_mapping({"bootstrap.servers": "a:1", name: "1"}, prefix=prefix)
+    assert f"unknown option '{prefix}{name}'; did you mean '{prefix}{meant}'?" == str(caught.value)
+
+
+@pytest.mark.parametrize(
     "name", ["max.request.size", "buffer.memory", "max.in.flight.requests.per.connection"]
 )
 def test_what_must_not_be_zero_is_refused(name):
