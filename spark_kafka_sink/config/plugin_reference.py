@@ -56,24 +56,24 @@ class PluginReference:
         """Show what `str` shows."""
         return f"PluginReference({self})"
 
-    def load(self) -> object:
-        """Give the object that is not built in: the one given, or the one at the import path.
+    def load(self, setting: str) -> object:
+        """Return the object that is not built in: the one given, or the one at the import path.
 
-        Raises ConfigError when it cannot be imported; the importing module's error is its cause.
+        Raises ConfigError, which names the `setting`, when it cannot be imported; the importing
+        module's error is its cause.
         """
         if self.import_path is None:
             return self.target
         module, _, attribute = self.import_path.partition(":")
+        refused = f"{setting}: {self.import_path!r} cannot be imported"
         try:
             allow_lists().check_plugin(self.import_path)
             return reduce(getattr, attribute.split("."), importlib.import_module(module))
         except NotAllowedError as error:
-            raise ConfigError(f"{self.import_path!r} cannot be imported: {error}") from None
+            raise ConfigError(f"{refused}: {error}") from None
         except Exception as error:
             # Importing runs the module, which may raise whatever it likes.
-            raise ConfigError(
-                f"{self.import_path!r} cannot be imported: {type(error).__name__}: {error}"
-            ) from error
+            raise ConfigError(f"{refused}: {type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

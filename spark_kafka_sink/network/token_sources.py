@@ -78,9 +78,10 @@ def _source(
     if isinstance(source, MskIamToken):
         return _on_a_thread(msk_iam_source(source, hosts), f"{source} (AWS_MSK_IAM)", settings)
     reference = settings.sasl_login_callback_handler_class
-    function = None if reference is None else reference.load()
+    setting = f"{settings.prefix}{_HANDLER}"
+    function = None if reference is None else reference.load(setting)
     if not callable(function):
-        raise ConfigError(f"{settings.prefix}{_HANDLER}: {reference} cannot be called")
+        raise ConfigError(f"{setting}: {reference} cannot be called")
     return _from_function(function, f"{_HANDLER} {reference}", subject, settings)
 
 

@@ -92,7 +92,7 @@ def load_plugin(reference: PluginReference, setting: str) -> object:
 
     Raises ConfigError when it cannot be imported or made.
     """
-    target = reference.load()
+    target = reference.load(setting)
     if not isinstance(target, type):
         return target
     try:

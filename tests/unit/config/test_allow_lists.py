@@ -203,8 +203,8 @@ def test_a_plug_in_that_is_not_listed_is_not_imported(monkeypatch, kind, tmp_pat
     monkeypatch.setenv(PLUGINS, "mine:reporter")
     with pytest.raises(NotAllowedError):
         kind.read("planted_plugin:make")
-    with pytest.raises(ConfigError, match=f"{PLUGINS} does not allow it in this process"):
-        PluginReference(import_path="planted_plugin:make").load()
+    with pytest.raises(ConfigError, match=f"^a.setting: .*{PLUGINS} does not allow it in this "):
+        PluginReference(import_path="planted_plugin:make").load("a.setting")
     assert "planted_plugin" not in sys.modules
     assert PluginReference(import_path="mine:reporter") == kind.read("mine:reporter")
     assert PluginReference(built_in=kind.names[0]) == kind.read(kind.names[0])

@@ -88,19 +88,19 @@ def test_a_plugin_of_ones_own_is_imported(kind, plugin_module):
     """`package.module:attribute` gives what stands there, for every kind of plug-in."""
     reference = kind.read(f"{plugin_module.__name__}:Shouting")
     assert PluginReference(import_path="plugins_of_a_user:Shouting") == reference
-    assert Shouting is reference.load()
+    assert Shouting is reference.load("a.setting")
 
 
 def test_an_attribute_of_an_attribute_is_imported(plugin_module):
     """What follows the colon may have dots in it."""
     plugin_module.names = types.SimpleNamespace(inner=Shouting)
-    assert Shouting is SERIALIZERS.read("plugins_of_a_user:names.inner").load()
+    assert Shouting is SERIALIZERS.read("plugins_of_a_user:names.inner").load("a.setting")
 
 
 @pytest.mark.parametrize("given", [Shouting, Shouting(), len, str.encode])
 def test_an_object_is_taken_as_it_is(given):
     """A class, an object or a function of Python's is the plug-in itself."""
-    assert given is SERIALIZERS.read(given).load()
+    assert given is SERIALIZERS.read(given).load("a.setting")
 
 
 def test_a_reference_is_taken_as_it_is():
@@ -118,10 +118,10 @@ def test_a_reference_is_taken_as_it_is():
 )
 @pytest.mark.usefixtures("plugin_module")
 def test_what_cannot_be_imported_is_an_error(path, reason):
-    """An import that fails is a ConfigError with the path and the reason, and its cause."""
+    """An import that fails is a ConfigError with setting, path and reason, and its cause."""
     with pytest.raises(ConfigError) as caught:
-        SERIALIZERS.read(path).load()
-    assert str(caught.value).startswith(f"'{path}' cannot be imported: {reason}")
+        SERIALIZERS.read(path).load("a.setting")
+    assert str(caught.value).startswith(f"a.setting: '{path}' cannot be imported: {reason}")
     assert caught.value.__cause__ is not None
 
 

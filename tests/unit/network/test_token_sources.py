@@ -99,7 +99,7 @@ def test_a_function_may_be_named():
 )
 def test_a_function_that_cannot_be_had_is_told_at_once(name, problem):
     """Whoever makes a producer is told."""
-    with pytest.raises(ConfigError, match=problem):
+    with pytest.raises(ConfigError, match=f"^{HANDLER}: '{name}' {problem}"):
         KafkaProducer(configured({HANDLER: name}))
 
 

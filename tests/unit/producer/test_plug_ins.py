@@ -137,6 +137,14 @@ def test_each_object_is_closed_once_in_the_order_of_making(uses):
     assert [(which, "close") for which in dict.fromkeys(which for which, _ in uses)] == life
 
 
+@pytest.mark.parametrize("setting", list(_all_kinds([])))
+def test_a_plug_in_that_cannot_be_imported_is_named_with_its_setting(setting):
+    """Several settings may name plug-ins of one module: the error says where to look."""
+    sentence = f"^{setting}: 'no_such_module:plug_in' cannot be imported: ModuleNotFoundError: "
+    with pytest.raises(ConfigError, match=sentence):
+        KafkaProducer({**SERVERS, setting: "no_such_module:plug_in"})
+
+
 @pytest.mark.parametrize("broken", ["value.serializer", "metric.reporters", "interceptor.classes"])
 def test_a_producer_that_cannot_be_made_closes_what_was_configured(broken):
     """A plug-in that cannot be configured fails the producer, and none is left open."""
