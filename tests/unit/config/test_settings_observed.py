@@ -21,6 +21,7 @@ PLACEMENT = "unit/config/test_settings_of_placement.py"
 TIME = "unit/config/test_settings_in_time.py"
 METRICS = "unit/metrics/test_producer_metrics.py"
 NETWORK = "unit/network/test_network_client.py"
+REBOOTSTRAP = "unit/network/test_rebootstrap.py"
 SECURED = "unit/network/test_secured_connections.py"
 ENDPOINT = "unit/network/test_token_endpoint.py"
 SOURCES = "unit/network/test_token_sources.py"
@@ -56,14 +57,14 @@ OBSERVED = {
     "metadata.max.age.ms": f"{WIRE}::test_metadata_is_asked_for_again_when_it_is_old",
     "metadata.max.idle.ms": f"{TIME}::test_a_topic_is_forgotten_when_it_was_idle_for_so_long",
     "metadata.recovery.strategy": (
-        f"{NETWORK}::test_with_the_strategy_none_only_known_brokers_are_tried"
+        f"{REBOOTSTRAP}::test_with_the_strategy_none_only_known_brokers_are_tried"
     ),
     "metadata.recovery.rebootstrap.trigger.ms": (
-        f"{NETWORK}::test_brokers_that_give_no_metadata_for_too_long_are_forgotten"
+        f"{REBOOTSTRAP}::test_brokers_that_give_no_metadata_for_too_long_are_forgotten"
     ),
     "connections.max.idle.ms": f"{NETWORK}::test_an_idle_connection_is_closed_without_an_alarm",
     "client.dns.lookup": (
-        f"{NETWORK}::test_the_bootstrap_servers_become_nodes_by_their_canonical_names"
+        f"{REBOOTSTRAP}::test_the_bootstrap_servers_become_nodes_by_their_canonical_names"
     ),
     "send.buffer.bytes": f"{WIRE}::test_sockets_get_the_buffers_that_were_asked_for",
     "receive.buffer.bytes": f"{WIRE}::test_sockets_get_the_buffers_that_were_asked_for",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_sink.model import Node
 from tests.support.secure_front import SecureFront
 from tests.support.token_endpoint import TokenEndpoint
 
@@ -20,3 +21,9 @@ def endpoint():
     """Return a token endpoint without TLS, which is allowed on this machine only."""
     with TokenEndpoint() as serving:
         yield serving
+
+
+@pytest.fixture
+def nowhere(unused_port):
+    """Return a node with an address on which nobody listens."""
+    return Node(5, "127.0.0.1", unused_port)

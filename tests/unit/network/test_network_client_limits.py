@@ -14,6 +14,7 @@ from spark_kafka_sink.model import Node
 from spark_kafka_sink.network.network_client import NetworkClient
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.metadata_script import MetadataScript, described
+from tests.support.network_clients import until, wait_for
 from tests.support.recording_listener import RecordingListener
 from tests.support.scripted_broker import ScriptedBroker
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 #: A node that nobody connects to here.
 ELSEWHERE = Node(5, "elsewhere.example", 9092)
-#: Long enough for a machine that is busy with something else.
-PATIENCE = 20.0
 
 
 def _run(
@@ -48,23 +47,12 @@ def _run(
     asyncio.run(run())
 
 
-async def _wait(client: NetworkClient, *topics: str, within: float = PATIENCE) -> None:
-    await client.wait_for_topics(topics, asyncio.get_running_loop().time() + within)
-
-
-async def _until(condition: Callable[[], bool]) -> None:
-    """Run the loop until something has happened that it does by itself."""
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110  any change at all may bring it about
-            await asyncio.sleep(0.001)
-
-
 def test_a_connection_that_may_not_be_idle_at_all_is_closed_at_once():
     """A connections.max.idle.ms of 0 is a time, too."""
 
     async def act(client: NetworkClient) -> None:
         assert client.ready_connection(broker.node) is None
-        await _until(lambda: "idle for 0 s (connections.max.idle.ms)" in str(client.last_error))
+        await until(lambda: "idle for 0 s (connections.max.idle.ms)" in str(client.last_error))
 
     with ScriptedBroker(MetadataScript(lambda _: described(broker.node, {"t": 1}))) as broker:
         _run(broker.node, act, **{"connections.max.idle.ms": 0})
@@ -76,7 +64,7 @@ def test_a_connection_stays_where_none_is_closed_for_being_idle():
 
     async def act(client: NetworkClient) -> None:
         for topic in topics:
-            await _wait(client, topic)
+            await wait_for(client, topic)
             assert 1 == client.connection_count
 
     topics = {"t": 1, "u": 1, "v": 1}
@@ -89,10 +77,10 @@ def test_a_node_that_has_left_the_cluster_is_not_asked_for_metadata():
     """Its connection may still be open, but only a bootstrap address leads to the cluster."""
 
     async def act(client: NetworkClient) -> None:
-        await _wait(client, "t")
+        await wait_for(client, "t")
         bootstrap_is_up.close()
-        await _until(lambda: not client.connection_count)
-        await _until(lambda: client.ready_connection(leaver) is not None)
+        await until(lambda: not client.connection_count)
+        await until(lambda: client.ready_connection(leaver) is not None)
         now = asyncio.get_running_loop().time()
         client.metadata.update(described(ELSEWHERE, {"t": 1}), now)
         chosen = client.least_loaded_node(now)
@@ -111,7 +99,7 @@ def test_a_wait_without_time_names_what_went_wrong_last():
     async def act(client: NetworkClient) -> None:
         client.note_error(NetworkError("the cable was cut"))
         with pytest.raises(KafkaTimeoutError) as caught:
-            await _wait(client, "t", within=0.0)
+            await wait_for(client, "t", within=0.0)
         assert "topic 't' is not known after 0.0 s (max.block.ms): the cable was cut" == (
             str(caught.value)
         )
@@ -124,7 +112,7 @@ def test_a_wait_without_time_and_errors_names_the_bootstrap_servers():
 
     async def act(client: NetworkClient) -> None:
         with pytest.raises(KafkaTimeoutError, match=r"no broker answered through elsewhere\.ex"):
-            await _wait(client, "t", within=0.0)
+            await wait_for(client, "t", within=0.0)
 
     _run(ELSEWHERE, act)
 
