@@ -26,10 +26,10 @@ SECURED = "unit/network/test_secured_connections.py"
 ENDPOINT = "unit/network/test_token_endpoint.py"
 SOURCES = "unit/network/test_token_sources.py"
 REFRESH = "unit/network/test_token_refresh.py::test_when_a_token_is_replaced_is_as_the_settings_say"
-PRODUCER = "unit/producer/test_kafka_producer.py"
+FAILED_WRITES = "unit/producer/test_failed_writes.py"
 
 OBSERVED = {
-    "bootstrap.servers": f"{PRODUCER}::test_unreachable_brokers_are_told_with_their_addresses",
+    "bootstrap.servers": f"{FAILED_WRITES}::test_unreachable_brokers_are_told_with_their_addresses",
     "acks": f"{WIRE}::test_acks_are_asked_for",
     "enable.idempotence": f"{WIRE}::test_idempotent_batches_are_numbered",
     "compression.type": f"{WIRE}::test_batches_are_compressed_by_the_codec_that_was_chosen",
@@ -37,15 +37,15 @@ OBSERVED = {
     "compression.lz4.level": f"{WIRE}::test_the_level_of_compression_shows_in_the_batches",
     "compression.zstd.level": f"{WIRE}::test_the_level_of_compression_shows_in_the_batches",
     "batch.size": f"{WIRE}::test_no_batch_is_larger_than_batch_size",
-    "buffer.memory": f"{PRODUCER}::test_memory_that_does_not_come_free_fails_the_write",
+    "buffer.memory": f"{FAILED_WRITES}::test_memory_that_does_not_come_free_fails_the_write",
     "max.block.ms": f"{WIRE}::test_a_topic_is_waited_for_no_longer_than_asked",
     "max.request.size": f"{WIRE}::test_a_record_must_fit_into_a_request",
     "max.in.flight.requests.per.connection": (
         f"{WIRE}::test_no_more_requests_are_in_flight_than_allowed"
     ),
-    "retries": f"{PRODUCER}::test_no_more_retries_than_allowed",
+    "retries": f"{FAILED_WRITES}::test_no_more_retries_than_allowed",
     "delivery.timeout.ms": (
-        f"{PRODUCER}::test_a_batch_that_is_not_acknowledged_in_time_fails_the_write"
+        f"{FAILED_WRITES}::test_a_batch_that_is_not_acknowledged_in_time_fails_the_write"
     ),
     "request.timeout.ms": f"{WIRE}::test_the_broker_is_told_how_long_the_client_waits",
     "retry.backoff.ms": f"{WIRE}::test_a_retry_waits_for_its_backoff",

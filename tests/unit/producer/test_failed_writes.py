@@ -1,0 +1,199 @@
+"""What fails a write in bulk, and what its error says."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+
+import pytest
+
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.devbroker.faults import AnswerError, NeverAnswer
+from spark_kafka_sink.errors import (
+    BrokerError,
+    BufferExhaustedError,
+    DeliveryError,
+    DeliveryTimeoutError,
+    InvalidPartitionError,
+    InvalidTopicError,
+    KafkaTimeoutError,
+    NetworkError,
+    RecordTooLargeError,
+)
+from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.bulk_writes import SMALL_BATCHES, bulk_producer, numbered
+from tests.support.producing import patiently, refusal_after_patience
+from tests.support.real_kafka import wait_until
+from tests.support.record_columns import columns
+
+
+def test_a_producer_id_that_is_refused_for_good_fails_the_write(broker):
+    """A missing right to write idempotently is told with its name and what to do."""
+    broker.on(ApiKey.INIT_PRODUCER_ID, AnswerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    producer = bulk_producer(broker)
+    producer.append(columns([b"v"]))
+    with pytest.raises(BrokerError, match="CLUSTER_AUTHORIZATION_FAILED"):
+        producer.flush()
+    producer.close(0)
+
+
+def test_a_refusal_names_rows_partition_cause_and_advice(broker):
+    """A batch that is refused for good fails the write with all that is known about it."""
+    broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    producer = bulk_producer(broker)
+    producer.append(columns([b"v"] * 10, partitions=[1] * 10), first_row=70)
+    with pytest.raises(
+        DeliveryError,
+        match=r"10 records for t-1, among input rows 70 to 79 were not delivered: .*"
+        r"TOPIC_AUTHORIZATION_FAILED.* Grant this user WRITE",
+    ):
+        producer.flush()
+    with pytest.raises(DeliveryError, match="t-1"):
+        producer.append(columns([b"v"]))
+    producer.close(0)
+
+
+def test_a_batch_that_is_not_acknowledged_in_time_fails_the_write(broker):
+    """delivery.timeout.ms ends the retries; the error tells the attempts and the last cause."""
+    hook = broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.NOT_ENOUGH_REPLICAS))
+    producer = bulk_producer(broker)
+    producer.append(columns([b"v"], partitions=[2]))
+    with pytest.raises(KafkaTimeoutError):
+        producer.flush(0)
+    # The second request shows that the answer to the first was read.
+    wait_until(lambda: hook.fired > 1, seconds=60, what="a retry")
+    clock = producer._core._sender._clock
+    producer._core._sender._clock = lambda: clock() + 120
+    producer._core._thread.call_soon(producer._core._wakeup)
+    with pytest.raises(DeliveryError, match=r"t-2.*delivery.timeout.ms.*NOT_ENOUGH_REPLICAS") as e:
+        producer.flush()
+    assert isinstance(e.value.__cause__, DeliveryTimeoutError)
+    producer.close(0)
+
+
+def test_no_more_retries_than_allowed(broker):
+    """With `retries` used up the last answer is the error."""
+    hook = broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.NOT_ENOUGH_REPLICAS))
+    producer = bulk_producer(broker, retries=2)
+    producer.append(columns([b"v"]))
+    with pytest.raises(DeliveryError, match="NOT_ENOUGH_REPLICAS"):
+        producer.flush()
+    assert 3 == hook.fired
+    producer.close(0)
+
+
+def test_an_unexplained_gap_in_the_sequence_fails_the_write(broker):
+    """A broker that has lost acknowledged records is not written to as if nothing had happened."""
+    broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER))
+    producer = bulk_producer(broker)
+    producer.append(columns([b"v"]))
+    with pytest.raises(DeliveryError, match="has lost records that it had acknowledged"):
+        producer.flush()
+    producer.close(0)
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_a_single_record_too_large_for_the_topic_fails_the_write(broker, codec):
+    """What cannot be split is told with the setting that would have to be raised."""
+    broker.create_topic("small", partitions=1, configs={"max.message.bytes": "5000"})
+    producer = bulk_producer(broker, **{"compression.type": codec})
+    producer.append(columns([os.urandom(6_000)], topic="small"))
+    with pytest.raises(DeliveryError, match=r"MESSAGE_TOO_LARGE.*max.message.bytes: raise it"):
+        producer.flush()
+    producer.close(0)
+
+
+def test_a_bad_row_is_named(broker):
+    """A row that can never be sent is told by number, with the rows before it counted."""
+    producer = bulk_producer(broker)
+    with pytest.raises(InvalidTopicError, match=r"row 101: the topic is null"):
+        producer.append(columns([b"a", b"b"], topics=["t", None]), first_row=100)
+    with pytest.raises(InvalidPartitionError, match=r"row 101, topic 't', partition 3: .* has 3"):
+        producer.append(columns([b"a", b"b"], partitions=[0, 3]), first_row=100)
+    with pytest.raises(InvalidPartitionError, match="row 0, topic 't', partition -1"):
+        producer.append(columns([b"a"], partitions=[-1]))
+    with pytest.raises(RecordTooLargeError, match=r"row 101, topic 't', partition 2: .*2000\d\d\d"):
+        producer.append(columns([b"a", bytes(2_000_000)], partitions=[1, 2]), first_row=100)
+    with pytest.raises(RecordTooLargeError, match=r"row 0, topic 't', partition \d: .*2000\d\d\d"):
+        producer.append(columns([bytes(2_000_000)], keys=[b"k"]))
+    producer.close(0)
+
+
+def test_an_unknown_topic_is_waited_for_and_then_told():
+    """A topic that does not exist and is not created fails after max.block.ms, with its name."""
+    with DevBroker(auto_create_topics=False) as broker:
+        producer = bulk_producer(broker, **{"max.block.ms": 500})
+        error = refusal_after_patience(
+            lambda: producer.append(columns([b"v"], topic="absent")),
+            r"'absent'.*UNKNOWN_TOPIC_OR_PARTITION",
+        )
+        assert isinstance(error, KafkaTimeoutError)
+        producer.close(0)
+
+
+def test_a_topic_name_that_kafka_refuses_is_told_at_once(broker):
+    """A name that no topic can have fails without waiting for max.block.ms."""
+    producer = bulk_producer(broker)
+    with pytest.raises(BrokerError, match="INVALID_TOPIC_EXCEPTION"):
+        producer.append(columns([b"v"], topic="no/such"))
+    producer.close(0)
+
+
+def test_unreachable_brokers_are_told_with_their_addresses(unused_port):
+    """Where nobody answers, the error names the addresses and the cause."""
+    address = f"127.0.0.1:{unused_port}"
+    config = ProducerConfig.from_mapping({"bootstrap.servers": address, "max.block.ms": 200})
+    producer = KafkaProducer(config)
+    error = refusal_after_patience(
+        lambda: producer.append(columns([b"v"])),
+        rf"through {address} \(bootstrap.servers\).*refused",
+    )
+    assert isinstance(error, NetworkError)
+    producer.close(0)
+
+
+def test_a_peer_that_does_not_speak_kafka_is_told_as_such():
+    """Bytes that are no answer end the attempt with what was wrong about them."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1_000)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                connection.recv(1_000)
+
+        peer = threading.Thread(target=answer, daemon=True)
+        peer.start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        producer = KafkaProducer(
+            ProducerConfig.from_mapping(
+                {
+                    "bootstrap.servers": address,
+                    "max.block.ms": 500,
+                    "reconnect.backoff.ms": 60_000,
+                    "reconnect.backoff.max.ms": 60_000,
+                }
+            )
+        )
+        error = refusal_after_patience(
+            lambda: producer.append(columns([b"v"])), "a frame of 1213486160 bytes"
+        )
+        assert isinstance(error, NetworkError)
+        producer.close(0)
+        peer.join()
+
+
+def test_memory_that_does_not_come_free_fails_the_write(broker):
+    """When brokers do not acknowledge, a writer is held back and then told so."""
+    broker.on(ApiKey.PRODUCE, NeverAnswer())
+    sizes = {"buffer.memory": 100_000, "max.request.size": 50_000, "max.block.ms": 200}
+    producer = bulk_producer(broker, **sizes, **SMALL_BATCHES)
+    patiently(lambda: producer.partitions_for("t"))
+    with pytest.raises(BufferExhaustedError, match=r"row \d+, t-\d.*buffer.memory"):
+        producer.append(columns(numbered(100_000)))
+    producer.close(0)

@@ -1,0 +1,127 @@
+"""What closing a producer does, and how it ends where it fails."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from spark_kafka_sink.devbroker.faults import AnswerError, NeverAnswer
+from spark_kafka_sink.errors import DeliveryError, KafkaError, ProducerClosedError
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from tests.support.bulk_writes import SMALL_BATCHES, all_values, bulk_producer, numbered
+from tests.support.record_columns import columns
+
+
+def test_a_closed_producer_says_so(broker):
+    """Every use after close is an error of its own, and closing twice is none."""
+    producer = bulk_producer(broker)
+    producer.close()
+    producer.close()
+    with pytest.raises(ProducerClosedError, match="is closed"):
+        producer.append(columns([b"v"]))
+    with pytest.raises(ProducerClosedError, match="is closed"):
+        producer.flush()
+
+
+def test_closing_leaves_no_thread_and_no_connection(broker):
+    """After close the network thread has ended and the sockets are closed."""
+    with bulk_producer(broker) as producer:
+        producer.append(columns([b"v"]))
+    assert producer._core._thread._thread not in threading.enumerate()
+    assert producer._core._thread._loop.is_closed()
+
+
+def test_closing_sends_what_is_gathered(broker):
+    """A graceful close flushes first."""
+    producer = bulk_producer(broker)
+    producer.append(columns([b"v"]))
+    producer.close()
+    assert [b"v"] == all_values(broker)
+
+
+def test_a_block_that_fails_is_left_with_its_own_error(broker):
+    """The context manager gives up what is gathered rather than hide the error that ended it."""
+    broker.on(ApiKey.PRODUCE, NeverAnswer())
+    with pytest.raises(ZeroDivisionError), bulk_producer(broker) as producer:  # noqa: PT012
+        producer.append(columns([b"v"]))
+        raise ZeroDivisionError
+    assert not producer._core._thread.is_alive
+
+
+def test_a_producer_is_not_used_after_a_fork(broker):
+    """A child process gets a clear error instead of a hang."""
+    producer = bulk_producer(broker)
+    producer._process_id += 1
+    with pytest.raises(ProducerClosedError, match="make one after the fork"):
+        producer.append(columns([b"v"]))
+    with pytest.raises(ProducerClosedError, match="make one after the fork"):
+        producer.check_may_wait()
+    producer._process_id -= 1
+    producer.close()
+
+
+def test_an_unexpected_failure_of_the_network_thread_reaches_the_writer(broker):
+    """A mistake on the network thread wakes who waits for acknowledgements, with that mistake."""
+    producer = bulk_producer(broker)
+    producer.append(columns([b"v"]))
+    producer._core._sender.run_once = lambda now: 1 / 0
+    with pytest.raises(Exception, match="the producer's network thread failed: ZeroDivisionError"):
+        producer.flush()
+    producer.close(0)
+    assert not producer._core._thread.is_alive
+
+
+def test_a_new_topic_after_the_network_thread_has_ended_raises_what_ended_it(broker):
+    """Who needs metadata from a thread that is gone hears of its error, and does not wait."""
+    producer = bulk_producer(broker)
+    producer.append(columns([b"v"]))
+    producer._core._sender.run_once = lambda now: 1 / 0
+    with pytest.raises(KafkaError, match="ZeroDivisionError"):
+        producer.flush()
+    producer._core._thread.join(10)
+    with pytest.raises(KafkaError, match="ZeroDivisionError"):
+        producer.append(columns([b"v"], topic="another"))
+    with pytest.raises(KafkaError, match="ZeroDivisionError"):
+        producer._core.await_partition("another")
+    producer.close(0)
+
+
+def test_rows_for_an_open_batch_are_refused_after_a_failure_too(broker):
+    """The first append after a failure raises it, though the row would still find room."""
+    appended = threading.Event()
+
+    def refuse(*_: object) -> AnswerError:
+        appended.wait(60)
+        return AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+    hook = broker.on(ApiKey.PRODUCE, refuse)
+    producer = bulk_producer(broker, **SMALL_BATCHES)
+    producer.append(columns([b"v", *numbered(500)], partitions=[2] + [1] * 500))
+    appended.set()
+    for result in producer._core.accumulator.unsettled():
+        assert result.wait(0, timeout=10)
+    assert hook.fired > 0
+    with pytest.raises(DeliveryError, match="t-1"):
+        producer.append(columns([b"v"], partitions=[2]))
+    producer.close(0)
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, MemoryError])
+def test_a_batch_that_was_broken_off_is_never_passed_over(broker, monkeypatch, interrupt):
+    """An interrupt while a batch is closed ends the producer: a later flush must not succeed."""
+
+    def compress(payload: object) -> bytes:
+        raise interrupt
+
+    producer = bulk_producer(broker)
+    producer.append(columns(numbered(10)))
+    with monkeypatch.context() as broken:
+        broken.setattr(producer._core._compression._compressor, "compress", compress)
+        with pytest.raises(interrupt):
+            producer.flush()
+    for use in (producer.flush, lambda: producer.append(columns([b"v"])), producer.close):
+        with pytest.raises(KafkaError, match=f"in the middle of a batch.*{interrupt.__name__}"):
+            use()
+    assert not producer._core._thread.is_alive
