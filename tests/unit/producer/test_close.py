@@ -42,6 +42,36 @@ def _producer(broker: DevBroker, **settings: object) -> KafkaProducer:
     return KafkaProducer({"bootstrap.servers": broker.bootstrap_servers, **settings})
 
 
+def _in_transaction(broker: DevBroker, **settings: object) -> KafkaProducer:
+    """Make a producer that has begun a transaction."""
+    producer = _producer(broker, **{"transactional.id": "x", **settings})
+    producer.init_transactions()
+    producer.begin_transaction()
+    return producer
+
+
+class _Obstacle:
+    """Blocks the network thread until its producer has been closed."""
+
+    def __init__(self) -> None:
+        self._is_there, self._is_gone = threading.Event(), threading.Event()
+
+    def wait(self) -> None:
+        """Block the thread that calls this."""
+        self._is_there.set()
+        assert self._is_gone.wait(TIMEOUT)
+
+    def closing(self, producer: KafkaProducer, caplog: pytest.LogCaptureFixture) -> str:
+        """Close a producer whose network thread is blocked; return what was logged."""
+        assert self._is_there.wait(TIMEOUT)
+        with caplog.at_level(logging.WARNING):
+            producer.close(0)
+        self._is_gone.set()
+        assert producer._core._thread.join(TIMEOUT)
+        [message] = caplog.messages
+        return message
+
+
 def _end_network_thread(producer: KafkaProducer) -> None:
     producer._core._sender.run_once = lambda now: 1 / 0
     producer._core._thread.call_soon(producer._core._wakeup)
@@ -52,9 +82,7 @@ def _end_network_thread(producer: KafkaProducer) -> None:
 def test_a_fenced_producer_closes_quietly_whenever_that_is(broker, is_noticed):
     """The commit was told: closing raises nothing, whether or not the thread has ended by then."""
     broker.on(ApiKey.END_TXN, AnswerError(ErrorCode.PRODUCER_FENCED))
-    producer = _producer(broker, **{"transactional.id": "x"})
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = _in_transaction(broker)
     producer.append(columns([b"v"]))
     with pytest.raises(ProducerFencedError):
         producer.commit_transaction()
@@ -86,9 +114,7 @@ def test_closing_after_a_loss_aborts_the_open_transaction(version):
     """The loss is told, and no reader has to wait for transaction.timeout.ms."""
     with DevBroker(topics={"t": 2}, transaction_version=version) as broker:
         ends = _seen(broker, ApiKey.END_TXN)
-        producer = _producer(broker, **{"transactional.id": "x"})
-        producer.init_transactions()
-        producer.begin_transaction()
+        producer = _in_transaction(broker)
         producer.append(columns([b"in"], partitions=[1]))
         producer.flush()
         broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
@@ -103,9 +129,7 @@ def test_closing_after_a_loss_aborts_the_open_transaction(version):
 def test_closing_at_once_says_that_a_transaction_stays_open(broker, caplog):
     """It is the coordinator's to end; the log says until when readers wait."""
     ends = _seen(broker, ApiKey.END_TXN)
-    producer = _producer(broker, **{"transactional.id": "x", "transaction.timeout.ms": 12_345})
-    producer.init_transactions()
-    producer.begin_transaction()
+    producer = _in_transaction(broker, **{"transaction.timeout.ms": 12_345})
     producer.send("t", b"v").result(TIMEOUT)
     producer.close(0)
     assert [] == ends
@@ -117,9 +141,7 @@ def test_closing_waits_for_nobody_where_a_transaction_is_empty(version):
     """There is nothing to abort: no request is sent, and max.block.ms is not waited for."""
     with DevBroker(topics={"t": 1}, transaction_version=version) as broker:
         ends = _seen(broker, ApiKey.END_TXN)
-        producer = _producer(broker, **{"transactional.id": "x", "max.block.ms": 10**9})
-        producer.init_transactions()
-        producer.begin_transaction()
+        producer = _in_transaction(broker, **{"max.block.ms": 10**9})
         closing = threading.Thread(target=producer.close, daemon=True)
         closing.start()
         closing.join(TIMEOUT)
@@ -184,21 +206,15 @@ def test_records_given_up_because_the_time_was_over_are_told_by_closing(broker):
 def test_closing_says_which_callback_keeps_the_network_thread(broker, caplog, monkeypatch):
     """Close gives up waiting for a callback that does not return: the log names the function."""
     monkeypatch.setattr(producer_core, "JOIN_TIMEOUT", 0.0)
-    entered, go_on = threading.Event(), threading.Event()
+    obstacle = _Obstacle()
 
     def endless_callback(*_: object) -> None:
-        entered.set()
-        assert go_on.wait(TIMEOUT)
+        obstacle.wait()
 
     producer = _producer(broker, **{"client.id": "me"})
     producer.send("t", b"v", on_delivery=endless_callback)
     producer._core.gatherer.close_batches()
-    assert entered.wait(TIMEOUT)
-    with caplog.at_level(logging.WARNING):
-        producer.close(0)
-    go_on.set()
-    assert producer._core._thread.join(TIMEOUT)
-    [message] = caplog.messages
+    message = obstacle.closing(producer, caplog)
     assert "'me' is closed, but its network thread still runs" in message
     assert "a delivery callback or an interceptor has not returned" in message
     assert "in endless_callback" in message
@@ -211,22 +227,16 @@ def test_closing_says_what_else_keeps_the_network_thread(broker, caplog, monkeyp
         producer.close()
     assert [] == caplog.messages
     monkeypatch.setattr(producer_core, "JOIN_TIMEOUT", 0.0)
-    entered, go_on = threading.Event(), threading.Event()
+    obstacle = _Obstacle()
 
     def endless_look(_: float) -> float:
-        entered.set()
-        assert go_on.wait(TIMEOUT)
+        obstacle.wait()
         return 0.0
 
     producer = _producer(broker)
     producer._core._sender.run_once = endless_look
     producer._core.wake_network_thread()
-    assert entered.wait(TIMEOUT)
-    with caplog.at_level(logging.WARNING):
-        producer.close(0)
-    go_on.set()
-    assert producer._core._thread.join(TIMEOUT)
-    [message] = caplog.messages
+    message = obstacle.closing(producer, caplog)
     assert "delivery callback" not in message
     assert "in endless_look" in message
 

@@ -17,6 +17,8 @@ from tests.support.transactions_over_mock import TRANSACTIONAL
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from spark_kafka_sink.producer.producer_batch import ProducerBatch
+
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 OLD, NEW = 1, 2
 
@@ -45,6 +47,15 @@ def transactional(request: pytest.FixtureRequest) -> Iterator[SenderHarness]:
         harness.begin(0)
         harness.produce()
         yield harness
+
+
+def lose(harness: SenderHarness, *batches: ProducerBatch) -> None:
+    """Lose the connection that batches were sent on; the new topic is known when they go again."""
+    for _ in batches:
+        harness.take().disconnect()
+    describe(harness, NEW)
+    harness.step()
+    harness.step(LATER)
 
 
 def test_a_second_batch_waits_until_the_new_log_has_the_first_one(idempotent):
@@ -127,11 +138,7 @@ def test_a_batch_that_may_be_in_the_new_log_keeps_its_number(idempotent):
     """A request by name may have reached the new topic: sent again as it is, it is in once."""
     unanswered, behind = idempotent.add(), idempotent.add()
     idempotent.step()
-    idempotent.take().disconnect()
-    idempotent.take().disconnect()
-    describe(idempotent, NEW)
-    idempotent.step()
-    idempotent.step(LATER)
+    lose(idempotent, unanswered, behind)
     later = idempotent.add()
     idempotent.step()
     assert 1 == len(idempotent.network.sent)
@@ -153,10 +160,7 @@ def test_a_batch_that_may_be_in_keeps_its_number_where_the_one_before_it_has_fai
     idempotent.step()
     number = numbers(unanswered)
     idempotent.produce(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    idempotent.take().disconnect()
-    describe(idempotent, NEW)
-    idempotent.step()
-    idempotent.step(LATER)
+    lose(idempotent, unanswered)
     later = idempotent.add()
     idempotent.produce(OUT_OF_ORDER)
     assert isinstance(refused.result.error, DeliveryError)
@@ -173,10 +177,7 @@ def test_a_batch_that_may_be_in_fails_where_the_new_log_refuses_its_number(idemp
     """It is not sent under a new number, which could write it twice; what follows goes on."""
     unanswered = idempotent.add()
     idempotent.step()
-    idempotent.take().disconnect()
-    describe(idempotent, NEW)
-    idempotent.step()
-    idempotent.step(LATER)
+    lose(idempotent, unanswered)
     later = idempotent.add()
     idempotent.produce(OUT_OF_ORDER)
     idempotent.step(LATER)
