@@ -33,13 +33,21 @@ class CallbackQueue:
 
     def add(self, job: Callable[[], object]) -> None:
         """Queue a job; it must not raise."""
-        self._jobs.append(job)
+        try:
+            self._jobs.append(job)
+            self._schedule_turn()
+        except BaseException:
+            # An interrupt of the caller's: what is queued must not wait for another job.
+            self._schedule_turn()
+            raise
+
+    def _schedule_turn(self) -> None:
         if not self._is_scheduled:
             try:
                 self._is_scheduled = True
                 self._schedule(self.run)
             except BaseException:
-                # An interrupt of the caller's: without this no turn would be scheduled any more.
+                # Without this no turn would be scheduled any more.
                 self._is_scheduled = False
                 raise
 

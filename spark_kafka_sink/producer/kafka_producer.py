@@ -125,7 +125,7 @@ class KafkaProducer(TransactionalCalls):
         self._staged = core.gatherer.staged
         self._staged_items = core.gatherer.staged.items
         self._spare = core.gatherer.staged.spare
-        core.start(on_end=self._plain_topics.clear)
+        core.start(on_end=self._plain_topics.clear, undo=undo)
 
     # --- sending
 

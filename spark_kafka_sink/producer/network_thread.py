@@ -14,6 +14,7 @@ from spark_kafka_sink.errors import KafkaTimeoutError, ProducerClosedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from contextlib import ExitStack
 
 T = TypeVar("T")
 
@@ -31,27 +32,46 @@ class NetworkThread:
         self._main = main
         self._loop: asyncio.AbstractEventLoop
         self._started = threading.Event()
+        #: Held by whoever has come to the loop first: the thread, to run on it, or `stop`.
+        self._claim = threading.Lock()
         self._thread = threading.Thread(
             target=self._run, name=f"kafka-producer-network-thread | {client_id}", daemon=True
         )
 
-    def start(self) -> None:
-        """Start, and wait until `main` has called `started` or has ended."""
+    def start(self, undo: ExitStack) -> None:
+        """Start, and wait until `main` has called `started` or has ended.
+
+        `undo` stops the thread, wherever an interrupt of the caller's strikes.
+        """
         self._loop = asyncio.new_event_loop()
-        try:
-            self._thread.start()
-        except BaseException:
-            self._loop.close()
-            raise
+        undo.callback(self.stop)
+        self._thread.start()
         self._started.wait()
+
+    def stop(self) -> None:
+        """Cancel `main`, and wait for its end; the thread does nothing if it has yet to begin."""
+        if self._claim.acquire(blocking=False):
+            self._loop.close()
+        else:
+            self.call_soon(self._cancel_main)
+            self._thread.join(JOIN_TIMEOUT)
+
+    def _cancel_main(self) -> None:
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
 
     def started(self) -> None:
         """Let `start` return."""
         self._started.set()
 
     def _run(self) -> None:
+        if not self._claim.acquire(blocking=False):
+            return
         try:
-            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            with (
+                asyncio.Runner(loop_factory=lambda: self._loop) as runner,
+                suppress(asyncio.CancelledError),
+            ):
                 runner.run(self._main())
         finally:
             self._started.set()

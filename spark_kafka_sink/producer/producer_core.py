@@ -143,10 +143,13 @@ class ProducerCore:
         self._thread = NetworkThread(self._serve, client_id=config.client_id)
         self._worker = WorkerThread(self._thread.call_soon, client_id=config.client_id)
 
-    def start(self, *, on_end: Callable[[], None]) -> None:
-        """Start the network thread; `on_end` is called on it when the producer has ended."""
+    def start(self, *, on_end: Callable[[], None], undo: ExitStack) -> None:
+        """Start the network thread, which `undo` is to stop.
+
+        `on_end` is called on it when the producer has ended.
+        """
         self._on_end = on_end
-        self._thread.start()
+        self._thread.start(undo)
 
     # --- the network thread
 

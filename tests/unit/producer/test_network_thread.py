@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import ExitStack
 
 import pytest
 
@@ -17,7 +18,7 @@ class _Serving:
 
     def __init__(self) -> None:
         self.thread = NetworkThread(self._main, client_id="test")
-        self.thread.start()
+        self.thread.start(ExitStack())
 
     async def _main(self) -> None:
         self.ended = asyncio.Event()
@@ -161,7 +162,60 @@ def test_a_thread_that_dies_before_it_has_started_keeps_nobody_waiting(monkeypat
         raise ZeroDivisionError
 
     thread = NetworkThread(dies, client_id="test")
-    thread.start()
+    thread.start(ExitStack())
     thread.join(10)
     assert not thread.is_alive
     assert [ZeroDivisionError] == [hook.exc_type for hook in died]
+
+
+# --- a start that is interrupted
+
+
+class _Interrupted:
+    """Stands for a function, and raises KeyboardInterrupt before or after it is called."""
+
+    def __init__(self, function, *, is_called):
+        self._function, self._is_called = function, is_called
+
+    def __call__(self):
+        if self._is_called:
+            self._function()
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("is_called", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    "where", ["_thread.start", "_started.wait"], ids=["its beginning", "its answer"]
+)
+def test_a_start_that_is_interrupted_leaves_no_thread_behind(monkeypatch, where, is_called):
+    """Ctrl-C may strike before or after the thread has begun, and while its answer is awaited."""
+
+    async def endless() -> None:
+        thread.started()
+        await asyncio.Event().wait()
+
+    thread = NetworkThread(endless, client_id="test")
+    part, _, name = where.partition(".")
+    function = getattr(getattr(thread, part), name)
+    monkeypatch.setattr(getattr(thread, part), name, _Interrupted(function, is_called=is_called))
+    with pytest.raises(KeyboardInterrupt), ExitStack() as undo:
+        thread.start(undo)
+    assert not thread.is_alive
+    assert thread._loop.is_closed()
+
+
+def test_a_thread_that_begins_after_it_was_stopped_does_nothing(monkeypatch):
+    """The system may be slow to run a thread that has been started."""
+    ran = []
+
+    async def main() -> None:
+        ran.append(None)
+
+    thread = NetworkThread(main, client_id="test")
+    begin = thread._thread.start
+    monkeypatch.setattr(thread._thread, "start", _Interrupted(begin, is_called=False))
+    with pytest.raises(KeyboardInterrupt), ExitStack() as undo:
+        thread.start(undo)
+    begin()
+    assert thread.join(10)
+    assert [] == ran

@@ -16,10 +16,11 @@ from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.producer.callback_queue import CallbackQueue
 from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.producer.produce_result import ProduceResult
+from spark_kafka_sink.producer.producer_core import ProducerCore
 from tests.support.gatherer_harness import GathererHarness, acknowledge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
 SOURCES = str(Path(spark_kafka_sink.producer.__file__).parent)
@@ -90,6 +91,22 @@ def test_an_interrupt_anywhere_leaves_no_record_pending(call):
     assert len(list(lines)) > 100
 
 
+def test_a_producer_that_is_interrupted_while_it_is_made_leaves_no_thread_behind(monkeypatch):
+    """The caller never gets it, and so cannot close it."""
+    threads = []
+    real_start = ProducerCore.start
+
+    def start(core: ProducerCore, **more: Any) -> None:
+        real_start(core, **more)
+        threads.append(core._thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ProducerCore, "start", start)
+    with pytest.raises(KeyboardInterrupt):
+        KafkaProducer({"bootstrap.servers": "127.0.0.1:9"})
+    assert [False] == [thread.is_alive for thread in threads]
+
+
 def test_an_interrupted_wake_up_leaves_the_next_one_to_be_heard(monkeypatch):
     """A caller that is interrupted while it wakes the network thread does not put it to sleep."""
     producer = KafkaProducer({"bootstrap.servers": "127.0.0.1:9"})
@@ -133,6 +150,26 @@ def test_an_interrupt_while_a_batch_ends_loses_no_callback():
     """Wherever it strikes, the batch has not ended yet, or its callbacks are queued."""
     lines = itertools.takewhile(bool, (_end_interrupted_at(line) for line in itertools.count(1)))
     assert len(list(lines)) > 5
+
+
+def _add_interrupted_at(line: int) -> bool:
+    """Queue a job, with an interrupt at that line; return whether it came to the interrupt."""
+    turns: list[Callable[[], None]] = []
+    queue = CallbackQueue(turns.append)
+    called: list[bool] = []
+    with _interrupted_at(line) as struck:
+        queue.add(lambda: called.append(True))
+    was_queued = bool(queue._jobs)
+    for turn in turns:
+        turn()
+    assert [True] * was_queued == called, struck
+    return bool(struck)
+
+
+def test_an_interrupt_while_a_callback_is_queued_leaves_none_without_a_turn():
+    """No other callback may come that would have one scheduled."""
+    lines = itertools.takewhile(bool, (_add_interrupted_at(line) for line in itertools.count(1)))
+    assert len(list(lines)) > 3
 
 
 def test_callbacks_may_be_called_before_the_thread_that_ends_the_batch_goes_on():
