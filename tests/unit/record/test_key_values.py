@@ -136,6 +136,32 @@ def test_a_known_record_comes_with_what_its_value_says():
     assert [] == sink.events
 
 
+@pytest.mark.parametrize("key_size", [2, 3, 4])
+@pytest.mark.parametrize("value_size", [3, 4, 5])
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_every_size_in_a_known_record_has_to_fit(key_size, value_size, more):
+    """One that does not is the decoder's to judge."""
+    body = b"\0\0\0" + varint(key_size) + b"kab" + varint(value_size) + b"v1=2" + b"\0"
+    batch = _transactional(1, payload=varint(len(body) + more) + body)
+    sink = Collected(KNOWN)
+    assert 1 == read_key_values(batch, sink, offset=0)
+    if (key_size, value_size, more) == (3, 4, 0):
+        assert ({PRODUCER: [(b"kab", b"v1=2", 0, b"2")]}, []) == (sink.pending, sink.events)
+    else:
+        assert ({}, [_as_decoded(batch)]) == (sink.pending, sink.events)
+
+
+@pytest.mark.parametrize("key_bytes", [1, 64, 300, 8_192])
+@pytest.mark.parametrize("value_bytes", [4, 64, 300, 8_192, 1_000_000])
+def test_a_known_record_may_be_of_any_size_below_a_mebibyte(key_bytes, value_bytes):
+    """Its sizes take up to three bytes each, and its offset is any above the one asked for."""
+    key, value = b"k" + b"a" * (key_bytes - 1), b"v1=" + b"7".ljust(value_bytes - 3, b"x")
+    sink = Collected(KNOWN)
+    batch = _transactional([PlainRecord(value, key)], base_offset=1_000)
+    assert 1_001 == read_key_values(batch, sink, offset=999)
+    assert {PRODUCER: [(key, value, 1_000, b"7")]} == sink.pending
+
+
 def test_known_records_below_the_offset_are_left_out():
     """As all others."""
     sink = Collected(KNOWN)
@@ -172,19 +198,70 @@ def test_a_payload_of_any_bytes_is_decoded_or_reported(records, codec, damage):
         assert [expected] == events[:-1]
 
 
-@pytest.mark.parametrize("key_bytes", [0, 1, 63, 64, 8_191])
-@pytest.mark.parametrize("value_bytes", [None, 0, 1, 63, 64, 8_191, 8_192, 1_040_000])
-def test_most_batches_are_read_without_being_decoded(monkeypatch, key_bytes, value_bytes):
+@pytest.mark.parametrize("base_offset", [0, 1_000])
+@pytest.mark.parametrize("key_bytes", [0, 1, 63, 64, 128, 8_191])
+@pytest.mark.parametrize("value_bytes", [None, 0, 1, 63, 64, 128, 8_191, 8_192, 16_384, 1_040_000])
+def test_most_batches_are_read_without_being_decoded(
+    monkeypatch, base_offset, key_bytes, value_bytes
+):
     """Decoding takes many times as long."""
     monkeypatch.delattr(key_values, "decode_record_batch")
     value = None if value_bytes is None else b"v" * value_bytes
-    record = PlainRecord(value, b"k" * key_bytes)
-    records = [record, record._replace(timestamp=2**40), record]
-    # The numbers of the last one's offset and timestamp are of two bytes and more.
-    batch = _transactional(records + [PlainRecord(b"", b"")] * 64 + [record])
+    record = PlainRecord(value, b"k" * key_bytes, 2**40)
+    # The numbers of the last one's offset and timestamp are of two bytes and more; a byte of 127,
+    # the number -64, is the largest that none follows.
+    records = [record, *(record._replace(timestamp=2**40 + delta) for delta in (-64, 64, -(2**40)))]
+    batch = _transactional(
+        records + [PlainRecord(b"", b"", 2**40)] * 64 + [record], base_offset=base_offset
+    )
     pairs = [(each.key, each.value) for each in records]
     _, [(_, _, read)] = _read(batch)
     assert [*pairs, *[(b"", b"")] * 64, pairs[0]] == read
+
+
+@pytest.mark.parametrize("length", [-1, -64, -65, -8_192, -8_193, -(2**20)])
+def test_a_null_value_of_any_negative_length_is_read_without_being_decoded(monkeypatch, length):
+    """How many bytes the length takes makes no difference."""
+    monkeypatch.delattr(key_values, "decode_record_batch")
+    body = b"\0\0\0" + varint(1) + b"k" + varint(length) + b"\0"
+    batch = _transactional(1, payload=varint(len(body)) + body)
+    assert (1, [(0, PRODUCER, [(b"k", None)])]) == _read(batch)
+
+
+def _sized(body):
+    return varint(len(body)) + body
+
+
+# Its size takes four bytes, the last of which is the first of the body here: twice what there is.
+_LONG_RECORD = b"\2\0\0" + _sized(b"k" * 8_191) + _sized(b"v" * (2**20 - 1)) + b"\0"
+_LONG_RECORD = varint(len(_LONG_RECORD))[:3] + _LONG_RECORD
+# The size of its key takes three bytes, the last of which is the first of the key here.
+_LONG_KEY = _sized(b"\0\0\0\x80\x81" + b"\2" + b"k" * 8_255 + b"\2v\0")
+# The size of its value, which means null, takes four bytes: there is no number of headers.
+_LONG_VALUE = _sized(b"\0\0\0\2k" + b"\x81\x80\x81\0")
+
+
+@pytest.mark.parametrize(
+    ("payload", "complaint"),
+    [(_LONG_RECORD, "does not fit"), (_LONG_KEY, "does not fit"), (_LONG_VALUE, "cut off")],
+    ids=["record", "key", "value"],
+)
+def test_the_whole_of_a_long_size_counts(payload, complaint):
+    """The records would be whole without the last byte of that size."""
+    behind, [(offset, reason)] = _read(_transactional(1, payload=payload))
+    assert (1, 0, True) == (behind, offset, complaint in reason)
+
+
+@pytest.mark.parametrize("codec", list(CompressionType)[1:], ids=str)
+@pytest.mark.parametrize("known", [None, (rb"k", rb"v(\d)")], ids=["any", "known"])
+def test_a_payload_that_is_not_compressed_as_its_batch_says_is_reported(codec, known):
+    """Whatever it would be without compression is not looked at."""
+    batch = _transactional([PlainRecord(b"v1", b"k")])
+    payload = batch[61:]
+    sink = Collected(known)
+    lying = _transactional(1, payload=payload, compression=codec)
+    assert 1 == read_key_values(lying, sink, offset=0)
+    assert ({}, [_as_decoded(lying)]) == (sink.pending, sink.events)
 
 
 @pytest.mark.parametrize("key_length", range(-3, 2))
@@ -256,11 +333,28 @@ def test_a_last_batch_that_is_cut_off_is_left_out():
     assert (5, []) == _read(second[:-1], 5)
 
 
-def test_damaged_batches_are_refused():
-    """A wrong checksum means that nothing behind it can be believed."""
-    for damaged in (plain_batch(crc=1), plain_batch(magic=1), plain_batch(batch_length=3)):
-        with pytest.raises(CorruptRecordError):
-            _read(damaged)
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        ({"crc": 0}, "^wrong checksum of the record batch at offset 7$"),
+        ({"crc": 2**32 - 1}, "^wrong checksum of the record batch at offset 7$"),
+        ({"magic": 1}, "^no record batch of format 2 at offset 7$"),
+        ({"magic": 3}, "^no record batch of format 2 at offset 7$"),
+        ({"batch_length": 48}, "^no record batch of format 2 at offset 7$"),
+        ({"batch_length": -13}, "^no record batch of format 2 at offset 7$"),
+    ],
+    ids=str,
+)
+def test_damaged_batches_are_refused(damage, complaint):
+    """Nothing in them, nor behind them, can be believed."""
+    with pytest.raises(CorruptRecordError, match=complaint):
+        _read(plain_batch(base_offset=7, **damage))
+
+
+def test_bytes_behind_the_last_record_are_reported():
+    """They are not taken for nothing."""
+    batch = _transactional(1, payload=plain_batch(2)[61:])
+    assert (1, [(0, "8 bytes behind the last record")]) == _read(batch)
 
 
 def test_a_batch_that_inflates_too_far_is_reported():
