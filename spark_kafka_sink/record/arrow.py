@@ -305,24 +305,11 @@ def _headers(rows: _Rows) -> HeaderColumns | None:
 
 
 def _list_elements(array: Any) -> tuple[Int64Array, Any]:
-    """Give offsets from 0 up, and the elements that they count; of null lists, none."""
-    if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
-        width = np.int32 if pa.types.is_list(array.type) else np.int64
-        offsets = _offsets(array, width)
-        first, last = int(offsets[0]), int(offsets[-1])
-        # Arrow lets anything lie between the offsets of a null list.
-        if not array.null_count or last - first == int(_list_lengths(array).sum()):
-            return offsets - first, array.values.slice(first, last - first)
+    """Return offsets from 0 up, and the elements that they count; of null lists, none."""
+    lengths = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     offsets = np.zeros(len(array) + 1, np.int64)
-    np.cumsum(_list_lengths(array), out=offsets[1:])
+    np.cumsum(lengths, out=offsets[1:])
     return offsets, array.flatten()
-
-
-def _list_lengths(array: Any) -> npt.NDArray[np.integer[Any]]:
-    lengths: npt.NDArray[np.integer[Any]] = (
-        array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-    )
-    return lengths
 
 
 def _is_list_of_headers(kind: Any) -> bool:
@@ -385,7 +372,7 @@ def _bytes_column(array: Any) -> BytesColumn:
 
 
 def _offsets(array: Any, width: type[np.int32 | np.int64]) -> Int64Array:
-    """Give the offsets of strings or lists in 64 bits, as far as the array's slice goes."""
+    """Give the offsets of strings in 64 bits, as far as the array's slice goes."""
     buffer = array.buffers()[1]
     if buffer is None or buffer.size == 0:
         # Arrow allows an empty array to have no offsets at all.

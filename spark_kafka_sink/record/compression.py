@@ -242,7 +242,7 @@ def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:
     while position < view.nbytes:
         start = position + 4
         position = start + int.from_bytes(view[position:start], "big")
-        if start > view.nbytes or position > view.nbytes:
+        if position > view.nbytes:
             raise CorruptRecordError("snappy: the payload is cut off")
         yield view[start:position]
 

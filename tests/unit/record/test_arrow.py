@@ -102,10 +102,30 @@ def test_two_columns_of_a_name_are_refused(name):
 
 
 def test_views_are_no_copies():
-    """Bytes stay in Arrow's buffers."""
-    array = pa.array(["some", "strings"])
-    columns = record_columns(batch_of(value=array), topic="t")
-    assert array.buffers()[2].address == columns.value.data.ctypes.data
+    """Bytes, and all numbers of the width that is needed, stay in Arrow's buffers."""
+    value = pa.array(["some", "strings"], pa.large_string())
+    partition = pa.array([1, 2], pa.int32())
+    timestamp = pa.array([1, 2], pa.timestamp("ms"))
+    columns = record_columns(
+        batch_of(value=value, partition=partition, timestamp=timestamp), topic="t"
+    )
+    for array, buffer, view in (
+        (value, 1, columns.value.offsets),
+        (value, 2, columns.value.data),
+        (partition, 1, columns.partition),
+        (timestamp, 1, columns.timestamp),
+    ):
+        assert array.buffers()[buffer].address == view.ctypes.data
+
+
+@pytest.mark.parametrize("topics", [["t"], ["t", "t"], ["orders"] * 100], ids=len)
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_column_of_one_topic_takes_no_index_of_its_own(topics, first):
+    """It is that of a topic that is given, whichever part of an array the column is."""
+    array = pa.array(["another", *topics]).slice(1)
+    columns = record_columns(batch_of(topic=array).slice(first), topic=None)
+    given = record_columns(batch_of(topic=array), topic="t")
+    assert (len(topics) - first > 0) == np.shares_memory(columns.topic_index, given.topic_index)
 
 
 @pytest.mark.parametrize(
@@ -197,8 +217,9 @@ def test_topics_that_nearly_are_the_same(topics):
 
 def test_a_topic_of_no_type_is_null():
     """The rows are refused later, when they are placed."""
-    columns = record_columns(batch_of(topic=pa.nulls(2)), topic=None)
-    assert ((), [-1, -1]) == (columns.topics, list(columns.topic_index))
+    for topics in (pa.nulls(2), pa.nulls(2, pa.string())):
+        columns = record_columns(batch_of(topic=topics), topic=None)
+        assert ((), [-1, -1]) == (columns.topics, list(columns.topic_index))
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,16 @@ def test_other_headers_are_refused(kind):
         record_columns(batch_of(headers=pa.nulls(1, kind)), topic="t")
 
 
+@pytest.mark.parametrize("make", [pa.list_, pa.large_list])
+@pytest.mark.parametrize("first", [0, 1, 3])
+def test_headers_stay_in_the_buffers_of_arrow(make, first):
+    """Null lists make no difference, as long as nothing lies under them."""
+    array = pa.array(SOME_HEADERS, make(HEADER))
+    headers = record_columns(batch_of(headers=array).slice(first), topic="t").headers
+    for field, column in enumerate((headers.keys, headers.values)):
+        assert array.values.field(field).buffers()[2].address == column.data.ctypes.data
+
+
 def test_headers_can_be_left_out():
     """A column that is not wanted is not even looked at."""
     batch = batch_of(headers=pa.array(SOME_HEADERS, HEADERS))

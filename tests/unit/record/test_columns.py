@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import subprocess
 import sys
 
@@ -12,7 +13,10 @@ import pytest
 from spark_kafka_sink.record.columns import (
     COLUMNS_DTYPE,
     NULL_PARTITION,
+    NULL_SIZE,
     NULL_TIMESTAMP,
+    NULL_TOPIC_INDEX,
+    RECORD_FIELDS,
     BytesColumn,
     HeaderColumns,
     RecordColumns,
@@ -103,7 +107,7 @@ def test_constant_columns(rows):
     """Columns of nothing but nulls, or of one topic, are as long as asked for."""
     column = null_column(rows)
     assert (rows + 1, 0) == (column.offsets.size, int(column.offsets.max()))
-    assert column.validity.size * 8 >= max(rows, 1)
+    assert max(1, math.ceil(rows / 8)) == column.validity.size
     assert not column.validity.any()
     for array, value in [
         (constant_topic(rows), 0),
@@ -114,11 +118,55 @@ def test_constant_columns(rows):
         assert (array == value).all()
 
 
-def test_constant_columns_are_shared_and_safe():
-    """They take no memory each time, and nobody can write to them."""
-    assert np.shares_memory(null_partitions(10), null_partitions(20))
+@pytest.mark.parametrize(
+    ("rows", "others", "shared"),
+    [
+        (1, 16_384, True),
+        (16_384, 16_385, False),
+        (16_385, 32_768, True),
+        (32_768, 32_769, False),
+    ],
+)
+def test_constant_columns_are_shared(rows, others, shared):
+    """There is one for each power of two from 16,384 on, and nobody else needs the memory."""
+    assert shared == np.shares_memory(null_partitions(rows), null_partitions(others))
+
+
+def test_what_plain_records_have_in_common_is_kept_for_32_numbers_of_them():
+    """The number that was asked for longest ago makes room for a new one."""
+
+    def in_common(rows):
+        return plain_columns("t", null_column(rows), null_column(rows)).topic_index
+
+    kept = [in_common(rows) for rows in range(1, 33)]
+    assert all(index is in_common(rows) for rows, index in enumerate(kept, 1))
+    in_common(33)
+    assert kept[1] is in_common(2)
+    assert kept[0] is not in_common(1)
+
+
+def test_constant_columns_cannot_be_written_to():
+    """They are others', too."""
     with pytest.raises(ValueError, match="read-only"):
         null_timestamps(5)[0] = 1
+
+
+def test_nulls_are_numbers_that_no_row_has():
+    """Kernels that were compiled elsewhere count on them, too."""
+    assert (-(2**31), -(2**63), -1) == (NULL_PARTITION, NULL_TIMESTAMP, NULL_TOPIC_INDEX)
+    assert (-1, 4) == (NULL_SIZE, RECORD_FIELDS)
+
+
+def test_a_bitmap_may_end_with_the_last_row():
+    """It has as many bits as are needed, and a column without one begins at its first bit."""
+    made = columns(key=TWO._replace(validity_offset=6))
+    assert 6 == made.table["key_validity_offset"][0]
+    assert 0 == BytesColumn(TWO.offsets, TWO.data).validity_offset
+
+
+def test_its_text_shows_no_addresses():
+    """They are nobody's but the kernels'."""
+    assert "table" not in repr(columns())
 
 
 def test_an_empty_batch_is_fine():

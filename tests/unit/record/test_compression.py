@@ -161,6 +161,13 @@ def test_levels_of_lz4_are_those_of_kafka(monkeypatch, level, expected):
     assert PAYLOADS["text"] == decompress(LZ4, compressed, 100)
 
 
+def test_level_0_of_zstd_is_its_default():
+    """As in zstd itself."""
+    payload = b"".join(b"%d %d;" % (i, i * i % 977) for i in range(20_000))
+    assert Compressor(ZSTD).compress(payload) == Compressor(ZSTD, 0).compress(payload)
+    assert Compressor(ZSTD).compress(payload) != Compressor(ZSTD, -1).compress(payload)
+
+
 # --- formats
 
 
@@ -266,6 +273,28 @@ def test_other_lz4_frames_are_read(options):
     assert PAYLOADS["several blocks"] == decompress(LZ4, frame, MIB)
 
 
+@pytest.mark.parametrize(
+    ("payload", "expected"),
+    [
+        (b"a" * 300_000, "rle"),
+        (PAYLOADS["incompressible"], "raw"),
+        (b"".join(b"%d," % i for i in range(50_000)), "compressed"),
+    ],
+    ids=["runs", "raw", "compressed"],
+)
+def test_zstd_blocks_of_every_type_are_read(payload, expected):
+    """Of a run, one byte is stored; frames without a size are made of at most 128 KB a block."""
+    stream = zstandard.ZstdCompressor().compressobj()
+    frame = stream.compress(payload) + stream.flush()
+    types, position = [], zstandard.frame_header_size(frame)
+    while position < len(frame):
+        header = int.from_bytes(frame[position : position + 3], "little")
+        types.append(["raw", "rle", "compressed"][header >> 1 & 3])
+        position += 3 + (1 if types[-1] == "rle" else header >> 3)
+    assert expected in types
+    assert payload == decompress(ZSTD, frame, 300_000)
+
+
 # --- hostile bytes
 
 
@@ -327,6 +356,27 @@ def test_the_bound_is_kept(codec):
         decompress(codec, compressed, 799_999)
 
 
+@pytest.mark.parametrize("size", [5 * MIB // 2, 5 * MIB // 2 - 1])
+def test_output_is_asked_for_a_mebibyte_at_a_time(monkeypatch, size):
+    """And at the end for one byte more than may come: that it comes is enough to refuse it."""
+    make, asked = lz4.frame.LZ4FrameDecompressor, []
+
+    class Recording:
+        def __init__(self):
+            self._frame = make()
+
+        def __getattr__(self, name):
+            return getattr(self._frame, name)
+
+        def decompress(self, data, max_length):
+            asked.append(max_length)
+            return self._frame.decompress(data, max_length=max_length)
+
+    monkeypatch.setattr("lz4.frame.LZ4FrameDecompressor", Recording)
+    assert bytes(size) == decompress(LZ4, Compressor(LZ4).compress(bytes(size)), size)
+    assert [MIB, MIB, size - 2 * MIB + 1] == asked[:3]
+
+
 def zstd_bomb(size: int) -> bytes:
     stream = zstandard.ZstdCompressor().compressobj()
     return b"".join(stream.compress(bytes(MIB)) for _ in range(size // MIB)) + stream.flush()
@@ -379,6 +429,38 @@ def test_linked_lz4_blocks_are_refused():
         decompress(LZ4, frame, MIB)
 
 
+def test_linked_lz4_blocks_with_a_dictionary_are_refused():
+    """One flag has nothing to do with the other."""
+    frame = bytearray(Compressor(LZ4).compress(b"payload"))
+    frame[4] = 0x41
+    with pytest.raises(CorruptRecordError, match="dependent blocks"):
+        decompress(LZ4, frame, MIB)
+
+
+@pytest.mark.parametrize(
+    ("size", "complaint"),
+    [(4, "is no lz4 frame"), (5, "is no lz4 frame"), (6, "is no lz4 frame"), (7, "cut off")],
+)
+def test_an_lz4_frame_has_at_least_a_header(size, complaint):
+    """The shortest has seven bytes, and flags among them."""
+    with pytest.raises(CorruptRecordError, match=complaint):
+        decompress(LZ4, Compressor(LZ4).compress(b"payload")[:size], MIB)
+
+
+def test_the_header_of_snappy_is_looked_at_whole():
+    """With another byte in it, the payload is one raw block, which cannot begin like that."""
+    framed = Compressor(SNAPPY).compress(b"payload")
+    with pytest.raises(CorruptRecordError, match="snappy"):
+        decompress(SNAPPY, framed[:7] + b"\1" + framed[8:], MIB)
+
+
+@pytest.mark.parametrize("size", [17, 18, 19])
+def test_a_cut_off_length_of_a_snappy_block_is_corrupt(size):
+    """It takes four bytes."""
+    with pytest.raises(CorruptRecordError, match="snappy: the payload is cut off"):
+        decompress(SNAPPY, Compressor(SNAPPY).compress(b"payload")[:size], MIB)
+
+
 @pytest.mark.parametrize("version", [0x20, 0xA0, 0xE0])
 def test_other_lz4_versions_are_refused(version):
     """There is one version of the frame format."""
@@ -401,5 +483,5 @@ def test_a_reserved_zstd_block_is_corrupt():
     frame = bytearray(zstandard.ZstdCompressor(write_content_size=False).compress(b"payload"))
     header = zstandard.frame_header_size(frame)
     frame[header] |= 0x06
-    with pytest.raises(CorruptRecordError, match="zstd"):
+    with pytest.raises(CorruptRecordError, match="cut off, or not a frame"):
         decompress(ZSTD, frame, MIB)
