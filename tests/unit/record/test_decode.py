@@ -173,8 +173,8 @@ def record_of(body: bytes) -> bytes:
         (GOOD[:-1], "does not fit into its batch"),
         (varint(-1) + GOOD[1:], "does not fit into its batch"),
         (varint(2**31 - 1) + GOOD[1:], "does not fit into its batch"),
-        (GOOD + b"\0", "1 bytes behind the last record"),
-        (GOOD + GOOD, "behind the last record"),
+        (GOOD + b"\0", "^1 bytes behind the last record"),
+        (GOOD + GOOD, f"^{len(GOOD)} bytes behind the last record"),
         (b"\x80" * 5 + GOOD, "32 bits"),
         (record_of(b""), "cut off"),
         (record_of(b"\0"), "cut off"),
@@ -188,9 +188,11 @@ def record_of(body: bytes) -> bytes:
         (record_of(b"\0\0\0\x01\x01"), "cut off"),
         (record_of(b"\0\0\0\x01\x01\x01"), "-1 headers"),
         (record_of(b"\0\0\0\x01\x01\x08\x02k"), "4 headers"),
+        (record_of(b"\0\0\0\x01\x01\x06\x02k"), "3 headers"),
+        (record_of(b"\0\0\0\x01\x01\x04\x02k"), "cut off"),
         (record_of(b"\0\0\0\x01\x01\x02\x01\x02v"), "the key of a header is null"),
         (record_of(b"\0\0\0\x01\x01\x02\x02k\x06v"), "does not fit into its record"),
-        (record_of(b"\0\0\0\x01\x01\0\0"), "1 bytes longer than its fields"),
+        (record_of(b"\0\0\0\x01\x01\0\0"), "^a record is 1 bytes longer than its fields"),
     ],
 )
 @pytest.mark.parametrize("codec", [CompressionType.NONE, CompressionType.GZIP], ids=str)
@@ -282,6 +284,24 @@ def test_a_batch_beyond_the_budget_is_not_decoded(records):
     """Records, or headers within one record, that are more than the budget allows are refused."""
     with pytest.raises(CorruptRecordError, match="too many to decode"):
         decode_within(plain_batch(records), DecodeBudget(uncompressed_bytes=1000, elements=4))
+
+
+@pytest.mark.parametrize(
+    ("elements", "complaint"), [(6, "^7 more records .* too many to decode"), (7, "cut off")]
+)
+def test_a_batch_costs_no_more_records_than_its_bytes_can_be(elements, complaint):
+    """A record takes seven bytes at least; the last may be the one that is found missing."""
+    batch = plain_batch([PlainRecord(None)] * 6, record_count=1000, last_offset_delta=999)
+    with pytest.raises(CorruptRecordError, match=complaint):
+        decode_within(batch, DecodeBudget(uncompressed_bytes=42, elements=elements))
+
+
+@pytest.mark.parametrize("decode", [decode_record_batch, lambda batch: list(decode_records(batch))])
+def test_a_batch_may_have_128_mebibytes_unless_another_bound_is_given(decode):
+    """A length of 4 GB in a few bytes of snappy is refused by the length alone."""
+    batch = plain_batch(compression=CompressionType.SNAPPY, payload=b"\xff\xff\xff\xff\x0f\0")
+    with pytest.raises(CorruptRecordError, match="decompress to more than 134217728 bytes"):
+        decode(batch)
 
 
 def test_a_failed_decompression_spends_all_bytes():

@@ -14,6 +14,7 @@ from spark_kafka_sink.record.record_batch import (
     RecordBatchHeader,
     decode_header,
     split_record_batches,
+    uncompressed_transactional_batch,
     validate_record_batch,
     write_header,
 )
@@ -85,6 +86,50 @@ def test_what_is_written_is_read():
         == header
     )
     assert (68, 0x0102030405060711) == (header.size_in_bytes, header.last_offset)
+
+
+def test_a_header_says_nothing_that_it_is_not_told():
+    """Without more than it needs it is that of a plain batch from the start of a log."""
+    target = bytearray(RECORD_BATCH_OVERHEAD)
+    write_header(
+        target,
+        b"",
+        compression=CompressionType.NONE,
+        base_timestamp=1,
+        max_timestamp=2,
+        producer_id=3,
+        producer_epoch=4,
+        base_sequence=5,
+        record_count=6,
+    )
+    header = decode_header(target)
+    assert (0, -1, 0) == (header.base_offset, header.partition_leader_epoch, header.attributes)
+
+
+@pytest.mark.parametrize("control", [{}, {"control": False}, {"control": True}])
+def test_a_batch_of_a_transaction_is_one_of_records_unless_it_is_told(control):
+    """Markers are written in the same form."""
+    header = validate_record_batch(
+        uncompressed_transactional_batch(
+            b"records",
+            timestamp_ms=1,
+            producer_id=2,
+            producer_epoch=3,
+            base_sequence=4,
+            record_count=5,
+            **control,
+        )
+    )
+    assert (True, bool(control.get("control"))) == (header.is_transactional, header.is_control)
+    assert CompressionType.NONE is header.compression
+    assert (1, 1, 2, 3, 4, 5) == (
+        header.base_timestamp,
+        header.max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.record_count,
+    )
 
 
 @pytest.mark.parametrize("compression", CompressionType)
@@ -159,6 +204,7 @@ def test_a_cut_off_header_is_corrupt(size):
         (plain_batch(batch_length=-1), "batch length -1"),
         (plain_batch(attributes=5), "unknown compression 5"),
         (plain_batch(attributes=7), "unknown compression 7"),
+        (plain_batch(attributes=0x35), "unknown compression 5"),
         (plain_batch(record_count=-1), "-1 records"),
         (plain_batch(2, record_count=3), "3 records do not fit"),
         (plain_batch(2, last_offset_delta=-1), "2 records do not fit"),
@@ -182,6 +228,13 @@ def test_the_checksum_covers_all_from_the_attributes_on(position):
     batch[position] ^= 0x20
     with pytest.raises(CorruptRecordError):
         validate_record_batch(batch)
+
+
+@pytest.mark.parametrize("crc", [0, 1, 2**32 - 1])
+def test_a_checksum_may_be_neither_too_small_nor_too_large(crc):
+    """Both checksums are named."""
+    with pytest.raises(CorruptRecordError, match=f"checksum is {crc:#010x}, its content's 0x"):
+        validate_record_batch(plain_batch(crc=crc))
 
 
 @pytest.mark.parametrize("batch", [written() + b"\0", written()[:-1]])

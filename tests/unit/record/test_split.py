@@ -67,6 +67,17 @@ def test_parts_are_as_few_as_can_be(records):
         first = part
 
 
+@pytest.mark.parametrize(
+    ("max_bytes", "expected"),
+    [(209, [1] * 6), (210, [2, 2, 2]), (314, [2, 2, 2]), (315, [3, 3]), (10_000, [6])],
+)
+def test_a_part_may_be_as_large_as_the_bound(max_bytes, expected):
+    """Each of these records takes 105 bytes in any part."""
+    written = write_records(columns_of([PlainRecord(b"v" * 96)] * 6))
+    assert 630 == len(written.payload)
+    assert expected == [part.record_count for part in split(written, max_bytes)]
+
+
 def test_a_batch_that_is_small_enough_stays_as_it_is():
     """Nothing is rewritten where nothing has to be cut."""
     written = write_records(columns_of([PlainRecord(timestamp=5), PlainRecord(timestamp=3)]))
@@ -83,7 +94,7 @@ def test_no_records_make_no_parts():
 def test_a_cut_off_payload_is_corrupt(cut):
     """A payload that ends within a record is refused."""
     written = write_records(columns_of([PlainRecord()] * 3))
-    with pytest.raises(CorruptRecordError):
+    with pytest.raises(CorruptRecordError, match="a record of 7 bytes does not fit"):
         split(written._replace(payload=written.payload[:-cut]), 10)
 
 
@@ -93,6 +104,12 @@ def test_bytes_behind_the_last_record_are_corrupt():
     third = len(split(written, 1)[2].payload)
     with pytest.raises(CorruptRecordError, match=f"^{third} bytes behind the last record$"):
         split(written._replace(record_count=2), 10)
+
+
+def test_an_empty_record_is_corrupt():
+    """It lacks even its timestamp."""
+    with pytest.raises(CorruptRecordError, match="a variable-length number is cut off"):
+        split_payload(b"\0", record_count=1, base_timestamp=0, max_bytes=10)
 
 
 def test_a_negative_length_is_corrupt():
