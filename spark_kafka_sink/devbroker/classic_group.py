@@ -113,7 +113,9 @@ class ClassicGroup:
     @property
     def all_have_joined(self) -> bool:
         """Whether nobody is missing."""
-        return len(self.members) == self.awaiting_join and not self.pending_members
+        return not self.pending_members and all(
+            member.awaiting_join is not None for member in self.members.values()
+        )
 
     def transition_to(self, state: GroupState) -> None:
         """Change the state."""
