@@ -1,0 +1,86 @@
+"""The producer's limits, sizes and pauses: a change of one is a decision, and shows here."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+from spark_kafka_sink.producer.error_rules import TxnAction
+from spark_kafka_sink.producer.txn_request_handlers import TxnRequestPriority
+
+LIMITS = {
+    "batch_builder": {"GROWTH": 4, "FIRST_BLOCK_BYTES": 16_384, "LEAST_PAUSE": 0.05},
+    "batch_compression": {"OVERSHOOT": 1.048, "MAX_UNCOMPRESSED_BYTES": 2_147_483_647},
+    "buffer_pool": {"MIN_BLOCK_BYTES": 512},
+    "delivery_errors": {"MAX_REFUSED_RECORDS": 5},
+    "kafka_producer": {"MAX_LIGHT_BYTES": 512, "MAX_STAGED_BYTES": 4_096, "CHUNK_ITEMS": 8_192},
+    "network_thread": {"JOIN_TIMEOUT": 10.0, "ANSWER_TIMEOUT": 1.0},
+    "open_batches": {"NO_SLOT": -1, "MAX_STALE": 64},
+    "partition_sequences": {"REMEMBERED_BATCHES": 5, "MAX_EPOCH": 32_767},
+    "produce_result": {"NO_LOG_APPEND_TIME": -1},
+    "record_accumulator": {"MAX_STALE": 64},
+    "record_gatherer": {
+        "CHUNK_RECORDS": 2_048,
+        "MAX_HEAVY_BYTES": 1_048_576,
+        "NEVER_SHORT": -9_223_372_036_854_775_808,
+        "EXHAUSTED_PAUSE": 0.05,
+    },
+    "record_preparation": {
+        "MAX_RECORD_OVERHEAD": 21,
+        "MAX_VARINT_BYTES": 5,
+        "MAX_PARTITION": 2_147_483_647,
+        "MAX_TIMESTAMP": 9_223_372_036_854_775_807,
+    },
+    "row_history": {"MAX_ROWS": 1_048_576},
+    "sender": {"LAST_PRODUCE_WITHOUT_ADD": 11, "POSTPONED_EXPIRY_INTERVAL": 1.0},
+    "sender_metrics": {"EXPIRY_CHECK_INTERVAL": 30.0},
+    "staged_records": {"MAX_SPARE": 4_096, "MAX_HELD": 4},
+    "transaction_core": {"DEFAULT_TRANSACTION_TIMEOUT_MS": 60_000},
+    "transaction_requests": {
+        "ADD_PARTITIONS_RETRY_BACKOFF": 0.02,
+        "FIRST_VERSION_WITH_EPOCH_BUMP": 3,
+        "TRANSACTION_V2": 2,
+    },
+    "txn_partition_map": {"SEQUENCE_MODULUS": 2_147_483_648},
+    "txn_request_handlers": {
+        "FIRST_VERSION_WITH_KEYS": 4,
+        "LAST_OFFSET_COMMIT_WITHOUT_ADD": 4,
+        "NO_TRANSACTION_TIMEOUT_MS": 2_147_483_647,
+    },
+}
+
+
+@pytest.mark.parametrize("module", LIMITS)
+def test_the_limits_of_a_module_are_as_decided(module):
+    """The protocol and Java give some of them; others were measured, or bound what may be lost."""
+    found = vars(import_module(f"spark_kafka_sink.producer.{module}"))
+    assert LIMITS[module] == {name: found[name] for name in LIMITS[module]}
+
+
+def test_which_action_decides_where_an_answer_has_several_codes():
+    """The highest does: what ends the producer above what ends the transaction, then retries."""
+    assert {
+        "DONE": 0,
+        "NOT_ATTEMPTED": 1,
+        "RETRY": 2,
+        "RETRY_SOON": 3,
+        "FIND_COORDINATOR": 4,
+        "ABORTABLE": 5,
+        "ABORTABLE_WITH_BUMP": 6,
+        "UNAUTHORIZED": 7,
+        "REINITIALIZE": 8,
+        "FENCED": 9,
+        "FATAL": 10,
+    } == {name: action.value for name, action in TxnAction.__members__.items()}
+
+
+def test_which_request_on_a_transaction_goes_first():
+    """The lowest does: a coordinator, an id, what belongs to the transaction, its end, an epoch."""
+    assert {
+        "FIND_COORDINATOR": 0,
+        "INIT_PRODUCER_ID": 1,
+        "ADD_PARTITIONS_OR_OFFSETS": 2,
+        "END_TXN": 3,
+        "EPOCH_BUMP": 4,
+    } == {name: priority.value for name, priority in TxnRequestPriority.__members__.items()}
