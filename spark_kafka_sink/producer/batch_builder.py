@@ -91,11 +91,11 @@ class BatchBuilder:
         batch_size_of: Callable[[str], int],
         enqueue: Callable[[ProducerBatch], None],
         clock: Callable[[], float],
-        lingers: bool = False,
+        lingers: bool,
+        must_not_compress: Callable[[], bool],
+        is_queue_empty: Callable[[TopicPartition], bool],
         listener: BufferListener | None = None,
         on_lost: Callable[[Exception], None] = lambda _: None,
-        must_not_compress: Callable[[], bool] = lambda: False,
-        is_queue_empty: Callable[[TopicPartition], bool] = lambda _: False,
     ) -> None:
         """Hand closed batches to `enqueue`.
 
@@ -129,7 +129,7 @@ class BatchBuilder:
         self._last_row: int | None = None
         #: How often callers have begun to count rows anew.
         self._numbering = 0
-        self._moves = 0
+        self._moves = open_batches.moves
         self._open_bytes = 0
         self._listener = listener
         self._on_lost = on_lost
@@ -337,8 +337,10 @@ class BatchBuilder:
     def _wait_for(self, size: int) -> bool:
         started = self._clock()
         may_wait = self._may_wait and not self._unless()
-        if self._deadline is None or not may_wait:
-            self._deadline = started + (self._max_block if may_wait else 0)
+        if not may_wait:
+            self._deadline = started
+        elif self._deadline is None:
+            self._deadline = started + self._max_block
             if self._give_up_at is not None:
                 self._deadline = min(self._deadline, self._give_up_at)
         deadline = max(self._deadline, started)

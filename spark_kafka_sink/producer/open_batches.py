@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 NO_SLOT = -1
 #: So many batches that are not open any more may be among those by age, before they are dropped.
 MAX_STALE = 64
-_NO_BLOCK: NDArray[np.uint8] = np.empty(0, np.uint8)
+_NO_BLOCK: NDArray[np.uint8] = np.array([], np.uint8)
 
 
 @dataclass(slots=True)

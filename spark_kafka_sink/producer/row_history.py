@@ -27,7 +27,7 @@ class RowOrigin(NamedTuple):
     #: The number of its input row; None for a record without one.
     row: int | None
     #: Which of the callers' countings of rows that is.
-    numbering: int = 0
+    numbering: int
 
 
 class _Rows(NamedTuple):

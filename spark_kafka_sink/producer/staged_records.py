@@ -60,7 +60,7 @@ MAX_SPARE = 4_096
 #: Of a chunk of which so many futures are held, or fewer, the others serve again: whoever sends in
 #: a loop may hold the last one only. Callers that keep their futures keep most of them.
 MAX_HELD = 4
-_NO_ROWS = np.empty(0, np.int32)
+_NO_ROWS = np.array([], np.int32)
 
 
 class WrittenChunk:

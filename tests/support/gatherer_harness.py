@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spark_kafka_sink.model import TopicPartition
+    from spark_kafka_sink.producer.batch_builder import BufferListener
     from spark_kafka_sink.producer.producer_batch import ProducerBatch
     from spark_kafka_sink.producer.record_futures import FutureRecordMetadata
 
@@ -31,7 +32,14 @@ NOW_MS = 1_700_000_000_000
 class GathererHarness:
     """`now` is the time in seconds; closed batches are in `batches`, what broke off in `broken`."""
 
-    def __init__(self, *, partitions: int = 1, lingers: bool = True, **settings: object) -> None:
+    def __init__(
+        self,
+        *,
+        partitions: int = 1,
+        lingers: bool = True,
+        listener: BufferListener | None = None,
+        **settings: object,
+    ) -> None:
         """Take settings by Kafka's names; each topic has so many partitions."""
         self.config = config = ProducerConfig.from_mapping(
             {"bootstrap.servers": "127.0.0.1:9", "compression.type": "none", **settings}
@@ -68,7 +76,9 @@ class GathererHarness:
             enqueue=self._enqueue,
             clock=lambda: self.now,
             lingers=lingers,
+            must_not_compress=lambda: False,
             is_queue_empty=self._is_queue_empty,
+            listener=listener,
         )
         self.gatherer = RecordGatherer(
             builder=self.builder,

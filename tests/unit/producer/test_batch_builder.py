@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.errors import InvalidPartitionError, RecordTooLargeError
 from spark_kafka_sink.producer.batch_builder import BatchBuilder
 from spark_kafka_sink.producer.batch_compression import BatchCompression
 from spark_kafka_sink.producer.buffer_pool import BufferPool, block_bytes
@@ -55,6 +56,9 @@ class _Built:
             batch_size_of=lambda topic: config.batch_size,
             enqueue=self.batches.append,
             clock=lambda: 0.0,
+            lingers=False,
+            must_not_compress=lambda: False,
+            is_queue_empty=lambda _: False,
         )
 
     def leaders(self, topic: str) -> list[int]:
@@ -143,3 +147,108 @@ def test_a_batch_grows_in_large_steps_and_the_next_begins_with_what_the_last_nee
     built.builder.close_all()
     built.pool.deallocate(built.batches.pop().block)
     assert [block_bytes(900_000)] == blocks(800)
+
+
+def _taken(built: _Built) -> int:
+    return built.pool.total_bytes - built.pool.available_bytes
+
+
+def test_the_less_memory_is_free_the_smaller_a_batch_begins():
+    """It may take half of what is free, or a share of all that is fair with one more open batch."""
+    built = _Built(**{"buffer.memory": 60_000, "batch.size": 60_000})
+    taken = [0]
+    for partition in range(4):
+        built.append([b"v"], partitions=[partition], partition_count=4)
+        taken.append(_taken(built))
+    assert [16_384, 16_384, 14_336, 8_192] == [b - a for a, b in itertools.pairwise(taken)]
+    assert [] == built.batches
+
+
+def test_a_batch_grows_at_once_to_what_a_large_record_needs():
+    """Four times its size may be too little."""
+    built = _Built(**{"batch.size": 1_000_000})
+    built.append([bytes(15_000)], partitions=[0])
+    assert 16_384 == _taken(built)
+    built.append([bytes(100_000)], partitions=[0])
+    assert (131_072, []) == (_taken(built), built.batches)
+
+
+def test_a_batch_that_cannot_take_the_next_record_is_closed_as_it_is():
+    """It does not move to a larger block first, which would stay as empty as it is."""
+    built = _Built(**{"batch.size": 100_000})
+    built.append([bytes(15_000)], partitions=[0])
+    built.append([bytes(90_000)], partitions=[0])
+    [closed] = built.batches
+    assert 16_384 == closed.block.nbytes
+    built.builder.close_all()
+    assert [1, 1] == [batch.record_count for batch in built.batches]
+
+
+@pytest.mark.parametrize(("size", "sizes"), [(1_067, [1_067]), (1_066, [564, 564])])
+def test_a_batch_is_filled_to_its_last_byte(size, sizes):
+    """A record takes 503 bytes here, with its varints, and the header of a batch 61."""
+    built = _Built(**{"batch.size": size})
+    built.append([bytes(494)] * 2, partitions=[0, 0])
+    built.builder.close_all()
+    assert sizes == [batch.size_bytes for batch in built.batches]
+
+
+@pytest.mark.parametrize(
+    ("limits", "most"),
+    [
+        ({"max.request.size": 1_000}, 939),
+        ({"max.request.size": 1_000, "buffer.memory": 900}, 839),
+    ],
+    ids=str,
+)
+def test_the_largest_record_leaves_room_for_the_header_of_its_batch(limits, most):
+    """A batch of one record has to fit into a request and into the memory."""
+    assert most == _Built(**limits).builder.max_record_bytes
+
+
+# --- the numbers of rows
+
+
+def _rows(built: _Built) -> list[tuple[int | None, int | None]]:
+    built.builder.close_all()
+    return [(batch.first_row, batch.last_row) for batch in built.batches]
+
+
+def test_a_batch_of_several_calls_knows_its_first_and_its_last_row():
+    """A caller that goes on counting has told where each row is."""
+    built = _Built()
+    built.append([b"a", b"b"], partitions=[0, 0], first_row=70)
+    built.append([b"c", b"d", b"e"], partitions=[0, 0, 0], first_row=72)
+    assert [(70, 74)] == _rows(built)
+
+
+@pytest.mark.parametrize(("again", "last"), [(71, None), (72, 72), (0, None)])
+def test_rows_that_are_counted_anew_leave_no_range(again, last):
+    """Its end would be a row of another counting."""
+    built = _Built()
+    built.append([b"a", b"b"], partitions=[0, 0], first_row=70)
+    built.append([b"c"], partitions=[0], first_row=again)
+    assert [(70, last)] == _rows(built)
+
+
+def test_a_batch_that_was_begun_in_the_new_counting_has_a_range():
+    """However often rows were counted from the beginning before."""
+    built = _Built()
+    for _ in range(3):
+        built.append([b"a", b"b"], partitions=[0, 0], first_row=0)
+        built.builder.close_all()
+    assert [(0, 1)] * 3 == _rows(built)
+
+
+@pytest.mark.parametrize(("first_row", "row"), [(0, 1), (70, 71), (None, None)])
+def test_an_error_names_the_row_that_it_is_about(first_row, row):
+    """Counted as the caller counts; where it does not count, no number says which one it was."""
+    built = _Built(**{"max.request.size": 1_000})
+    with pytest.raises(InvalidPartitionError) as invalid:
+        built.append([b"a", b"b"], partitions=[0, 3], first_row=first_row)
+    with pytest.raises(RecordTooLargeError) as too_large:
+        built.append([b"a", bytes(2_000)], partitions=[0, 2], first_row=first_row)
+    assert [(row, "t", 3), (row, "t", 2)] == [
+        (raised.value.row, raised.value.topic, raised.value.partition)
+        for raised in (invalid, too_large)
+    ]

@@ -18,7 +18,7 @@ from tests.support.gatherer_harness import GathererHarness
 from tests.support.record_columns import columns
 
 LINGER = 5.0
-ORIGIN = RowOrigin(0, None)
+ORIGIN = RowOrigin(0, None, 0)
 AGES = st.sampled_from([0.0, 0.1, 0.30000000000000004, 1.0, 2.5])
 
 

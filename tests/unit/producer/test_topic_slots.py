@@ -33,7 +33,7 @@ def test_open_batches_stay_those_of_their_partitions(changes, data):
         topic = batches.topic(name, count)
         slot = topic.first_slot + data.draw(st.integers(0, count - 1))
         if slot not in batches:
-            batches.open(slot, np.empty(512, np.uint8), 512, origin=RowOrigin(0, None), now=0.0)
+            batches.open(slot, np.empty(512, np.uint8), 512, origin=RowOrigin(0, None, 0), now=0.0)
         opened.add(batches.topic_partition(slot))
     assert opened == {batches.topic_partition(slot) for slot in batches.open_slots()}
     assert opened == {batches.result(slot).topic_partition for slot in batches.open_slots()}
