@@ -7,7 +7,7 @@ import pytest
 from spark_kafka_sink.model import ProducerIdAndEpoch
 from spark_kafka_sink.producer.partition_sequences import PartitionSequences
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from tests.support.producer_batches import batch
+from tests.support.producer_batches import batch, snapshot
 
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
@@ -119,3 +119,144 @@ def test_a_transaction_goes_on_only_if_all_of_its_records_were_deleted(log_start
     (second,) = assigned(sequences, 1)
     unknown = ErrorCode.UNKNOWN_PRODUCER_ID
     assert may_retry == sequences.can_retry(second, unknown, log_start_offset)
+
+
+@pytest.mark.parametrize(("log_start_offset", "may_retry"), [(7, False), (8, True)])
+@pytest.mark.parametrize("offsets", [(5, 0), (0, 5)], ids=str)
+def test_the_last_offset_of_a_batch_counts_and_the_highest_of_all(
+    offsets, log_start_offset, may_retry
+):
+    """A batch of three that begins at 5 ends at 7, whichever acknowledgement came last."""
+    sequences = PartitionSequences(is_transactional=True)
+    sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
+    batches = [batch(records=3) for _ in offsets]
+    for each, offset in zip(batches, offsets, strict=True):
+        sequences.assign(each)
+        sequences.acknowledge(each)
+        sequences.note_offset(each, offset)
+    sequences.note_offset(batches[0], -1)
+    (later,) = assigned(sequences, 1)
+    unknown = ErrorCode.UNKNOWN_PRODUCER_ID
+    assert may_retry == sequences.can_retry(later, unknown, log_start_offset)
+
+
+# --- the way out
+
+
+@pytest.mark.parametrize("in_flight", range(7))
+def test_a_broker_is_sent_no_more_batches_than_it_remembers(sequences, in_flight):
+    """Of five it knows a duplicate for what it is (ProducerStateEntry)."""
+    assigned(sequences, in_flight)
+    assert (in_flight < 5) == sequences.may_drain(batch())
+
+
+@pytest.mark.parametrize("in_flight", range(3))
+def test_the_first_batch_of_all_goes_alone(in_flight):
+    """Until it is acknowledged the broker might take a later one for the first."""
+    sequences = PartitionSequences(is_transactional=False)
+    sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
+    assigned(sequences, in_flight)
+    assert (in_flight == 0) == sequences.may_drain(batch())
+
+
+@pytest.mark.parametrize(("failed", "may_drain"), [(None, True), (0, False), (1, True), (2, True)])
+def test_nothing_new_goes_while_the_first_in_flight_has_to_be_sent_again(
+    sequences, failed, may_drain
+):
+    """It would only be refused as out of order, as those behind it have been."""
+    batches = assigned(sequences, 3)
+    if failed is not None:
+        batches[failed].attempts = 1
+    assert may_drain == sequences.may_drain(batch())
+
+
+def test_only_the_first_in_flight_goes_again(sequences):
+    """Those behind it follow in their order."""
+    batches = assigned(sequences, 3)
+    assert [True, False, False] == [sequences.may_drain(each) for each in batches]
+    sequences.acknowledge(batches[0])
+    assert [True, False] == [sequences.may_drain(each) for each in batches[1:]]
+
+
+def test_nothing_new_goes_where_a_number_is_missing(sequences):
+    """The first in flight is not the next that the broker takes; it may still be tried."""
+    lost, *others = assigned(sequences, 3)
+    sequences.fail(lost, outcome_known=False)
+    assert not sequences.may_drain(batch())
+    assert sequences.may_drain(others[0])
+    entry = sequences._partitions.entry(lost.topic_partition)
+    entry.unresolved_sequence = None
+    assert not sequences.may_drain(batch())
+
+
+def test_nothing_new_goes_while_a_newer_epoch_waits_for_what_is_in_flight(sequences):
+    """Its numbers begin at 0 once all has been answered that has those of the older epoch."""
+    (older,) = assigned(sequences, 1)
+    sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 1)
+    assert [False, True] == [sequences.may_drain(each) for each in (batch(), older)]
+    sequences.acknowledge(older)
+    assert sequences.may_drain(batch())
+
+
+def test_an_epoch_that_is_equal_is_the_same(sequences):
+    """Wherever it was read."""
+    assigned(sequences, 1)
+    sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
+    assert sequences.may_drain(batch())
+
+
+def test_nothing_goes_while_the_numbers_are_to_begin_anew(sequences):
+    """Neither a batch that has one, nor one that would get it."""
+    refused, other = assigned(sequences, 2)
+    sequences.fail(refused, outcome_known=True)
+    assert [False, False] == [sequences.may_drain(each) for each in (other, batch())]
+    assert sequences.restart_quiet_partitions()
+    assert [True, False] == [sequences.may_drain(each) for each in (other, batch())]
+
+
+# --- many partitions
+
+
+def _with_batches(count: int) -> tuple[PartitionSequences, list]:
+    """Make a numbered batch for each partition; those of the odd ones are with a broker."""
+    sequences = PartitionSequences(is_transactional=False)
+    sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
+    sequences.follow_topics(snapshot({}, topic_id=2).topics)
+    batches = [batch(partition) for partition in range(count)]
+    for each in batches:
+        sequences.assign(each)
+        each.is_in_flight = each.topic_partition.partition % 2 == 1
+    return sequences, batches
+
+
+@pytest.mark.parametrize("topic_id", [1, 3])
+def test_the_partitions_of_a_new_topic_begin_anew_that_are_quiet(topic_id):
+    """The others do as soon as their brokers have answered; a new id may be a lower number."""
+    sequences, batches = _with_batches(40)
+    nameless = snapshot({}, topic_id=0).topics["t"]
+    topics = {"unknown": nameless, **snapshot({}, topic_id=topic_id).topics}
+    sequences.follow_topics(topics)
+    for epochs in ([1, 0] * 20, [1, 1] * 20):
+        assert sequences.restart_quiet_partitions()
+        assert epochs == [each.producer_id_and_epoch.epoch for each in batches]
+        for each in batches:
+            each.is_in_flight = False
+    assert {0} == {each.base_sequence for each in batches}
+
+
+def test_the_partitions_whose_batches_have_ended_are_resolved():
+    """Others that wait for an answer do not hold them up."""
+    sequences, batches = _with_batches(40)
+    behind = [batch(partition) for partition in range(1, 40, 2)]
+    for each in behind:
+        sequences.assign(each)
+    for each in batches:
+        each.is_in_flight = False
+        sequences.fail(each, outcome_known=False)
+    sequences.resolve()
+    assert sequences.restart_quiet_partitions()
+    later = [batch(partition) for partition in range(0, 40, 2)]
+    for each in later:
+        sequences.assign(each)
+    assert {(0, 1)} == {(each.base_sequence, each.producer_id_and_epoch.epoch) for each in later}
+    assert {(1, 0)} == {(each.base_sequence, each.producer_id_and_epoch.epoch) for each in behind}

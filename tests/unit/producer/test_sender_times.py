@@ -210,6 +210,26 @@ def test_a_transaction_may_end_only_once_its_end_has_begun(monkeypatch):
         assert [True, False] == asked
 
 
+def test_an_end_that_needs_no_request_has_the_loop_look_again(tv2):
+    """No answer will wake it; where one is to come, looking again would be for nothing."""
+    tv2.initialize()
+    tv2.manager.begin_transaction()
+    result = tv2.manager.begin_commit()
+    tv2.step()
+    assert tv2.sender._wakeup.is_set()
+    result.wait(0)
+    tv2.manager.begin_transaction()
+    tv2.add()
+    tv2.step()
+    tv2.produce()
+    tv2.manager.begin_commit()
+    tv2.step()
+    tv2.sender._wakeup.clear()
+    tv2.step()
+    assert not tv2.sender._wakeup.is_set()
+    assert [ApiKey.END_TXN] == [sent.request.api_key for sent in tv2.network.sent]
+
+
 # --- the loop
 
 
