@@ -27,7 +27,7 @@ def block_bytes(wanted: int) -> int:
     """Round a size up to one of few sizes (four to each doubling), so that blocks can be reused."""
     if wanted <= MIN_BLOCK_BYTES:
         return MIN_BLOCK_BYTES
-    step = 1 << max((wanted - 1).bit_length() - 3, 0)
+    step = 1 << (wanted - 1).bit_length() - 3
     return -(-wanted // step) * step
 
 
@@ -114,5 +114,4 @@ class BufferPool:
         with self._changed:
             self._closed_by = error
             self._kept.clear()
-            self._kept_bytes = 0
             self._changed.notify_all()

@@ -39,7 +39,7 @@ def increment_sequence(sequence: int, increment: int) -> int:
 def is_older_sequence(sequence: int, than: int) -> bool:
     """Whether a number was given before another one, wrapped or not."""
     # Half a turn of the wheel is far more than can ever be in flight.
-    return 0 < increment_sequence(than, -sequence) < SEQUENCE_MODULUS // 2
+    return sequence != than and increment_sequence(than, -sequence) < SEQUENCE_MODULUS // 2
 
 
 @dataclass(slots=True)

@@ -1,4 +1,5 @@
 import threading
+import weakref
 
 import pytest
 from hypothesis import given
@@ -21,6 +22,50 @@ def test_there_are_four_block_sizes_to_each_doubling():
     """Few sizes exist, so that a block that comes back fits the next batch."""
     sizes = {block_bytes(wanted) for wanted in range(4097, 8193)}
     assert {5120, 6144, 7168, 8192} == sizes
+
+
+@pytest.mark.parametrize(
+    ("wanted", "size"),
+    [
+        (0, 512),
+        (512, 512),
+        (513, 640),
+        (640, 640),
+        (641, 768),
+        (1_024, 1_024),
+        (1_025, 1_280),
+        (16_384, 16_384),
+        (16_385, 20_480),
+        (1_000_000, 1_048_576),
+        (2**31, 2**31),
+        (2**31 + 1, 2**31 + 2**29),
+    ],
+)
+def test_a_block_has_the_next_size_that_there_is(wanted, size):
+    """None is smaller than 512 bytes."""
+    assert size == block_bytes(wanted)
+
+
+def test_a_new_pool_is_free():
+    """To the last byte, which can be allocated."""
+    pool = BufferPool(4_096)
+    assert (4_096, 4_096, 0) == (pool.total_bytes, pool.available_bytes, pool.waiting_threads)
+    assert pool.try_allocate(4_097) is None
+    assert 4_096 == pool.try_allocate(4_096).nbytes
+    assert 0 == pool.available_bytes
+
+
+@pytest.mark.parametrize(("total", "is_kept"), [(9_216, True), (9_215, False)])
+def test_a_kept_block_takes_no_memory_beyond_the_total(total, is_kept):
+    """It is given up for a block of another size only where both together would exceed it."""
+    pool = BufferPool(total)
+    block = pool.try_allocate(4_096)
+    kept = weakref.ref(block)
+    pool.deallocate(block)
+    del block
+    other = pool.try_allocate(5_120)
+    assert 5_120 == other.nbytes
+    assert is_kept == (kept() is not None)
 
 
 def test_no_more_than_the_total_is_handed_out():

@@ -108,6 +108,51 @@ def test_batches_that_were_closed_are_forgotten_many_at_a_time(monkeypatch):
     assert [1, 1] == lengths
 
 
+def test_batches_that_were_closed_are_dropped_when_most_are_of_them(monkeypatch):
+    """More than 64 beside two for each open one: then going through all of them is little each."""
+    opened = []
+    monkeypatch.setattr(open_batches, "heapify", lambda heap: dropped_at.append(len(opened)))
+    for kept, expected in ((1, [69, 137]), (3, [73, 143])):
+        dropped_at: list[int] = []
+        opened.clear()
+        batches = OpenBatches()
+        slot = batches.topic("t", kept + 1).first_slot
+        for number in range(150):
+            _open(batches, slot + min(number, kept), float(number))
+            opened.append(number)
+            if number >= kept:
+                batches.take(slot + kept)
+        assert expected == dropped_at
+
+
+def test_a_slot_is_as_it_was_once_its_batch_is_taken():
+    """The kernel goes by it: an open batch has room behind its header, and no record yet."""
+    batches = OpenBatches()
+    slot = batches.topic("t", 2).first_slot + 1
+    block = np.empty(512, np.uint8)
+    before = batches.slots[slot].tolist()
+    assert {0} == set(before)
+    batches.open(slot, block, 500, origin=ORIGIN, now=0.0)
+    names = ["address", "position", "limit", "record_count", "max_record_bytes"]
+    assert (block.ctypes.data, 61, 500, 0, 0) == batches.slots[names][slot].tolist()
+    assert 0 == batches.take(slot).record_count
+    assert before == batches.slots[slot].tolist()
+
+
+def test_a_batch_of_several_slots_is_the_fullest():
+    """A slot without an open batch has used nothing."""
+    batches = OpenBatches()
+    slot = batches.topic("t", 3).first_slot
+    for number in range(3):
+        _open(batches, slot + number, 0.0)
+    for number, used in ((0, 100), (1, 300), (2, 200)):
+        batches.slots["position"][slot + number] = used
+    assert slot + 1 == batches.fullest()
+    batches.take(slot + 1)
+    assert slot + 2 == batches.fullest()
+    assert 300 == batches.last_bytes[slot + 1]
+
+
 # --- as the builder sees it
 
 

@@ -260,3 +260,67 @@ def test_the_partitions_whose_batches_have_ended_are_resolved():
         sequences.assign(each)
     assert {(0, 1)} == {(each.base_sequence, each.producer_id_and_epoch.epoch) for each in later}
     assert {(1, 0)} == {(each.base_sequence, each.producer_id_and_epoch.epoch) for each in behind}
+
+
+# --- a topic that was created again
+
+
+@pytest.fixture
+def replaced():
+    """Give a producer whose topic was created again while two batches had numbers."""
+    sequences = PartitionSequences(is_transactional=False)
+    sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
+    sequences.follow_topics(snapshot({}, topic_id=1).topics)
+    batches = assigned(sequences, 2)
+    batches[0].may_be_in = True
+    sequences.follow_topics(snapshot({}, topic_id=2).topics)
+    return sequences, batches
+
+
+def test_only_a_batch_that_may_be_in_goes_to_a_new_log_with_its_number(replaced):
+    """Alone: what it is answered decides about the numbers of those behind it."""
+    sequences, (first, second) = replaced
+    assert sequences.restart_quiet_partitions()
+    assert [True, False, False] == [sequences.may_drain(b) for b in (first, second, batch())]
+    second.is_in_flight = True
+    assert not sequences.may_drain(first)
+    sequences.remove(first)
+    sequences.remove(second)
+    assert not sequences.may_drain(batch())
+    assert sequences.restart_quiet_partitions()
+    assert sequences.may_drain(batch())
+
+
+@pytest.mark.parametrize("code", [OUT_OF_ORDER, ErrorCode.UNKNOWN_PRODUCER_ID])
+def test_an_answer_to_the_old_numbers_is_no_refusal_of_the_new_ones(replaced, code):
+    """Every batch goes again that cannot be in; one that may be in is refused for good."""
+    sequences, (first, second) = replaced
+    assert not sequences.can_retry(first, code, log_start_offset=0)
+    first.may_be_in = False
+    assert sequences.can_retry(first, code, log_start_offset=0)
+    assert sequences.can_retry(second, code, log_start_offset=0)
+    assert sequences.restart_quiet_partitions()
+    assert [0, 1] == [each.base_sequence for each in (first, second)]
+
+
+def test_an_answer_to_numbers_that_are_to_begin_anew_is_no_refusal(sequences):
+    """Whatever it says of them: all of the partition's are going to be others."""
+    waiting, refused = assigned(sequences, 2)
+    waiting.may_be_in = True
+    sequences.fail(refused, outcome_known=True)
+    assert sequences.can_retry(waiting, OUT_OF_ORDER, log_start_offset=0)
+
+
+@pytest.mark.parametrize("flag", ["is_in_flight", "may_be_in"])
+def test_a_partition_that_has_to_wait_holds_up_no_other_one(flag):
+    """Each begins anew as soon as nothing of it is with a broker that has not answered."""
+    sequences, batches = _with_batches(40)
+    for each in batches:
+        each.is_in_flight = False
+        setattr(each, flag, each.topic_partition.partition % 2 == 1)
+    sequences.follow_topics(snapshot({}, topic_id=3).topics)
+    assert sequences.restart_quiet_partitions()
+    assert [1, 0] * 20 == [each.producer_id_and_epoch.epoch for each in batches]
+    for each in batches[::2]:
+        sequences.acknowledge(each)
+        assert sequences.may_drain(batch(each.topic_partition.partition))

@@ -69,6 +69,7 @@ def test_numbers_begin_again_at_0_behind_the_last_one(sequence, increment, follo
     ("sequence", "than", "is_older"),
     [
         (0, 0, False),
+        (int("1000"), int("1000"), False),
         (0, 1, True),
         (1, 0, False),
         (LAST, 0, True),
