@@ -242,7 +242,7 @@ class StagedRecords:
 
         As for `take`: by one thread at a time, while others may go on appending.
         """
-        for place in range(len(self.items) - RECORD_FIELDS, -1, -RECORD_FIELDS):
+        for place in reversed(range(0, len(self.items), RECORD_FIELDS)):
             if self.items[place] is future:
                 del self.items[place : place + RECORD_FIELDS]
                 future.fail(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from dataclasses import dataclass
 
@@ -354,3 +355,134 @@ def test_callbacks_of_failed_records_are_called_at_once():
     chunk.fail(range(3), refused)
     assert [chunk.futures[1]] == told
     assert [refused] * 3 == [future.error for future in chunk.futures]
+
+
+@pytest.mark.parametrize(("spare", "left"), [(MAX_SPARE - 1, MAX_SPARE), (MAX_SPARE, MAX_SPARE)])
+def test_spare_futures_are_kept_up_to_a_number(spare, left):
+    """A chunk's are kept together, or none of them."""
+    staged = StagedRecords()
+    staged.spare += [FutureRecordMetadata()] * spare
+    _Sent().stage(staged)
+    _written(staged)
+    assert left == len(staged.spare)
+
+
+@pytest.mark.parametrize(("held", "spare"), [(MAX_HELD, 3), (MAX_HELD + 1, 0)])
+def test_where_few_futures_are_kept_the_others_serve_again(held, spare):
+    """A caller that holds the last ones only has new ones made for no other record."""
+    staged = StagedRecords()
+    kept = [_Sent().stage(staged) for _ in range(held + 3)][3:]
+    _written(staged)
+    assert (held, spare) == (len(kept), len(staged.spare))
+
+
+def test_where_counts_of_references_are_hints_no_future_serves_again(monkeypatch):
+    """An interpreter without a GIL counts them otherwise."""
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    assert -1 == staged_records._count_of_unheld()
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: True)
+    assert staged_records._count_of_unheld() > 0
+
+
+def test_a_row_is_found_in_the_stretch_that_it_is_in():
+    """Rows between the stretches, before them and behind them are in no batch."""
+    chunk = _take(*[_Sent()] * 9)
+    results = [_result(), _result()]
+    for start, stop, result in ((2, 4, results[0]), (6, 8, results[1])):
+        chunk.tell_places(
+            Stretch(start, stop, {5: result}), np.full(9, 5, np.int32), _int32s(*range(10, 19))
+        )
+    places = {2: (results[0], 12), 3: (results[0], 13), 6: (results[1], 16), 7: (results[1], 17)}
+    assert places == {row: chunk.written.place(row) for row in places}
+    for row in set(range(9)) - set(places):
+        with pytest.raises(KafkaError, match="please report it"):
+            chunk.written.place(row)
+
+
+def test_futures_in_a_later_stretch_know_their_rows():
+    """Counted from the beginning of the chunk."""
+    staged = StagedRecords()
+    kept = [_Sent().stage(staged) for _ in range(9)][7:]
+    chunk = staged.take(NOW_MS, 10)
+    for start, stop in ((0, 5), (5, 9)):
+        chunk.tell_places(
+            Stretch(start, stop, {0: _result()}), np.zeros(9, np.int32), _int32s(*range(9))
+        )
+    assert [7, 8] == [future.row for future in kept]
+
+
+def test_what_breaks_off_fails_the_records_that_have_neither_a_batch_nor_an_error():
+    """From a row on, or all of them."""
+    chunk = _take(*[_Sent()] * 6)
+    refused, broken = DeliveryError("refused"), DeliveryError("broken off")
+    held = list(chunk.futures)
+    chunk.fail((2,), refused)
+    chunk.tell_places(Stretch(3, 5, {0: _result()}), np.zeros(6, np.int32), np.zeros(6, np.int32))
+    assert [[0, 1, 5], [1, 5], [5], []] == [chunk.unresolved(row) for row in (0, 1, 2, 6)]
+    chunk.fail_rest(broken)
+    assert [broken, broken, refused, None, None, broken] == [future.error for future in held]
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_record_is_withdrawn_wherever_it_is_staged(number):
+    """It fails and is told of; the others stay in their order."""
+    told = []
+    staged = StagedRecords()
+    futures = [_Sent(value=b"%d" % n).stage(staged, callback=told.append) for n in range(3)]
+    late = DeliveryError("too late")
+    assert staged.withdraw(futures[number], late)
+    assert ([futures[number]], late) == (told, futures[number].error)
+    assert not staged.withdraw(futures[number], late)
+    del futures[number]
+    assert futures == list(staged.take(NOW_MS, 10).futures)
+    assert not staged.withdraw(futures[0], late)
+
+
+def test_records_that_are_put_back_around_a_refused_one_come_before_all_others():
+    """Of those that were staged meanwhile none overtakes them."""
+    staged = StagedRecords()
+    futures = [_Sent(value=b"%d" % number).stage(staged) for number in range(3)]
+    chunk = staged.take(NOW_MS, 3)
+    futures += [_Sent(value=b"%d" % number).stage(staged) for number in (3, 4)]
+    staged.refuse(chunk, {1: KafkaError("refused")})
+    chunk = staged.take(NOW_MS, 10)
+    assert [futures[0], *futures[2:]] == list(chunk.futures)
+    assert [b"0", b"2", b"3", b"4"] == _values(chunk)
+
+
+def test_records_that_cannot_be_taken_out_stay_before_all_others(monkeypatch):
+    """Whatever strikes on the way: none is lost, and none is overtaken."""
+    staged = StagedRecords()
+    futures = [_Sent().stage(staged) for _ in range(4)]
+
+    def strike(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(staged_records, "scan_items", strike)
+        with pytest.raises(MemoryError):
+            staged.take(NOW_MS, 2)
+    assert 4 == len(staged)
+    assert futures == list(staged.take(NOW_MS, 10).futures)
+
+
+@pytest.mark.parametrize(("taken", "left"), [(1, 900), (2, 600), (3, 300), (4, 0)])
+def test_the_bytes_of_large_records_are_shared_out_among_those_that_are_left(taken, left):
+    """Which of them were large is not known any more."""
+    staged = StagedRecords()
+    for _ in range(4):
+        _Sent(value=bytes(300)).stage(staged)
+        staged.weigh(300)
+    chunk = staged.take(NOW_MS, taken)
+    assert left == staged.heavy_bytes
+    staged.put_back(chunk, 0)
+    assert 1_200 == staged.heavy_bytes
+
+
+def test_a_key_or_a_value_that_is_missing_weighs_nothing():
+    """Of what is put back, all others weigh as many bytes as they have."""
+    staged = StagedRecords()
+    for key, value in ((None, bytes(300)), (b"key", None), (None, None)):
+        _Sent(key=key, value=value).stage(staged)
+    staged.put_back(staged.take(NOW_MS, 3), 0)
+    assert 303 == staged.heavy_bytes
