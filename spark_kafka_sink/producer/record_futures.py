@@ -249,8 +249,8 @@ def deliver(
     future: FutureRecordMetadata,
 ) -> None:
     """Call a delivery callback with what became of its record."""
-    error = future.exception(0)
-    on_delivery(None if error is not None else future.result(0), error)
+    error = future.exception()
+    on_delivery(None if error is not None else future.result(), error)
 
 
 def deliver_to_all(
@@ -259,8 +259,8 @@ def deliver_to_all(
     future: FutureRecordMetadata,
 ) -> None:
     """Call the interceptors, and then the callback where there is one."""
-    error = future.exception(0)
-    metadata = None if error is not None else future.result(0)
+    error = future.exception()
+    metadata = None if error is not None else future.result()
     on_acknowledgement(metadata, error, future.headers or ())
     if on_delivery is not None:
         on_delivery(metadata, error)

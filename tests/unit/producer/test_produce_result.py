@@ -320,3 +320,58 @@ def test_any_records_of_a_divided_batch_are_found(counts, data):
     found = whole.batches(first, count)
     assert leaves[first : first + count] == [(part, n) for part, indexes in found for n in indexes]
     assert len(found) == len({part for part, _ in found})
+
+
+def test_waiting_for_all_goes_on_until_its_deadline(result, monkeypatch):
+    """A wait that is cut short is made up for; at the deadline, to the moment, it is over."""
+    timeouts = []
+    monkeypatch.setattr(ProduceResult, "_wait", lambda _, timeout: timeouts.append(timeout))
+    times = iter([4.0, 9.5, 10.0])
+    assert not result.wait_for_all(10.0, lambda: next(times))
+    assert [6.0, 0.5] == timeouts
+    times = iter([10.5])
+    assert not result.wait_for_all(10.0, lambda: next(times))
+    assert [6.0, 0.5] == timeouts
+
+
+def test_a_batch_has_ended_before_its_callbacks_are_called():
+    """A thread that asks meanwhile hears how; one that flushes waits for the callbacks too."""
+    jobs = []
+    result = ProduceResult(PLACE, jobs.append)
+    assert (False, False) == (result.has_ended, result.is_settled)
+    result.call_when_done(0, lambda: None)
+    result.complete(7)
+    assert (True, False) == (result.has_ended, result.is_settled)
+    [job] = jobs
+    job()
+    assert (True, True) == (result.has_ended, result.is_settled)
+    undisturbed = ProduceResult(PLACE, jobs.append)
+    undisturbed.fail(REFUSED)
+    assert (True, True) == (undisturbed.has_ended, undisturbed.is_settled)
+
+
+def test_a_batch_that_is_told_of_before_its_end_is_noted_has_ended():
+    """A network thread that is quick calls back while another thread still hands over."""
+    ended = []
+    result = ProduceResult(PLACE, lambda job: job())
+    result.call_when_done(0, lambda: ended.append(result.has_ended))
+    result.complete(7)
+    assert [True] == ended
+
+
+@pytest.mark.parametrize(
+    ("indexes", "refused", "words"),
+    [
+        (range(1, 2), {1: RefusedRecord("too old")}, "the broker refused this record: too old."),
+        (range(3), {1: RefusedRecord("too old")}, "the broker refused a row: too old."),
+        (range(3), {1: RefusedRecord("too old", row=0)}, "the broker refused row 0: too old."),
+        (range(3), {1: RefusedRecord("")}, "the broker refused a row: no reason given."),
+        (range(3), {2: RefusedRecord("b"), 1: RefusedRecord("a")}, "refused a row: b."),
+        (range(1, 3), {0: RefusedRecord("a"), 3: RefusedRecord("b")}, "rows were not written,"),
+    ],
+)
+def test_rows_hear_of_the_first_of_them_that_is_to_blame(result, indexes, refused, words):
+    """By the number of its row, where that is known."""
+    result.fail(REFUSED, refused)
+    assert words in str(result.error_of_rows(indexes))
+    assert REFUSED is result.error_of_rows(indexes).__cause__

@@ -9,7 +9,12 @@ import pytest
 from spark_kafka_sink.errors import DeliveryError, ProducerClosedError
 from spark_kafka_sink.model import UNKNOWN_OFFSET, PartitionAcks, RecordMetadata, TopicPartition
 from spark_kafka_sink.producer.produce_result import ProduceResult, RefusedRecord
-from spark_kafka_sink.producer.record_futures import FutureTableMetadata, TablePart
+from spark_kafka_sink.producer.record_futures import (
+    FutureTableMetadata,
+    TablePart,
+    deliver,
+    deliver_to_all,
+)
 from tests.support.gatherer_harness import NOW_MS, GathererHarness, acknowledge
 from tests.support.record_columns import columns
 
@@ -316,3 +321,85 @@ def test_nobody_waits_for_a_table_where_waiting_could_never_end(harness, monkeyp
     future = _table(harness, TablePart(ProduceResult(TopicPartition("t", 0)), 0, 1))
     with pytest.raises(ProducerClosedError, match="must not wait"):
         future.result()
+
+
+# --- for how long is waited
+
+
+@pytest.fixture
+def waits(monkeypatch) -> list[float | None]:
+    """Have no wait for a batch end by itself, and note how long each was to take."""
+    noted: list[float | None] = []
+
+    def wait(_: ProduceResult, index: int, timeout: float | None) -> bool:
+        del index
+        noted.append(timeout)
+        return False
+
+    monkeypatch.setattr(ProduceResult, "wait", wait)
+    return noted
+
+
+def _of_a_record(harness: GathererHarness):
+    return harness.stage(b"v")
+
+
+def _of_a_table(harness: GathererHarness):
+    return FutureTableMetadata(harness, harness.gatherer.write_table(columns([b"v"]), [1], 0))
+
+
+@pytest.mark.parametrize("make", [_of_a_record, _of_a_table])
+def test_a_wait_that_is_cut_short_goes_on_for_the_rest_of_its_time(
+    harness, monkeypatch, waits, make
+):
+    """As where a batch was divided meanwhile; it ends at its time, to the moment."""
+    future = make(harness)
+    times = iter([100.0, 100.25, 100.5, 101.0])
+    monkeypatch.setattr(harness, "monotonic", lambda: next(times))
+    with pytest.raises(TimeoutError, match="within 1 s"):
+        future.result(1)
+    assert [0.75, 0.5] == waits
+
+
+@pytest.mark.parametrize("make", [_of_a_record, _of_a_table])
+def test_a_wait_that_comes_too_late_does_not_begin(harness, monkeypatch, waits, make):
+    """Time may have passed while other threads had the batches."""
+    future = make(harness)
+    times = iter([100.0, 101.5])
+    monkeypatch.setattr(harness, "monotonic", lambda: next(times))
+    with pytest.raises(TimeoutError, match="within 1 s"):
+        future.result(1)
+    assert [] == waits
+
+
+@pytest.mark.parametrize("make", [_of_a_record, _of_a_table])
+def test_a_wait_without_a_limit_asks_for_no_time(harness, monkeypatch, make):
+    """It goes on until the batch has ended."""
+    future = make(harness)
+    timeouts = []
+
+    def wait(_: ProduceResult, index: int, timeout: float | None) -> bool:
+        timeouts.append((index, timeout))
+        if len(timeouts) == 2:
+            harness.gatherer.close_batches()
+            acknowledge(harness.batches[0], 7)
+        return True
+
+    monkeypatch.setattr(ProduceResult, "wait", wait)
+    assert future.exception() is None
+    assert [(0, None)] * 2 == timeouts
+
+
+def test_a_delivery_callback_hears_of_each_end_once(harness):
+    """With metadata or with an error, as the future has them."""
+    told = []
+    futures = [harness.stage(value) for value in (b"a", b"b")]
+    harness.gatherer.close_batches()
+    harness.batches[0].result.fail(REFUSED, {1: RefusedRecord("too old")})
+    for future in futures:
+        deliver(lambda *ended: told.append(ended), future)
+        deliver_to_all(lambda *ended: told.append(ended), lambda *ended: told.append(ended), future)
+    metadata_and_errors = [ended[:2] for ended in told]
+    assert [None] * 6 == [metadata for metadata, _ in metadata_and_errors]
+    assert [2, 3, 2] * 2 == [len(ended) for ended in told]
+    assert [False] * 3 + [True] * 3 == ["too old" in str(error) for _, error in metadata_and_errors]
