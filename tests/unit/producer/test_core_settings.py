@@ -1,0 +1,232 @@
+"""Settings reach the parts of a producer in the unit that these count in, and nothing is added."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spark_kafka_sink.config.producer_config import ProducerConfig
+from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.producer import producer_core, producer_metrics
+from spark_kafka_sink.producer.producer_core import ProducerCore
+from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator
+
+SETTINGS = {
+    "bootstrap.servers": "127.0.0.1:9",
+    "linger.ms": 1_001,
+    "max.block.ms": 2_003,
+    "request.timeout.ms": 3_005,
+    "delivery.timeout.ms": 4_007,
+    "metadata.max.idle.ms": 5_009,
+    "partitioner.availability.timeout.ms": 6_011,
+    "metrics.sample.window.ms": 7_013,
+}
+
+
+def _core(undo: ExitStack, *, lingers: bool = True, **settings: object) -> ProducerCore:
+    config = ProducerConfig.from_mapping({**SETTINGS, **settings})
+    core = ProducerCore(config, partitioner=DEFAULT_KEY_RULE, lingers=lingers, undo=undo)
+    core.clock = lambda: 100.0
+    return core
+
+
+@pytest.fixture
+def undo() -> Iterator[ExitStack]:
+    with ExitStack() as undo:
+        yield undo
+
+
+class _Parts:
+    """Notes what the parts of a core are made with, and has them made."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.given: dict[str, dict[str, Any]] = {}
+        self.positional: dict[str, tuple[Any, ...]] = {}
+        self._patch = monkeypatch
+
+    def note(self, module: object, name: str) -> None:
+        make = getattr(module, name)
+
+        def noting(*arguments: Any, **given: Any) -> Any:
+            self.given[name], self.positional[name] = given, arguments
+            return make(*arguments, **given)
+
+        self._patch.setattr(module, name, noting)
+
+
+@pytest.fixture
+def parts(monkeypatch) -> _Parts:
+    parts = _Parts(monkeypatch)
+    for name in ("SenderMetrics", "RecordAccumulator", "NodeLatencies", "RecordGatherer"):
+        parts.note(producer_core, name)
+    parts.note(producer_metrics, "MetricConfig")
+    return parts
+
+
+def test_times_are_given_to_the_parts_in_seconds(parts, undo):
+    """The settings are in milliseconds, as Kafka's are."""
+    core = _core(undo)
+    assert 1.001 == parts.given["RecordGatherer"]["linger"]
+    assert 2.003 == parts.given["RecordGatherer"]["max_block"]
+    assert 102.003 == core.give_up_at()
+    assert 4.007 == parts.given["RecordAccumulator"]["delivery_timeout"]
+    assert 5.009 == parts.given["SenderMetrics"]["topic_expiration"]
+    assert (6.011,) == parts.positional["NodeLatencies"]
+    assert 7.013 == parts.given["MetricConfig"]["window"]
+
+
+def test_a_producer_that_does_not_linger_has_no_time_for_it(parts, undo):
+    """Its batches are closed by callers, or when they are full."""
+    _core(undo, lingers=False)
+    assert parts.given["RecordGatherer"]["linger"] is None
+
+
+@pytest.mark.parametrize(("in_flight", "is_one"), [(1, True), (2, False), (5, False)])
+def test_order_is_guaranteed_with_one_request_in_flight(parts, undo, in_flight, is_one):
+    """Without idempotence two requests may overtake each other where one is tried again."""
+    _core(
+        undo, **{"max.in.flight.requests.per.connection": in_flight, "enable.idempotence": "false"}
+    )
+    assert is_one == parts.given["RecordAccumulator"]["guarantee_order"]
+
+
+def test_the_time_of_a_record_is_in_milliseconds(parts, undo, monkeypatch):
+    """Cut off, not rounded: a record is never of a time to come."""
+    _core(undo)
+    monkeypatch.setattr(producer_core.time, "time", lambda: 1_700_000_000.9876)
+    assert 1_700_000_000_987 == parts.given["RecordGatherer"]["wall_clock_ms"]()
+
+
+# --- what other threads ask for
+
+
+class _Thread:
+    """Stands in for the network thread; notes for how long answers are waited for."""
+
+    is_current = False
+    is_alive = True
+
+    def __init__(self) -> None:
+        self.timeouts: list[float] = []
+        self.calls: list[object] = []
+
+    def run(self, coroutine: Any, timeout: float) -> None:
+        coroutine.close()
+        self.timeouts.append(timeout)
+
+    def call_soon(self, function: object) -> None:
+        self.calls.append(function)
+
+
+class _Client:
+    """Stands in for the client; notes until when metadata are waited for."""
+
+    last_error = None
+
+    def __init__(self) -> None:
+        self.deadlines: list[float] = []
+
+    def refresh_metadata(self, deadline: float) -> Coroutine[Any, Any, None]:
+        self.deadlines.append(deadline)
+        return asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "deadline"), [(1.5, 101.5), (2.003, 102.003), (60.0, 102.003), (0.0, 100.0)]
+)
+def test_metadata_are_refreshed_for_no_longer_than_max_block_ms(undo, timeout, deadline):
+    """Or for less, if that is asked for."""
+    core = _core(undo)
+    core._thread, core._client = _Thread(), _Client()
+    core.refresh_metadata(timeout)
+    assert [deadline] == core._client.deadlines
+    assert [pytest.approx(deadline - 100.0)] == core._thread.timeouts
+
+
+def test_an_answer_that_is_overdue_is_asked_for_without_waiting(undo):
+    """Time may have passed on the way."""
+    core = _core(undo)
+    core._thread, core._client = _Thread(), _Client()
+    times = iter([100.0, 100.0, 105.0])
+    core.clock = lambda: next(times)
+    core.refresh_metadata(1.0)
+    assert [0] == core._thread.timeouts
+
+
+@pytest.mark.parametrize(("give_up_at", "left"), [(101.5, 1.5), (100.0, 0), (99.0, 0)])
+def test_an_operation_on_a_transaction_is_waited_for_until_it_is_to_give_up(undo, give_up_at, left):
+    """The error names max.block.ms, of which a part may have been spent before."""
+    core = _core(undo)
+    core._thread, core._client = _Thread(), _Client()
+    waits = []
+
+    class _Result:
+        def wait(self, timeout: float, last_error: Any, *, limit: float) -> None:
+            waits.append((timeout, last_error(), limit))
+
+    core.await_transaction(_Result(), give_up_at)
+    assert [(left, None, 2.003)] == waits
+    assert 1 == len(core._thread.calls)
+
+
+def test_the_network_thread_is_woken_once_until_it_has_come(undo):
+    """And again where a call was broken off before it could be handed over."""
+    core = _core(undo)
+    core._thread = thread = _Thread()
+    for _ in range(3):
+        core.wake_network_thread()
+    assert 1 == len(thread.calls)
+
+    class _Sender:
+        def wakeup(self) -> None:
+            """Do nothing."""
+
+    core._sender = _Sender()
+    thread.calls.pop()()
+    core.wake_network_thread()
+    assert 1 == len(thread.calls)
+    thread.calls.pop()()
+
+    def interrupt(function: object) -> None:
+        raise KeyboardInterrupt
+
+    call_soon, thread.call_soon = thread.call_soon, interrupt
+    with pytest.raises(KeyboardInterrupt):
+        core.wake_network_thread()
+    thread.call_soon = call_soon
+    core.wake_network_thread()
+    assert 1 == len(thread.calls)
+
+
+# --- what is learned of topics
+
+
+@pytest.mark.parametrize("refused", [[1_000], [1_000, 5_000], [5_001, 1_001]], ids=str)
+def test_a_batch_that_was_refused_halves_what_those_of_its_topic_may_take(undo, refused):
+    """Never more than before; other topics go on with batch.size."""
+    core = _core(undo, **{"batch.size": 9_000})
+    for size in refused:
+        core._lower_batch_size("t", size)
+    assert (500, 9_000) == (core._batch_size_of("t"), core._batch_size_of("u"))
+
+
+@pytest.mark.parametrize("records", [1, 3])
+def test_records_that_got_into_no_batch_are_counted(undo, records):
+    """One, unless it is said how many there were."""
+    core = _core(undo)
+    if records == 1:
+        core.note_failed_send(KafkaError("refused"))
+    else:
+        core.note_failed_send(KafkaError("refused"), records)
+    [metric] = [
+        metric
+        for name, metric in core.metrics.metrics().items()
+        if (name.name, name.group) == ("record-error-total", "producer-metrics")
+    ]
+    assert records == metric.value()
