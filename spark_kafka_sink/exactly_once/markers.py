@@ -55,8 +55,10 @@ class Ended(NamedTuple):
 
 def next_epoch(end: TransactionEnd, answered: ProducerIdAndEpoch | None) -> ProducerIdAndEpoch:
     """Tell by what a producer goes on after an end, where the answer did not say it."""
-    if answered is not None or (end.transaction_version or 0) < TRANSACTION_V2:
-        return answered or end.producer
+    if answered is not None:
+        return answered
+    if end.transaction_version is None or end.transaction_version < TRANSACTION_V2:
+        return end.producer
     return ProducerIdAndEpoch(end.producer.producer_id, end.producer.epoch + 1)
 
 
@@ -104,7 +106,7 @@ def _held(admin: AdminClient, ended: Sequence[Ended], budget: Budget) -> Collect
     behind: dict[TopicPartition, int] = {}
     for one in ended:
         for place, offset in one.written.items():
-            behind[place] = max(offset, behind.get(place, 0))
+            behind[place] = max(offset, behind.get(place, offset))
     if not behind:
         return ()
     return admin.wait_until_stable(

@@ -7,7 +7,8 @@ from functools import partial
 
 import pytest
 
-from spark_kafka_sink.exactly_once.errors import LedgerFormatError
+from spark_kafka_sink.exactly_once import ledger_records
+from spark_kafka_sink.exactly_once.errors import ExactlyOnceError, LedgerFormatError
 from spark_kafka_sink.exactly_once.ledger_records import (
     VERSION,
     Claim,
@@ -21,6 +22,7 @@ from spark_kafka_sink.exactly_once.ledger_records import (
     encode_claim,
     encode_key,
     encode_write,
+    forget_write,
 )
 from spark_kafka_sink.exactly_once.transitions import Write, WriteState
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
@@ -139,3 +141,69 @@ def test_a_bad_value_is_quoted_up_to_forty_characters():
     with pytest.raises(LedgerFormatError) as caught:
         read_write(value=value)
     assert f"ValueError(\"'{'/' * 40}' is not a legal topic name\")" in str(caught.value)
+
+
+def decision_of(size, *, records=1):
+    """Return a decision whose list of winners takes so many bytes, and its prefix."""
+    ranges = tuple(
+        OffsetRange(TopicPartition("t", partition), partition * 7919 % 1_000_003, INT32, 1)
+        for partition in range(records)
+    )
+    winner = Winner(f".{7:032x}.0", ProducerIdAndEpoch(1, 0), 2, ranges)
+    taken = len(
+        json.dumps(
+            [[*winner[:1], 1, 0, 2, None, {"t": [[*one[0][1:], *one[1:]] for one in ranges]}]],
+            separators=(",", ":"),
+        )
+    )
+    prefix = "p" * (size - taken)
+    winner = winner._replace(transactional_id=prefix + winner.transactional_id)
+    return prefix, WriteRecord(
+        write=Write(5, 3, WriteState.DECIDED, 4), updated_at_ms=1, winners=(winner,)
+    )
+
+
+@pytest.mark.parametrize(("size", "entries"), [(65_536, 1), (65_537, 2)])
+def test_a_decision_is_one_entry_up_to_64_kib(size, entries):
+    """One byte more, and its winners are a piece of their own."""
+    prefix, record = decision_of(size)
+    assert entries == len(encode_write(prefix, "q", record))
+
+
+def test_a_piece_has_400_000_bytes_of_winners():
+    """Behind the version, the generation and the batch; the last piece has the rest."""
+    prefix, record = decision_of(3_000_000, records=120_000)
+    *pieces, last, _ = encode_write(prefix, "q", record)
+    assert pieces
+    assert {400_017} == {len(piece.value) for piece in pieces}
+    assert len(last.value) < 400_017
+
+
+@pytest.mark.parametrize("limit", [70_000, 69_999])
+def test_winners_may_take_as_many_bytes_as_can_be_read(monkeypatch, limit):
+    """What is written up to the last byte is read, too; one more is neither."""
+    monkeypatch.setattr(ledger_records, "MAX_WINNERS_BYTES", limit)
+    prefix, record = decision_of(70_000)
+    if limit < 70_000:
+        with pytest.raises(ExactlyOnceError, match="take 70000 bytes in the ledger, of at most"):
+            encode_write(prefix, "q", record)
+        return
+    [(_, piece), (_, value)] = encode_write(prefix, "q", record)
+    assert record == decode_write(prefix, "q", value, {0: piece})
+
+
+def test_a_write_without_pieces_is_forgotten_by_one_tombstone():
+    """And written by one entry: pieces are deleted where the reader saw some."""
+    assert [(b'\x01["write","p","q"]', None)] == forget_write("p", "q")
+    assert [b'\x01["write","p","q"]'] == [key for key, _ in encode_write("p", "q", LEAST)]
+    with pytest.raises(TypeError):
+        forget_write("p", "q", 1)
+
+
+def test_a_prefix_that_cannot_be_claimed_any_more_is_named_with_its_generation():
+    """The one that is in the ledger, not the one that would have followed it."""
+    with pytest.raises(LedgerFormatError) as caught:
+        encode_claim("p", Claim(GENERATION + 1, 1, "me"))
+    assert f"its last generation in the ledger is {GENERATION}, which no driver" in str(
+        caught.value
+    )
