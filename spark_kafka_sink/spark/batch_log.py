@@ -82,15 +82,16 @@ class BatchLog:
 
 
 def _append(file: IO[bytes], line: str) -> None:
-    size = file.seek(0, os.SEEK_END)
-    end = _end_of_lines(file, size)
-    if end < size:
-        file.truncate(end)
+    file.truncate(_end_of_lines(file, _size(file)))
     rest = line.encode()
     while rest:
         # All of it at once, unless the disk is full or a signal came in between.
         rest = rest[os.write(file.fileno(), rest) :]
     os.fsync(file.fileno())
+
+
+def _size(file: IO[bytes]) -> int:
+    return os.fstat(file.fileno()).st_size
 
 
 def _end_of_lines(file: IO[bytes], size: int) -> int:
@@ -108,7 +109,7 @@ def _end_of_lines(file: IO[bytes], size: int) -> int:
 
 def _last(file: IO[bytes]) -> tuple[str | None, int] | None:
     """Return query and batch of the last whole line, None without one; OSError for no report."""
-    end = _end_of_lines(file, file.seek(0, os.SEEK_END))
+    end = _end_of_lines(file, _size(file))
     file.seek(end)
     torn = file.read(len(_LINE_START))
     if not _LINE_START.startswith(torn):

@@ -43,7 +43,7 @@ class Producer(Protocol):
     def refresh_metadata(self, timeout: float) -> None:
         """Ask about its topics again, and wait for the answer so many seconds at most."""
 
-    def append(self, columns: RecordColumns, *, first_row: int = 0) -> None:
+    def append(self, columns: RecordColumns, *, first_row: int) -> None:
         """Take all rows of `columns`, numbered from `first_row`."""
 
     def flush(self, timeout: float | None = None) -> None:

@@ -13,7 +13,7 @@ from spark_kafka_sink.model import (
     TopicPartition,
 )
 from spark_kafka_sink.spark import attempt_producers
-from spark_kafka_sink.spark.attempt_producers import KEPT_SLOTS, ProducerOfAttempt
+from spark_kafka_sink.spark.attempt_producers import ProducerOfAttempt
 from spark_kafka_sink.spark.producer_cache import ProducerCache
 
 CONFIG = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"})
@@ -136,12 +136,12 @@ def test_a_failed_attempts_id_gets_a_new_producer(worker):
 
 
 def test_a_worker_with_many_tasks_keeps_few_producers(worker):
-    """Beyond some slots the producers are closed, and made anew by the next plan."""
-    for _ in range(KEPT_SLOTS + 2):
+    """Beyond four slots the producers are closed, and made anew by the next plan."""
+    for _ in range(6):
         attempt = worker.attempt(1)
         attempt.finished(attempt.take())
     closed = ["close" in producer.calls for producer in worker.started]
-    assert [False] * KEPT_SLOTS + [True] * 2 == closed
+    assert [False] * 4 + [True] * 2 == closed
 
 
 @pytest.mark.parametrize("call", ["init_transactions", "begin_transaction"])

@@ -137,6 +137,20 @@ def test_lines_may_be_long(path):
     assert [200_000, 200_000, 5] == [len(topics) for _, _, topics in lines(path)]
 
 
+@pytest.mark.parametrize("size", [65_535, 65_536, 65_537, 131_072])
+def test_a_line_of_any_length_is_found(path, size):
+    """Also where the one before it ends just in front of what is read at once."""
+    log = BatchLog(str(path))
+    log.put("q", 0, {"topics": ""})
+    log.put(
+        "q", 1, {"topics": "x" * (size - len('{"query_id": "q", "batch_id": 1, "topics": ""}\n'))}
+    )
+    assert size == len(path.read_bytes().splitlines(keepends=True)[1])
+    log.check()
+    log.put("q", 2, {"topics": ""})
+    assert [0, 1, 2] == [batch for _, batch, _ in lines(path)]
+
+
 FOREIGN = {
     "no json": b"no json\n",
     "a list": b"[1]\n",
@@ -149,6 +163,8 @@ FOREIGN = {
     "no text": b"\xff\xfe\n",
     "no line's end": b"secret",
     "an object without a line's end": b'{"password": "secret"}',
+    "an empty line": b"\n",
+    "an empty line behind a report": b'{"query_id": "q", "batch_id": 0}\n\n',
     "something behind a report": b'{"query_id": "q", "batch_id": 0}\nsecret',
 }
 

@@ -28,11 +28,13 @@ class _Cluster:
 
     def __init__(self):
         self.asked = []
+        self.dry_runs = []
         self.can_write = None
         self.error = None
 
     def describe_topics(self, config, topics, *, is_dry_run, timeout):
         self.asked.append((config.bootstrap_servers, list(topics)))
+        self.dry_runs.append((is_dry_run, timeout))
         if self.error is not None:
             raise self.error
         return {topic: TopicDescription(topic, 7, self.can_write) for topic in topics}
@@ -185,6 +187,13 @@ def test_a_check_needs_no_job(cluster):
     assert ("events", 7) == (checked.schema.topic, checked.partitions)
     assert checked == KafkaSink.check(df, **OPTIONS)
     assert [((("localhost", 9092),), ["events"])] * 2 == cluster.asked
+
+
+def test_a_check_is_a_dry_run_and_a_write_is_not(cluster):
+    """Only a write may create its topic; both wait for brokers for a quarter of a minute."""
+    KafkaSink.check(SimpleNamespace(schema=VALUE), OPTIONS)
+    sink().writer(VALUE, overwrite=False)
+    assert [(True, 15.0), (False, 15.0)] == cluster.dry_runs
 
 
 def test_a_check_takes_camel_case(cluster, tmp_path):

@@ -8,10 +8,21 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
-from spark_kafka_sink.errors import DeliveryError, KafkaError, RecordError
+from spark_kafka_sink.errors import (
+    BrokerError,
+    DeliveryError,
+    KafkaError,
+    KafkaTimeoutError,
+    RecordError,
+)
 from spark_kafka_sink.metrics.snapshot import MetricsSnapshot
 from spark_kafka_sink.model import PartitionAcks, TopicPartition
-from spark_kafka_sink.spark.partition_writer import ProducerOfTask, Written, write_rows
+from spark_kafka_sink.spark.partition_writer import (
+    ProducerOfTask,
+    Written,
+    start_producer,
+    write_rows,
+)
 
 CONFIG = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"})
 
@@ -153,6 +164,43 @@ def test_an_error_while_closing_does_not_fail_what_was_acknowledged(caplog):
     with caplog.at_level(logging.WARNING):
         assert 1 == write([batch("a")], producer).rows
     assert ["the producer could not be closed cleanly"] == caplog.messages
+
+
+def test_why_a_producer_could_not_be_closed_is_logged(caplog):
+    """With its traceback: nothing else tells of it."""
+    error = KafkaError("cannot close")
+    write([batch("a")], _FakeProducer(close_error=error))
+    [record] = caplog.records
+    assert error is record.exc_info[1]
+
+
+@pytest.mark.parametrize(
+    ("topic", "name"),
+    [("t", "UNKNOWN_TOPIC_OR_PARTITION"), (None, "LEADER_NOT_AVAILABLE"), (None, None)],
+)
+def test_topics_are_listed_only_where_a_row_names_a_missing_one(monkeypatch, topic, name):
+    """Any other time-out is raised as it is, and asks brokers nothing more."""
+    asked = []
+    monkeypatch.setattr(
+        "spark_kafka_sink.admin.cluster_check.list_topics",
+        lambda config: asked.append(config) or [],
+    )
+    error = KafkaTimeoutError("too slow")
+    error.__cause__ = None if name is None else BrokerError("no", code=3, name=name)
+    rows = batch("a", topic=pa.array(["t"]))
+    with pytest.raises(KafkaTimeoutError) as caught:
+        write([rows], _FakeProducer(append_error=error), topic=topic)
+    assert error is caught.value
+    assert [] == asked
+
+
+def test_a_tasks_producer_sends_what_it_has_at_once(monkeypatch):
+    """Batches come whole from Spark: waiting for more rows would only delay them."""
+    monkeypatch.setattr(
+        "spark_kafka_sink.producer.kafka_producer.KafkaProducer",
+        lambda config, **settings: (config, settings),
+    )
+    assert (CONFIG, {"lingers": False}) == start_producer(CONFIG)
 
 
 def test_an_error_of_the_input_closes_the_producer():

@@ -33,12 +33,14 @@ class _Cluster:
     def __init__(self):
         self.asked = 0
         self.timeouts = []
+        self.dry_runs = []
         self.can_write = True
         self.error = None
 
     def describe_topics(self, config, topics, *, is_dry_run, timeout):
         self.asked += 1
         self.timeouts.append(timeout)
+        self.dry_runs.append(is_dry_run)
         if self.error is not None:
             raise self.error
         return {topic: TopicDescription(topic, 7, self.can_write) for topic in topics}
@@ -112,6 +114,16 @@ def test_an_answer_is_believed_for_five_minutes():
     )
 
 
+def test_answers_are_believed_side_by_side():
+    """A later answer to another question ends none that is believed still."""
+    believed = Believed()
+    believed.note("a", now=0)
+    believed.note("b", now=299)
+    assert believed.is_fresh("a", 299)
+    believed.note("c", now=300)
+    assert (False, True) == (believed.is_fresh("a", 299), believed.is_fresh("b", 300))
+
+
 def checkpoint_at(directory, *, commits):
     """Make a checkpoint as Spark has it before a micro-batch, with so many finished ones."""
     for name, count in (("offsets", commits + 1), ("commits", commits)):
@@ -120,6 +132,13 @@ def checkpoint_at(directory, *, commits):
             (directory / name / str(batch_id)).write_text("v1\n")
             (directory / name / f".{batch_id}.crc").write_bytes(b"")
     return {"checkpointLocation": str(directory)}
+
+
+@pytest.mark.parametrize("commits", [0, 1])
+def test_the_check_of_a_stream_may_create_its_topic(cluster, tmp_path, commits):
+    """At its start, and when it is under way: what is asked is no dry run."""
+    travel(stream_writer(**checkpoint_at(tmp_path, commits=commits)))
+    assert [False] == cluster.dry_runs
 
 
 def test_a_refusal_is_asked_for_again(cluster):
@@ -140,7 +159,7 @@ def test_brokers_that_are_away_do_not_end_a_stream_under_way(cluster, tmp_path, 
         travel(stream_writer(**options))
     warning = f"the tasks of this micro-batch will have to wait for the cluster: {error}"
     assert [warning] * 2 == caplog.messages
-    assert [driver_checks._GLANCE_SECONDS] * 2 == cluster.timeouts
+    assert [3.0] * 2 == cluster.timeouts
 
 
 def test_brokers_that_are_away_end_a_stream_that_never_wrote(cluster, tmp_path):
@@ -148,7 +167,7 @@ def test_brokers_that_are_away_end_a_stream_that_never_wrote(cluster, tmp_path):
     cluster.error = NetworkError("nobody there")
     with pytest.raises(pickle.PickleError, match=r"^NetworkError: nobody there$"):
         travel(stream_writer(**checkpoint_at(tmp_path, commits=0)))
-    assert [driver_checks._CHECK_SECONDS] == cluster.timeouts
+    assert [15.0] == cluster.timeouts
 
 
 @pytest.mark.parametrize("location", ["s3a://bucket/checkpoint", "/no/such/directory", None])
