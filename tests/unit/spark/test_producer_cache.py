@@ -13,7 +13,6 @@ from spark_kafka_sink.errors import NetworkError
 from spark_kafka_sink.spark import producer_cache
 from spark_kafka_sink.spark.partition_writer import write_rows
 from spark_kafka_sink.spark.producer_cache import (
-    REFRESH_SECONDS,
     CacheKey,
     IdleProducers,
     ProducerCache,
@@ -38,7 +37,7 @@ class _FakeProducer:
         self.closed = threading.Event()
 
     def refresh_metadata(self, timeout):
-        assert REFRESH_SECONDS == timeout
+        assert 3.0 == timeout
         self.refreshes += 1
         self.has_ended = self.ends_at_refresh
         if self.refresh_error is not None:
@@ -249,6 +248,13 @@ def test_what_is_idle_for_too_long_is_taken_out():
     assert idle.until_next_expiry(now=10) is None
 
 
+def test_a_producer_may_be_idle_for_five_minutes():
+    """Longer than most triggers, and shorter than brokers keep idle connections."""
+    idle = IdleProducers()
+    idle.put(KEY, _FakeProducer(), now=1)
+    assert 300 == idle.until_next_expiry(now=1)
+
+
 def test_the_producer_used_last_is_taken_first():
     """The others get the chance to expire."""
     idle = IdleProducers()
@@ -291,6 +297,24 @@ def test_the_thread_of_a_cache_sleeps_until_the_next_producer_expires():
     assert first.closed.is_set()
     assert not taken.closed.is_set()
     assert [10.0, 4.0] == time.slept
+
+
+def test_a_cache_has_one_thread_that_keeps_no_process_alive(monkeypatch):
+    """However many producers come in before it runs."""
+    started = []
+
+    class Thread:
+        def __init__(self, *, daemon, **_):
+            started.append(daemon)
+
+        def start(self):
+            pass
+
+    monkeypatch.setattr(threading, "Thread", Thread)
+    cache = ProducerCache()
+    for _ in range(2):
+        cache.put(KEY, _FakeProducer())
+    assert [True] == started
 
 
 def test_idle_producers_are_closed():

@@ -10,12 +10,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.devbroker.faults import AnswerError
 from spark_kafka_sink.errors import ConfigError
+from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.spark.data_source import KafkaSink
+from spark_kafka_sink.spark.source_group import commit_source_offsets
 from tests.support.micro_batches import SCHEMA, process_of_its_own
 from tests.support.source_groups import SourceStream, committed_offsets, joined_consumer
 
@@ -189,3 +192,37 @@ def test_a_batch_write_has_no_source_group(broker):
     options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": "data"}
     with pytest.raises(ConfigError, match="sourceConsumerGroup is for streams"):
         KafkaSink.check(SimpleNamespace(schema=SCHEMA), options, sourceConsumerGroup="lag")
+
+
+def test_a_group_is_told_within_the_time_of_a_request(monkeypatch, tmp_path):
+    """request.timeout.ms, in seconds."""
+    told = []
+
+    class Admin:
+        def __init__(self, config):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def commit_group_offsets(self, group_id, offsets, *, timeout):
+            told.append((group_id, offsets, timeout))
+            return {}
+
+    monkeypatch.setattr("spark_kafka_sink.admin.admin_client.AdminClient", Admin)
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "7").write_text('v1\n{}\n{"read":{"0":2}}')
+    options = SinkOptions.from_mapping(
+        {
+            "kafka.bootstrap.servers": "localhost:9092",
+            "topic": "data",
+            "sourceConsumerGroup": "lag",
+            "checkpointLocation": str(tmp_path),
+            "kafka.request.timeout.ms": "1500",
+        }
+    )
+    commit_source_offsets(options, 7)
+    assert [("lag", {TopicPartition("read", 0): 2}, 1.5)] == told

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -130,7 +131,7 @@ def test_a_remote_checkpoint_is_refused(location):
     """What the driver cannot read as a file is refused by its scheme; keys in it are not shown."""
     with pytest.raises(ConfigError) as caught:
         offsets_directory(location)
-    assert f"not one of {location.partition(':')[0]}:" in str(caught.value)
+    assert str(caught.value).endswith(f" not one of {location.partition(':')[0]}:")
     assert "hunter2" not in str(caught.value)
 
 
@@ -147,6 +148,15 @@ def test_a_checkpoint_that_is_not_there_is_refused(tmp_path):
         check_offsets_directory(str(tmp_path))
     (tmp_path / "offsets").mkdir()
     check_offsets_directory(str(tmp_path))
+
+
+@pytest.mark.parametrize("right", [os.R_OK, os.X_OK])
+def test_the_driver_needs_to_list_and_to_enter_the_checkpoint(tmp_path, monkeypatch, right):
+    """One of the two rights is not enough."""
+    (tmp_path / "offsets").mkdir()
+    monkeypatch.setattr(os, "access", lambda _path, mode: not mode & right)
+    with pytest.raises(ConfigError, match="the driver cannot read the directory"):
+        check_offsets_directory(str(tmp_path))
 
 
 def test_the_file_of_the_batch_is_read(tmp_path):
