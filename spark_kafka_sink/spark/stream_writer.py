@@ -107,9 +107,9 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         if exactly_once is not None:
             plan = exactly_once.plan_of(ours)
             if plan is not None:
-                _warn_of_strangers(ours[0], batchId, exactly_once.options.prefix)
-                query_id = ours[0].query_id or ""
-                exactly_once.commit(plan, query_id, batchId, ours, self._observe)
+                [message, *_] = ours
+                _warn_of_strangers(message, batchId, exactly_once.options.prefix)
+                exactly_once.commit(plan, message.query_id or "", batchId, ours, self._observe)
         self._report(ours, batchId)
         commit_source_offsets(self._options, batchId)
 
@@ -141,8 +141,8 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         if exactly_once is not None:
             plan = exactly_once.plan_of(ours)
             if plan is not None:
-                query_id = ours[0].query_id or ""
-                exactly_once.abort(plan, query_id, batchId, ours, self._observe)
+                [message, *_] = ours
+                exactly_once.abort(plan, message.query_id or "", batchId, ours, self._observe)
             return
         report = WriteReport.from_messages(ours)
         if report.rows:

@@ -196,8 +196,8 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return [
         "  "
         + "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            row[column].rjust(width) if column else row[column].ljust(width)
+            for column, width in enumerate(widths)
         )
         for row in cells
     ]

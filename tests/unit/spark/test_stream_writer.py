@@ -17,11 +17,13 @@ from spark_kafka_sink.errors import (
     NetworkError,
     SchemaError,
 )
+from spark_kafka_sink.exactly_once.plan import Plan
 from spark_kafka_sink.model import PartitionAcks, TopicPartition
 from spark_kafka_sink.spark import driver_checks
 from spark_kafka_sink.spark.commit_message import KafkaCommitMessage, TransactionalPart
 from spark_kafka_sink.spark.data_source import KafkaSink
 from spark_kafka_sink.spark.driver_checks import Believed
+from spark_kafka_sink.spark.exactly_once_write import ExactlyOnceWrite
 
 OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "topic": "events"}
 VALUE = StructType([StructField("value", StringType())])
@@ -295,6 +297,25 @@ def test_a_batch_without_a_replayed_task_replaces_its_line(cluster, tmp_path):
     stream.commit([message(2, transactional=WRITTEN)], 7)
     [line] = map(json.loads, path.read_text().splitlines())
     assert (2, False) == (line["rows"], "replayed" in line)
+
+
+@pytest.mark.parametrize("step", ["commit", "abort"])
+def test_an_exactly_once_batch_is_ended_by_its_query_and_number(monkeypatch, step):
+    """As its tasks' messages have them, with the plan that they were written under."""
+    ended = []
+    monkeypatch.setattr(
+        ExactlyOnceWrite,
+        step,
+        lambda _, plan, write_id, batch_id, messages, _observe: ended.append(
+            (plan, write_id, batch_id, messages)
+        ),
+    )
+    writer = stream_writer(deliveryGuarantee="exactly_once", transactionalIdPrefix="orders")
+    messages = [message(transactional=TransactionalPart(generation=3, planned_at_ms=1_000))] * 2
+    getattr(writer, step)(messages, 7)
+    assert [(Plan("orders", 3, 1_000, {}), "q", 7, messages)] == ended
+    getattr(writer, step)([None, None], 8)
+    assert 1 == len(ended)
 
 
 def test_a_commit_of_nothing_is_silent(cluster, capsys):

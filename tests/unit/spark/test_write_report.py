@@ -112,6 +112,13 @@ def test_a_long_table_is_cut():
     assert 9 == len(lines)
 
 
+@pytest.mark.parametrize(("count", "more"), [(20, []), (21, ["  ... and 1 more partition"])])
+def test_a_table_has_twenty_lines_of_partitions(count, more):
+    """Unless it is asked for otherwise."""
+    written = {("t", number): acks(0, 1) for number in range(count)}
+    assert more == report(message(count, written)).to_text().splitlines()[22:]
+
+
 def test_the_table_says_where_offsets_are_unknown():
     """With acks=0 the offsets are called unknown, and why."""
     text = report(message(2, {("t", 0): acks(UNKNOWN_OFFSET, 2)})).to_text()
@@ -186,6 +193,11 @@ def test_the_json_has_everything():
         },
         "metrics": MetricsSnapshot().as_dict(),
     } == json.loads(report(message(3, written)).to_json())
+
+
+def test_the_json_is_indented_by_two_spaces():
+    """People read it as it is."""
+    assert report().to_json().startswith('{\n  "tasks": 0,\n  "rows": 0,\n')
 
 
 def test_the_json_is_written_whole(tmp_path):
