@@ -105,10 +105,11 @@ def _problem(schema: StructType, name: str, topic: str | None) -> str | None:
     if len(found) > 1:
         return f"{len(found)} columns are named {name!r}: keep one of them"
     if found:
+        [kind] = found
         fits, wanted, advice = _COLUMNS[name]
-        if fits(found[0]):
+        if fits(kind):
             return None
-        return f"column {name!r} is {found[0].simpleString()}, and must be {wanted}: {advice}"
+        return f"column {name!r} is {kind.simpleString()}, and must be {wanted}: {advice}"
     if name == "value":
         return f"there is no column 'value'{_other_case(schema, name)}"
     if name == "topic" and topic is None:

@@ -54,6 +54,13 @@ def test_no_repr_shows_the_secret():
     )
     encoded = base64.b64encode(f"an id:{SECRET}".encode()).decode()
     assert encoded not in repr(token_request(credentials()))
+    assert "TokenRequest()" == repr(token_request(credentials()))
+
+
+def test_credentials_are_equal_whatever_their_references_were():
+    """What the references stood for is in the other fields, which count."""
+    assert credentials() == credentials(hidden=["planted-reference"])
+    assert credentials() != credentials(scope="read")
 
 
 @pytest.mark.parametrize(
@@ -69,9 +76,10 @@ def test_addresses_that_a_secret_may_be_sent_to(url):
     ("url", "problem"),
     [
         ("http://idp.example/token", "readable on the way"),
-        ("ftp://idp.example", "must be an https"),
-        ("https:///path", "must be an https"),
-        ("idp.example", "must be an https"),
+        ("ftp://idp.example", "must be an https:// or file:// address"),
+        ("ftp://localhost", "must be an https:// or file:// address"),
+        ("https:///path", "must be an https:// or file:// address"),
+        ("idp.example", "must be an https:// or file:// address"),
         ("https://idp.example:planted/", "has a malformed host or port"),
         ("https://idp.example:99999/", "has a malformed host or port"),
         ("https://[planted/", "has a malformed host or port"),

@@ -23,6 +23,7 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
         (f'{PLAIN} required a="=" b=";";', {"a": "=", "b": ";"}),
         (f"{PLAIN} required a=1234 b=p-w_$;", {"a": "1234", "b": "p-w_$"}),
         (f'/* x="y" */ {PLAIN} required // c="d"\n a="b//c";', {"a": "b//c"}),
+        (f'/* x="y"\n */ {PLAIN} required a="b";', {"a": "b"}),
     ],
 )
 def test_entries_are_read_as_java_reads_them(text, options):

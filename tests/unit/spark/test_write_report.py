@@ -153,7 +153,13 @@ def test_the_table_of_nothing(messages, expected):
 
 @pytest.mark.parametrize(
     ("count", "expected"),
-    [(999, "999 bytes"), (1000, "1.0 kB"), (1_500_000, "1.5 MB"), (2 * 10**15, "2,000.0 TB")],
+    [
+        (999, "999 bytes"),
+        (1000, "1.0 kB"),
+        (1_239, "1.2 kB"),
+        (1_500_000, "1.5 MB"),
+        (2 * 10**15, "2,000.0 TB"),
+    ],
 )
 def test_sizes_are_written_in_the_unit_that_suits_them(count, expected):
     """Bytes are written in powers of a thousand."""

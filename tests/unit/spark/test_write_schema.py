@@ -125,6 +125,14 @@ def test_a_missing_topic_is_refused():
     )
 
 
+def test_the_first_column_of_another_case_is_pointed_at():
+    """One is enough to see what is meant."""
+    assert (
+        "there is no column 'value' (there is 'Value', but names are compared with their case)"
+        == (refusal(schema(Value=StringType(), VALUE=StringType()), topic="t"))
+    )
+
+
 def test_names_are_compared_with_their_case():
     """A column of the right name in another case is pointed at, since it is not used."""
     assert (

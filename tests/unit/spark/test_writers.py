@@ -2,14 +2,18 @@ from __future__ import annotations
 
 import json
 import logging
+import pickle
 import sys
+import time
 
 import pytest
 
 from spark_kafka_sink.config.sink_options import SinkOptions
 from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.exactly_once.plan import Plan
 from spark_kafka_sink.model import PartitionAcks, TopicPartition
 from spark_kafka_sink.spark.commit_message import KafkaCommitMessage
+from spark_kafka_sink.spark.exactly_once_write import ExactlyOnceWrite
 from spark_kafka_sink.spark.writers import KafkaBatchWriter
 
 OPTIONS = SinkOptions.from_mapping(
@@ -78,6 +82,39 @@ def test_a_commit_of_nothing(capsys):
     """A DataFrame without partitions is committed with no message at all."""
     writer().commit([])
     assert "Kafka: there were no rows to write (0 tasks)\n" == capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("write_id", "expires_at_ms"),
+    [({}, 7_000_500), ({"writeId": "nightly"}, 7_000_500 + 3_600_000)],
+)
+def test_a_job_is_batch_0_and_its_record_kept_as_long_as_its_write_id(
+    monkeypatch, capsys, write_id, expires_at_ms
+):
+    """Without a write id it may be dropped at once: nobody can run the same job again."""
+    committed = []
+    monkeypatch.setattr(ExactlyOnceWrite, "plan", lambda *_: Plan("orders", 3, 1, {}))
+    monkeypatch.setattr(
+        ExactlyOnceWrite,
+        "commit",
+        lambda _, plan, write_id, batch_id, *_others, expires_at_ms: committed.append(
+            (plan.generation, batch_id, expires_at_ms)
+        ),
+    )
+    monkeypatch.setattr(time, "time", lambda: 7_000.5)
+    options = SinkOptions.from_mapping(
+        {
+            "kafka.bootstrap.servers": "localhost:9092",
+            "deliveryGuarantee": "exactly_once",
+            "transactionalIdPrefix": "orders",
+            **write_id,
+            **({"writeIdRetentionMs": "3600000"} if write_id else {}),
+        }
+    )
+    made = KafkaBatchWriter(options, topic="t", report_path=None)
+    pickle.dumps(made)
+    made.commit([MESSAGE])
+    assert [(3, 0, expires_at_ms)] == committed
 
 
 def test_an_abort_says_what_stays(caplog, capsys):
