@@ -26,7 +26,7 @@ _LAYER_OFFER_BYTES: Final = 4
 _NO_LAYER: Final = 1
 #: No layer, and so no message of one: a largest size of 0.
 _CHOICE: Final = bytes((_NO_LAYER, 0, 0, 0))
-_LAYERS: Final = {1: "no layer", 2: "integrity", 4: "confidentiality"}
+_LAYERS: Final = {2: "integrity", 4: "confidentiality"}
 #: What says how Java's module is to go about what is done here in its own way, or not at all.
 _WITHOUT_EFFECT: Final = frozenset(
     {"donotprompt", "storekey", "refreshkrb5config", "debug", "refreshticket"}

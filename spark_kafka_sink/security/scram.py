@@ -20,6 +20,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import operator
 import re
 import secrets
 from types import MappingProxyType
@@ -123,7 +124,7 @@ class ScramClient:
         signed = f"{self._client_first_bare},{server_first},{without_proof}".encode()
         client_key = self._hmac(salted, b"Client Key")
         client_signature = self._hmac(hashlib.new(self._hash, client_key).digest(), signed)
-        proof = bytes(a ^ b for a, b in zip(client_key, client_signature, strict=True))
+        proof = bytes(map(operator.xor, client_key, client_signature))
         self._server_signature = self._hmac(self._hmac(salted, b"Server Key"), signed)
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 

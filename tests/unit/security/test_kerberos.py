@@ -95,6 +95,9 @@ def test_no_layer_is_chosen_wherever_it_is_offered(offer):
     ("offer", "problem"),
     [
         (b"\x06\x00\x10\x00", r"wants a security layer of SASL's \(integrity or confidentiality\)"),
+        (b"\x02\x00\x10\x00", r"wants a security layer of SASL's \(integrity\)"),
+        (b"\x04\x00\x10\x00", r"wants a security layer of SASL's \(confidentiality\)"),
+        (b"\xf8\x00\x10\x00", r"wants a security layer of SASL's \(none\)"),
         (b"\x00\x00\x00\x00", r"wants a security layer of SASL's \(none\)"),
         (b"", "has 0 bytes, and must have 4"),
         (NO_LAYER + b"alice", "has 9 bytes, and must have 4"),

@@ -25,6 +25,8 @@ def test_principals_are_named_once_in_their_order():
     assert ["alice@SINK.TEST", "kafka/host@R"] == keytab_principals(data)
     assert [] == keytab_principals(b"\x05\x02")
     assert ["kafka/host@R"] == keytab_principals(b"\x05\x02" + entry(SERVICE) + bytes(40))
+    never_written = bytes(4) + entry(ALICE)
+    assert ["kafka/host@R"] == keytab_principals(b"\x05\x02" + entry(SERVICE) + never_written)
 
 
 @pytest.mark.parametrize(

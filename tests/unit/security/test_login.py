@@ -168,6 +168,17 @@ def test_an_unsecured_token_is_made_as_java_makes_it():
     assert b"\x01traceId=7\x01" in made.client(token).initial_response()
 
 
+def test_options_that_are_no_claims_are_passed_over():
+    """What has another name, no claim, or a kind that Java does not know, is not in the token."""
+    made = login(
+        "OAUTHBEARER",
+        f'{BEARER} StringClaim_a="x" unsecuredLoginStringClaim_="x" unsecuredLogin="x" '
+        'unsecuredLoginUnknownClaim_b="x" unsecuredLoginBooleanClaim_c="x" '
+        'unsecuredLoginStringClaim_sub="alice";',
+    )
+    assert UnsecuredToken({"sub": "alice"}, 3600.0, "sub") == made.source
+
+
 def test_each_exchange_shows_the_token_it_is_given():
     """A login makes an exchange of any token."""
     made = login("OAUTHBEARER", f'{BEARER} extension_a="b";', url="file:///t")

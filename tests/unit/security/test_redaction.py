@@ -47,6 +47,7 @@ ENCODINGS = {
     "Python's repr": repr,
     "Python's ascii": ascii,
     "Python's bytes": lambda it: repr(it.encode()),
+    "escapes of characters": lambda it: "".join(f"\\u{ord(character):04x}" for character in it),
     "escapes of bytes": lambda it: "".join(f"\\x{byte:02x}" for byte in it.encode()),
     "HTML": html.escape,
 }
@@ -92,6 +93,25 @@ def test_three_encodings_may_lie_on_top_of_one_another():
     assert f"no {HIDDEN}!" == hide(f"no {base64_of(base64_of(base64_of(SECRET)))}!", [SECRET])
     mixed = base64_of(base64_of(SECRET).encode().hex())
     assert f"no {HIDDEN}!" == hide(f"no {mixed}!", [SECRET])
+    four = f"no {base64_of(base64_of(base64_of(base64_of(SECRET))))}!"
+    assert four == hide(four, [SECRET])
+
+
+@pytest.mark.parametrize(
+    ("secret", "encoded"),
+    [
+        # As it stands it takes 4 characters, and 16 at least in any other way of writing it.
+        ("ääää", base64_of("ääää")),
+        ("ääää", base64_of(base64_of("ääää"))),
+        # A digit more than base64 has whole bytes.
+        ("abcdef", f"{base64_of('abcdef')}A"),
+        # In capitals and small letters, and behind a digit of something else.
+        ("jklmno", "f6A6b6C6d6E6f"),
+    ],
+)
+def test_a_secret_is_hidden_within_a_run_of_digits(secret, encoded):
+    """Wherever its encoding begins and ends there, and however short it is."""
+    assert f"no {HIDDEN}!" == hide(f"no {encoded}!", [secret])
 
 
 @given(
@@ -132,6 +152,7 @@ def test_what_is_quoted_is_short_and_printable():
     assert f"{'a' * 10}..." == quoted("a" * 11, (), 10)
     assert f"{'a' * 10}..." == quoted("a" * 20, (), 10)
     assert f"{'a' * 5}[hidd..." == quoted(f"{'a' * 5}hunter2", ["hunter2"], 10)
+    assert f"{'a' * 100}..." == quoted("a" * 200, ["bcd"], 100)
     secret = "planted-secret"  # noqa: S105
     for length in range(1000):
         shown = quoted(f"{secret * length}{'b' * 1000}", [secret], 100)

@@ -81,10 +81,10 @@ def test_a_server_written_from_the_rfc_agrees(mechanism, user, password):
 
 
 def test_a_nonce_is_used_once():
-    """Each exchange has a nonce of its own, of 18 random bytes at least."""
+    """Each exchange has a nonce of its own, of 24 random bytes."""
     said = [client(nonce=None).initial_response() for _ in range(2)]
     assert said[0] != said[1]
-    assert len(said[0]) >= len("n,,n=user,r=") + 24
+    assert len("n,,n=user,r=") + 32 == len(said[0])
 
 
 def test_names_are_written_without_commas_and_equals_signs():
@@ -120,7 +120,9 @@ def test_the_brokers_error_is_told():
 def test_iterations_out_of_bounds_are_refused(iterations):
     """Neither too few (a false broker's guess) nor too many (a busy client) are done."""
     first = SERVER_FIRST.replace(b"4096", str(iterations).encode())
-    assert f"the broker asks for {iterations} SCRAM iterations" in refusal(first)
+    assert (
+        f"the broker asks for {iterations} SCRAM iterations, and this client does 4096 to 1000000"
+    ) == refusal(first)
 
 
 @pytest.mark.parametrize("nonce", [NONCE, f"x{NONCE}", "other", NONCE[:-1]])
@@ -151,6 +153,11 @@ def test_a_malformed_first_message_is_refused(first):
 def test_an_odd_number_of_base64_digits_is_refused():
     """A salt that looks like base64 and is none ends the exchange."""
     assert "malformed base64" in refusal(SERVER_FIRST.replace(b"W22Za", b"W22Z"))
+
+
+def test_base64_with_more_padding_than_it_needs_is_refused():
+    """What Python would pass over is not a signature as the RFC writes it."""
+    assert "malformed base64" in refusal(SERVER_FIRST, b"v=abc==")
 
 
 @pytest.mark.parametrize("final", [b"", b"v=", b"v=?", b"v=ab,e=", b"x=y", b"v=abc=="])

@@ -79,6 +79,10 @@ def refusal(**settings):
             "ssl.protocol=TLSv1.2 allows none of ssl.enabled.protocols",
         ),
         ({"cipher_suites": ("TLS_NULL",)}, "ssl.cipher.suites: 'TLS_NULL' is not known"),
+        (
+            {"cipher_suites": ("TLS_RSA_WITH_CHACHA20_POLY1305_SHA256",)},
+            "ssl.cipher.suites: 'TLS_RSA_WITH_CHACHA20_POLY1305_SHA256' is not known",
+        ),
         ({"cipher_suites": TLS_1_3[:1]}, "ssl.cipher.suites cannot choose among the suites of"),
         (
             {"cipher_suites": TLS_1_3, "enabled_protocols": ("TLSv1.2",)},
@@ -153,6 +157,44 @@ def test_suites_have_javas_names():
     context = tls_context(TlsSettings(cipher_suites=(ECDHE,)))
     offered = {it["name"] for it in context.get_ciphers() if it["protocol"] == "TLSv1.2"}
     assert {"ECDHE-RSA-AES256-GCM-SHA384"} == offered
+
+
+@pytest.mark.parametrize(
+    ("suite", "openssl"),
+    [
+        ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-ECDSA-CHACHA20-POLY1305"),
+        ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-RSA-CHACHA20-POLY1305"),
+        ("TLS_DHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "DHE-RSA-CHACHA20-POLY1305"),
+        ("TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA384", "ECDHE-RSA-AES256-SHA384"),
+        ("TLS_DHE_RSA_WITH_AES_256_CBC_SHA256", "DHE-RSA-AES256-SHA256"),
+        ("TLS_RSA_WITH_AES_128_CBC_SHA", "AES128-SHA"),
+    ],
+)
+def test_a_suite_of_each_kind_is_known_to_openssl(suite, openssl):
+    """By the name that OpenSSL has for it."""
+    context = tls_context(TlsSettings(cipher_suites=(suite,)))
+    assert [openssl] == [it["name"] for it in context.get_ciphers() if it["protocol"] != "TLSv1.3"]
+
+
+def test_suites_that_this_openssl_does_not_have_are_refused(monkeypatch):
+    """The setting is named, and no error of the library shown."""
+
+    def refuse(_context, _ciphers):
+        raise ssl.SSLError("No cipher can be selected")
+
+    monkeypatch.setattr(ssl.SSLContext, "set_ciphers", refuse)
+    with pytest.raises(ValueError, match=r"^ssl\.cipher\.suites names none that this OpenSSL has$"):
+        tls_context(TlsSettings(cipher_suites=(ECDHE,)))
+
+
+def test_a_certificate_that_cannot_be_read_is_refused():
+    """What stands between the two lines is no certificate."""
+    pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    settings = TlsSettings(truststore_type="PEM", truststore_certificates=pem)
+    with pytest.raises(
+        ValueError, match=r"^ssl\.truststore\.certificates holds a certificate that cannot be read$"
+    ):
+        tls_context(settings)
 
 
 @pytest.mark.parametrize(

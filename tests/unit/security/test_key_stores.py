@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+from cryptography.hazmat.primitives.serialization import NoEncryption, load_pem_private_key, pkcs12
+
+from spark_kafka_sink.security.key_stores import (
+    KeyStoreError,
+    pem_certificates,
+    pem_key,
+    pkcs12_key_pair,
+)
+from tests.support.certificates import STORE_PASSWORD
+
+KEY = "-----BEGIN PRIVATE KEY-----AAAA-----END PRIVATE KEY-----"
+
+
+def test_a_block_on_one_line_is_written_in_lines():
+    """Of 64 characters each, as OpenSSL wants it; what is around the block is left out."""
+    text = f"Bag Attributes\n-----BEGIN CERTIFICATE-----{'A' * 130}-----END CERTIFICATE-----\nend"
+    expected = [
+        "-----BEGIN CERTIFICATE-----",
+        "A" * 64,
+        "A" * 64,
+        "AA",
+        "-----END CERTIFICATE-----",
+    ]
+    assert expected == pem_certificates(text).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"), [("", "no private key in"), (KEY * 2, "2 private keys in")]
+)
+def test_another_number_of_keys_than_one_is_refused(text, keys):
+    """The error says how many there are."""
+    with pytest.raises(KeyStoreError, match=f"^holds {keys} PEM .*, and must hold one$"):
+        pem_key(text)
+
+
+def test_the_key_of_a_store_is_under_a_password_of_256_bits(certificates):
+    """It is made anew each time, and nobody else has it."""
+    data = certificates.client.pkcs12_file.read_bytes()
+    first, second = (pkcs12_key_pair(data, STORE_PASSWORD) for _ in range(2))
+    assert 43 == len(first.password)
+    assert first.password != second.password
+    assert certificates.client.chain.split() == first.certificates.split()
+    load_pem_private_key(first.key.encode(), first.password.encode())
+
+
+def test_a_store_without_a_key_or_its_certificate_is_refused(certificates):
+    """A truststore has no key, and a key alone shows nobody who it belongs to."""
+    key = load_pem_private_key(certificates.client.key.encode(), None)
+    alone = pkcs12.serialize_key_and_certificates(b"key", key, None, None, NoEncryption())
+    truststore = certificates.authority.pkcs12_file.read_bytes()
+    for data, password in ((truststore, STORE_PASSWORD), (alone, None)):
+        with pytest.raises(KeyStoreError, match="holds no private key with its certificate"):
+            pkcs12_key_pair(data, password)
+
+
+def test_without_the_library_a_pkcs12_store_is_refused(monkeypatch):
+    """The error says what to install, and how to do without it."""
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization", None)
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives", None)
+    with pytest.raises(KeyStoreError, match=r"needs the library 'cryptography' .* openssl pkcs12"):
+        pkcs12_key_pair(b"\x30", STORE_PASSWORD)
