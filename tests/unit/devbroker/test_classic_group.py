@@ -485,10 +485,7 @@ class TestPermissions:
         ],
     )
     def test_who_may_commit_offsets(self, state, who, transactional, expected):
-        """Members of the generation, unless it is just beginning, and anyone where there are none.
-
-        Transactions are not bound to a generation, but what they say of one has to be right.
-        """
+        """Members of the generation may, and anyone in a transaction that says nothing untrue."""
         group = group_with(member_of("a", group_instance_id="i"), state=state, generation_id=3)
         member_id, instance_id, generation_id = who
 
