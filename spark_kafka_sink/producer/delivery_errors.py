@@ -131,7 +131,7 @@ def _told(refused: RefusedRecords) -> str:
     told = []
     for index, record in list(refused.items())[:MAX_REFUSED_RECORDS]:
         row = record.row
-        place = f"record {index} of the batch" if row is None else f"input row {row}"
+        place = f"record {index} of the batch" if row is None else f"row {row}"
         told.append(f" Refused: {place} ({record.message or 'no reason given'}).")
     more = len(refused) - len(told)
     return "".join(told) + (f" And {more} more." if more > 0 else "")

@@ -151,5 +151,5 @@ class ProducerBatch:
         if self.first_row is None:
             return place
         if self.last_row is None:
-            return f"{place}, from input row {self.first_row} on"
-        return f"{place}, among input rows {self.first_row} to {self.last_row}"
+            return f"{place}, from row {self.first_row} on"
+        return f"{place}, among rows {self.first_row} to {self.last_row}"

@@ -232,6 +232,6 @@ def _with_row(
         if topic not in existing:
             row = first_row + int((columns.topic_index == index).argmax())
             return KafkaTimeoutError(
-                f"row {row} of the task, topic {topic!r}: {error}; {similar_names(topic, existing)}"
+                f"row {row}, topic {topic!r}: {error}; {similar_names(topic, existing)}"
             )
     return None

@@ -86,7 +86,7 @@ class MissingTopics:
         with pytest.raises(KafkaTimeoutError) as caught:
             self._write(topic, topic, topic[1:], topic[1:], **{"kafka.max.block.ms": "1500"})
         message = str(caught.value)
-        assert message.startswith(f"row 2 of the task, topic {topic[1:]!r}: ")
+        assert message.startswith(f"row 2, topic {topic[1:]!r}: ")
         assert message.endswith(f"; similar names: {topic!r}")
 
     def a_topic_of_a_row_is_created_only_where_it_may_be(self) -> None:

@@ -85,8 +85,8 @@ def test_refused_records_are_named_by_their_rows_and_the_rest_is_counted():
     refused = refused_records(refused_batch, {index: f"bad {index}" for index in range(8, 0, -1)})
     assert list(range(1, 1 + MAX_REFUSED_RECORDS)) == rows.asked
     error = str(delivery_error(refused_batch, broker_error(87, "refused"), refused))
-    assert "Refused: input row 71 (bad 1). Refused: input row 72 (bad 2)." in error
-    assert "input row 75 (bad 5). And 3 more." in error
+    assert "Refused: row 71 (bad 1). Refused: row 72 (bad 2)." in error
+    assert "row 75 (bad 5). And 3 more." in error
 
 
 def test_refused_records_without_rows_are_named_by_their_place_in_the_batch():

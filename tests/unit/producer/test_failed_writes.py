@@ -48,7 +48,7 @@ def test_a_refusal_names_rows_partition_cause_and_advice(broker):
     producer.append(columns([b"v"] * 10, partitions=[1] * 10), first_row=70)
     with pytest.raises(
         DeliveryError,
-        match=r"10 records for t-1, among input rows 70 to 79 were not delivered: .*"
+        match=r"10 records for t-1, among rows 70 to 79 were not delivered: .*"
         r"TOPIC_AUTHORIZATION_FAILED.* Grant this user WRITE",
     ):
         producer.flush()

@@ -127,7 +127,7 @@ def test_rows_and_single_records_of_one_batch_are_told_apart():
     harness.gatherer.write_table(columns([b"0", b"1"]), [1], 0)
     harness.stage(b"b")
     assert [70, 71, None, 0, 1, None] == _rows_of(harness)
-    assert "6 records for t-0, from input row 70 on" == str(harness.batches[0])
+    assert "6 records for t-0, from row 70 on" == str(harness.batches[0])
 
 
 def test_a_batch_of_single_records_names_no_rows():
@@ -149,7 +149,7 @@ def test_single_records_do_not_change_the_range_of_rows():
     for _ in range(10):
         harness.stage(bytes(40))
     harness.gatherer.close_batches()
-    assert str(harness.batches[0]).endswith("among input rows 70 to 71")
+    assert str(harness.batches[0]).endswith("among rows 70 to 71")
     assert {None} == {batch.first_row for batch in harness.batches[1:]}
 
 
