@@ -99,7 +99,7 @@ SINK_OPTIONS_DEF: Final = (
         None,
         Importance.HIGH,
         "With exactly_once, for a batch: names what is written. A job that is run again with the "
-        "same writeId writes nothing if it is in.",
+        "same writeId writes nothing if it is in, neither rows nor a report.",
     )
     .define(
         "writeIdRetentionMs",
@@ -133,8 +133,9 @@ SINK_OPTIONS_DEF: Final = (
         None,
         Importance.LOW,
         "Where the driver writes the report of the write, as JSON: a local file in a directory "
-        "that exists. A batch replaces the file, whatever it held. A stream adds a line for each "
-        "micro-batch, and refuses a symbolic link and a file that is not such a report.",
+        "that exists. A batch replaces the file, whatever it held; one whose writeId is in already "
+        "leaves it as it is. A stream adds a line for each micro-batch, and refuses a symbolic "
+        "link and a file that is not such a report.",
     )
     .define(
         "sourceConsumerGroup",

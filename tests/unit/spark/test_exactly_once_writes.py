@@ -375,6 +375,20 @@ def test_a_job_is_written_once(broker, world, capsys):
     assert "Kafka: write 'day-1' was in already\n" in capsys.readouterr().out
 
 
+def test_a_job_that_is_in_leaves_its_report_as_it_is(broker, tmp_path):
+    """The report is of the run that wrote; where it is gone, a later run does not make another."""
+    path = tmp_path / "report.json"
+    job = BatchJob(broker, writeId="day-1", reportPath=str(path))
+    job.run()
+    written = path.read_text()
+    assert 6 == json.loads(written)["rows"]
+    job.run()
+    assert written == path.read_text()
+    path.unlink()
+    job.run()
+    assert not path.exists()
+
+
 def test_a_job_without_rows_is_in_too(broker, world):
     """A job that had nothing to write is not run again with the rows of later."""
     job = BatchJob(broker, writeId="day-1")
