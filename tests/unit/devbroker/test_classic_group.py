@@ -485,7 +485,7 @@ class TestPermissions:
         ],
     )
     def test_who_may_commit_offsets(self, state, who, transactional, expected):
-        """Members of the generation may, and anyone in a transaction that says nothing untrue."""
+        """Members of the generation, once it has begun; anyone where there are none."""
         group = group_with(member_of("a", group_instance_id="i"), state=state, generation_id=3)
         member_id, instance_id, generation_id = who
 
