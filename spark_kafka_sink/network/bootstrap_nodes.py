@@ -48,22 +48,18 @@ class BootstrapNodes:
                 found = await asyncio.gather(*(self._resolve(*server) for server in self._servers))
         except TimeoutError:
             return
-        self._is_resolved = all(names is not None for names in found)
+        self._is_resolved = all(is_found for _, is_found in found)
         self.nodes = self._numbered(
-            list(
-                dict.fromkeys(
-                    (name, port)
-                    for (host, port), names in zip(self._servers, found, strict=True)
-                    for name in names or [host]
-                )
-            )
+            list(dict.fromkeys(server for servers, _ in found for server in servers))
         )
 
-    async def _resolve(self, host: str, _port: int) -> list[str] | None:
+    async def _resolve(self, host: str, port: int) -> tuple[list[tuple[str, int]], bool]:
+        """Return what a server stands for, and whether its name was found."""
         try:
-            return await self._resolver.canonical_names(host)
+            names = await self._resolver.canonical_names(host)
         except OSError:
-            return None
+            return [(host, port)], False
+        return [(name, port) for name in names or [host]], True
 
     def forget(self) -> None:
         """Look the names up anew the next time: the addresses behind them may have changed."""

@@ -7,7 +7,8 @@ NetworkClient has for its life: the TLS contexts, and the source of SASL exchang
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import time
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from spark_kafka_sink.config.allow_lists import NotAllowedError, allow_lists
 from spark_kafka_sink.errors import ConfigError, IllegalStateError
@@ -97,7 +98,7 @@ def _login(settings: SecuritySettings) -> Login:
         check_gssapi()
     if isinstance(login, TokenLogin):
         # Whether there can be a source is told now; it asks nobody before it is called.
-        token_source(login, settings, lambda: 0.0)
+        token_source(login, settings, time.time)
     return login
 
 
@@ -171,8 +172,8 @@ class ConnectionSecurity:
         return client
 
     async def _new_client(self, node: Node) -> SaslClient:
-        if isinstance(self._login, TokenLogin) and self._tokens is not None:
-            return self._login.client(await self._tokens.token())
+        if self._tokens is not None:
+            return cast("TokenLogin", self._login).client(await self._tokens.token())
         if isinstance(self._login, PasswordLogin):
             return self._login.client()
         if isinstance(self._login, KerberosLogin):

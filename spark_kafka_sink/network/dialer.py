@@ -120,7 +120,7 @@ class Dialer:
             if await answers_in_plain(address, self._options, share / 2):
                 raise peer_speaks_no_tls(node) from None
             raise
-        except (ValueError, UnicodeError) as error:
+        except ValueError as error:
             raise NetworkError(
                 f"{node}: {node.host!r} cannot be the name of a host in TLS: {error}"
             ) from None

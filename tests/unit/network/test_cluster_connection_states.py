@@ -29,6 +29,11 @@ def test_a_node_never_tried_may_be_connected_to_at_once(states):
     assert ConnectionState.DISCONNECTED is states.state(1)
     assert states.can_connect(1, now=0.0)
     assert not states.is_sendable(1, now=0.0)
+    assert (0.0, 0.0, 0.0) == (
+        states.ready_at(1),
+        states.last_attempt_at(1),
+        states.throttled_until(1),
+    )
 
 
 def test_an_attempt_that_is_under_way_is_not_begun_again(states):

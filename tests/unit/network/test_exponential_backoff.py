@@ -38,3 +38,9 @@ def test_a_delay_stays_within_a_fifth_of_its_term(attempts: int, seed: int):
     delay = ExponentialBackoff(0.1, 1.0, random.Random(seed)).delay(attempts)
     term = min(0.1 * 2 ** min(attempts, 10), 1.0)
     assert 0.8 * term <= delay <= min(1.2 * term, 1.0)
+
+
+def test_backoffs_are_equal_by_their_times_alone():
+    """The source of their jitter is neither compared nor shown."""
+    assert ExponentialBackoff(0.05, 1.0) == ExponentialBackoff(0.05, 1.0)
+    assert "ExponentialBackoff(initial=0.05, maximum=1.0)" == repr(ExponentialBackoff(0.05, 1.0))
