@@ -50,7 +50,8 @@ class PartitionSequences:
         self._partitions = TxnPartitionMap()
         self._restarting: set[TopicPartition] = set()
         self._unresolved: set[TopicPartition] = set()
-        #: Partitions of topics that were created again, until their numbers fit the new log.
+        #: Partitions of topics that were, or may have been, created again, until their numbers fit
+        #: the new log.
         self._replaced: set[TopicPartition] = set()
         #: The topics that were looked at last, and the ids that were known then.
         self._topics: Mapping[str, TopicMetadata] = {}
@@ -68,10 +69,29 @@ class PartitionSequences:
             if not topic.topic_id.int:
                 continue
             if self._topic_ids.get(name, topic.topic_id) != topic.topic_id:
-                for topic_partition, entry in self._partitions.of_topic(name):
-                    entry.log_replaced = True
-                    self._replaced.add(topic_partition)
+                for topic_partition, _ in self._partitions.of_topic(name):
+                    self._note_replaced(topic_partition)
             self._topic_ids[name] = topic.topic_id
+
+    def _note_replaced(self, topic_partition: TopicPartition) -> None:
+        self._partitions.entry(topic_partition).log_replaced = True
+        self._replaced.add(topic_partition)
+
+    def _withdraw_restarts(self) -> None:
+        """Keep the numbers of partitions whose log may be another one and may have a batch of ours.
+
+        A request that was lost since new numbers were asked for may have reached the new log. It
+        goes again with its old number first; see `_leave_replaced_logs`.
+        """
+        for topic_partition in list(self._restarting):
+            entry = self._partitions.entry(topic_partition)
+            if not (entry.is_quiet and entry.may_have_unanswered):
+                continue
+            if entry.restarted_for in entry.in_flight:
+                self._note_replaced(topic_partition)
+            if entry.log_replaced:
+                entry.restart_requested = False
+                self._restarting.discard(topic_partition)
 
     def _leave_replaced_logs(self) -> None:
         """Make the numbers of partitions fit their new logs, where nothing is with a broker.
@@ -171,7 +191,9 @@ class PartitionSequences:
 
         So does one that may be in already, where Java sends it with a new number: of what it
         remembers of a producer, a broker keeps the last batch alone through a restart, and answers
-        out of order to the others. They would be there twice.
+        out of order to the others. They would be there twice. And so does one before another that
+        may be in: where the topic was created again, and its new id is not known yet, the new log
+        may have begun with that one.
         """
         entry = self._partitions.entry(batch.topic_partition)
         if self._is_transactional and entry.has_gap:
@@ -203,6 +225,10 @@ class PartitionSequences:
 
     def _restart_for(self, entry: TxnPartitionEntry, batch: ProducerBatch) -> bool:
         if entry.restarted_for is batch or batch.may_be_in or entry.log_replaced:
+            return False
+        if entry.may_have_unanswered:
+            # The new log, if it is one, may have begun with a batch behind this one.
+            self._note_replaced(batch.topic_partition)
             return False
         entry.restarted_for = batch
         self._request_restart(batch.topic_partition)
@@ -249,6 +275,7 @@ class PartitionSequences:
         An idempotent producer raises its epoch by itself: a number is never used twice within one.
         In a transaction the numbers start anew within the epoch, for the broker has forgotten it.
         """
+        self._withdraw_restarts()
         self._leave_replaced_logs()
         quiet = [tp for tp in self._restarting if self._partitions.entry(tp).is_quiet]
         if not quiet or not self.producer_id_and_epoch.is_valid:

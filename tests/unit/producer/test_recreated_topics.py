@@ -189,6 +189,59 @@ def test_a_batch_that_may_be_in_fails_where_the_new_log_refuses_its_number(idemp
     assert (1, 0) == numbers(later)
 
 
+def deliver_after_a_refusal(harness: SenderHarness, refused: ProducerBatch) -> None:
+    """Refuse a batch, which fails; answer that the one behind it is in; send another one."""
+    harness.produce(OUT_OF_ORDER)
+    assert isinstance(refused.result.error, DeliveryError)
+    harness.step(LATER)
+    harness.produce(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+    later = harness.add()
+    harness.step()
+    harness.produce()
+    assert (1, 0) == numbers(later)
+    assert not harness.accumulator.has_incomplete
+
+
+def test_a_batch_that_may_be_in_keeps_its_number_before_the_new_id_is_known(idempotent):
+    """The new log may have begun with it, and refuses the one before: that one fails alone."""
+    refused, unanswered = idempotent.add(), idempotent.add()
+    idempotent.step()
+    idempotent.produce(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    idempotent.take().disconnect()
+    idempotent.step()
+    idempotent.step(LATER)
+    deliver_after_a_refusal(idempotent, refused)
+    assert ((0, 2), None) == (numbers(unanswered), unanswered.result.error)
+
+
+def test_a_batch_that_is_lost_after_the_one_before_it_was_refused_keeps_its_number(idempotent):
+    """New numbers wait for the answer to it; where there is none, its old one is tried first."""
+    refused, unanswered = idempotent.add(), idempotent.add()
+    idempotent.step()
+    idempotent.produce(OUT_OF_ORDER)
+    idempotent.take().disconnect()
+    idempotent.step()
+    idempotent.step(LATER)
+    deliver_after_a_refusal(idempotent, refused)
+    assert ((0, 2), None) == (numbers(unanswered), unanswered.result.error)
+
+
+def test_a_batch_keeps_its_number_where_the_new_id_comes_before_new_numbers(idempotent):
+    """The one before it was refused for good: it would have got a new number, and may be in."""
+    refused, unanswered = idempotent.add(), idempotent.add()
+    idempotent.step()
+    idempotent.produce(ErrorCode.INVALID_RECORD)
+    assert isinstance(refused.result.error, DeliveryError)
+    lose(idempotent, unanswered)
+    idempotent.produce(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+    assert ((0, 2), None) == (numbers(unanswered), unanswered.result.error)
+    later = idempotent.add()
+    idempotent.step()
+    idempotent.produce()
+    assert (1, 0) == numbers(later)
+    assert not idempotent.accumulator.has_incomplete
+
+
 def test_a_topic_that_was_forgotten_meanwhile_is_known_by_its_id(idempotent):
     """Metadata drops a topic that is idle; the producer still knows which log it wrote to."""
     idempotent.network.metadata.snapshot = MetadataSnapshot(nodes=MappingProxyType(NODES))
