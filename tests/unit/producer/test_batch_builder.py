@@ -252,3 +252,13 @@ def test_an_error_names_the_row_that_it_is_about(first_row, row):
         (raised.value.row, raised.value.topic, raised.value.partition)
         for raised in (invalid, too_large)
     ]
+
+
+@pytest.mark.parametrize("counts", [[], [3], [3, 3, 3]], ids=str)
+def test_each_topic_has_to_come_with_its_number_of_partitions(counts):
+    """Rows of a topic without one would go nowhere."""
+    built = _Built()
+    rows = columns([b"a", b"b"], topics=["t", "u"])
+    with pytest.raises(ValueError, match="zip"):
+        built.builder.append(rows, partition_counts=counts, first_row=0, now_ms=0)
+    assert {} == built.sizes()

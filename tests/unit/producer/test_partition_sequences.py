@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.model import ProducerIdAndEpoch
+from spark_kafka_sink.model import NO_PRODUCER_ID_AND_EPOCH, ProducerIdAndEpoch
 from spark_kafka_sink.producer.partition_sequences import PartitionSequences
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.producer_batches import batch, snapshot
@@ -324,3 +324,31 @@ def test_a_partition_that_has_to_wait_holds_up_no_other_one(flag):
     for each in batches[::2]:
         sequences.acknowledge(each)
         assert sequences.may_drain(batch(each.topic_partition.partition))
+
+
+def test_the_numbers_begin_anew_once_the_producer_has_an_id(sequences):
+    """One that has used up its epochs asks for another: until then nothing is numbered."""
+    refused, waiting = assigned(sequences, 2)
+    sequences.fail(refused, outcome_known=True)
+    sequences.producer_id_and_epoch = NO_PRODUCER_ID_AND_EPOCH
+    assert sequences.restart_quiet_partitions()
+    assert (ProducerIdAndEpoch(1, 0), 2) == (waiting.producer_id_and_epoch, waiting.base_sequence)
+    newer = sequences.producer_id_and_epoch = ProducerIdAndEpoch(2, 0)
+    assert sequences.restart_quiet_partitions()
+    assert (newer, 0) == (waiting.producer_id_and_epoch, waiting.base_sequence)
+    assert newer == sequences.producer_id_and_epoch
+
+
+@pytest.mark.parametrize(
+    ("epoch", "next_epoch"), [(32_765, 32_766), (32_766, 32_767), (32_767, None)]
+)
+def test_the_last_epoch_is_followed_by_another_id(sequences, epoch, next_epoch):
+    """An epoch is a number of 16 bits with a sign."""
+    sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, epoch)
+    refused, waiting = batch(1), batch(1)
+    for each in (refused, waiting):
+        sequences.assign(each)
+    sequences.fail(refused, outcome_known=True)
+    assert (next_epoch is not None) == sequences.restart_quiet_partitions()
+    expected = NO_PRODUCER_ID_AND_EPOCH if next_epoch is None else (1, next_epoch)
+    assert expected == sequences.producer_id_and_epoch
