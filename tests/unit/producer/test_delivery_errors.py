@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.errors import DeliveryTimeoutError
+from spark_kafka_sink.errors import DeliveryTimeoutError, KafkaError
 from spark_kafka_sink.producer.delivery_errors import (
     ADVICE,
     MAX_REFUSED_RECORDS,
@@ -96,3 +96,50 @@ def test_refused_records_without_rows_are_named_by_their_place_in_the_batch():
     error = str(delivery_error(refused_batch, broker_error(87, "refused"), refused))
     assert "Refused: record 1 of the batch (no reason given)." in error
     assert "Refused: record 2 of the batch (too old)." in error
+
+
+@pytest.mark.parametrize(
+    ("refused", "told"),
+    [
+        (0, ""),
+        (1, " Refused: record 0 of the batch (bad)."),
+        (5, "".join(f" Refused: record {index} of the batch (bad)." for index in range(5))),
+        (
+            6,
+            "".join(f" Refused: record {index} of the batch (bad)." for index in range(5))
+            + " And 1 more.",
+        ),
+    ],
+)
+def test_so_many_refused_records_are_told_of(refused, told):
+    """Up to five by name; of none nothing is said, nor that there are no more."""
+    refused_batch = batch(records=7)
+    records = refused_records(refused_batch, dict.fromkeys(range(refused), "bad"))
+    error = delivery_error(refused_batch, KafkaError("refused"), records)
+    assert str(error) == (
+        "7 records for t-0, among input rows 0 to 6 were not delivered: refused."
+        f"{told} Look at the broker's log for the reason"
+    )
+
+
+@pytest.mark.parametrize(
+    ("records", "words"),
+    [
+        (1, "1 record for t-0, among input rows 0 to 0 was not delivered: "),
+        (2, "2 records for t-0, among input rows 0 to 1 were not delivered: "),
+    ],
+)
+def test_a_batch_is_told_of_in_the_number_that_it_has(records, words):
+    """One record was, several were not delivered."""
+    assert str(delivery_error(batch(records=records), KafkaError("refused"))).startswith(words)
+
+
+def test_the_rows_of_a_batch_are_named_as_far_as_they_are_known():
+    """Where they begin, at least, or not at all."""
+    whole, open_ended, unnumbered = batch(records=3), batch(records=3), batch(records=3)
+    open_ended.last_row = unnumbered.last_row = unnumbered.first_row = None
+    assert [
+        "3 records for t-0, among input rows 0 to 2",
+        "3 records for t-0, from input row 0 on",
+        "3 records for t-0",
+    ] == [str(each) for each in (whole, open_ended, unnumbered)]
