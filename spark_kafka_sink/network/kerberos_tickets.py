@@ -9,6 +9,7 @@ anew, on a thread of its own, since a KDC may have to be asked.
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
@@ -97,13 +98,11 @@ def _credentials(gssapi: Any, login: KerberosLogin) -> tuple[Any, str]:
     """Get credentials that last, with their principal, from the first store that has some."""
     *others, last = _stores(login)
     for store in others:
-        try:
-            return _of_store(gssapi, login.principal, store)
-        except (
+        with suppress(
             gssapi.exceptions.MissingCredentialsError,
             gssapi.exceptions.ExpiredCredentialsError,
         ):
-            continue
+            return _of_store(gssapi, login.principal, store)
     if login.keytab is not None:
         _check_keytab(login.keytab, login.principal or "")
     return _of_store(gssapi, login.principal, last)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -134,6 +135,28 @@ def test_a_ticket_is_asked_for_the_brokers_service(monkeypatch):
     assert "current key of broker/one.example" in client.advice
 
 
+def test_a_library_that_promises_other_things_has_not_proved_the_broker(monkeypatch):
+    """Integrity alone does not say who the peer is."""
+    context = type("OneSided", (Context,), {"actual_flags": 32})
+    client = begin(monkeypatch, Library(context=context))
+    client.initial_response()
+    with pytest.raises(AuthenticationError, match="has not proved that it is kafka/host"):
+        client.evaluate_challenge(b"reply")
+
+
+@pytest.mark.parametrize(("principal", "name"), [(None, None), ("bob@R", ("bob@R", "name"))])
+def test_credentials_are_those_of_the_principal(monkeypatch, principal, name):
+    """Without one they are the ticket cache's owner's."""
+    asked = []
+    library = Library()
+    library.Credentials = lambda **given: (
+        asked.append(given) or SimpleNamespace(lifetime=60, name="alice@R")
+    )
+    login = KerberosLogin(service_name="kafka", use_ticket_cache=True, principal=principal)
+    begin(monkeypatch, library, login)
+    assert [{"name": name, "usage": "initiate", "mechs": ["krb5"], "store": None}] == asked
+
+
 def test_an_error_within_the_exchange_is_the_brokers(monkeypatch):
     """What the library does not take of the broker's is refused, in the library's words."""
     client = begin(monkeypatch, Library())
@@ -250,7 +273,7 @@ def test_a_keytab_stands_in_for_a_cache_without_a_ticket(monkeypatch, tmp_path):
         first, second = stores_asked(monkeypatch, login, {"cache": error})
         assert cache == first
         assert f"FILE:{path}" == second["client_keytab"]
-        assert second["ccache"].startswith("MEMORY:")
+        assert re.fullmatch("MEMORY:spark-kafka-sink-[0-9a-f]{16}", second["ccache"])
     first, said = stores_asked(monkeypatch, login, {"cache": GSSError(13 << 16, KRB5 + 37)})
     assert cache == first
     assert "set this machine's clock right" in said
