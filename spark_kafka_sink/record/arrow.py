@@ -306,9 +306,14 @@ def _headers(rows: _Rows) -> HeaderColumns | None:
 
 def _list_elements(array: Any) -> tuple[Int64Array, Any]:
     """Return offsets from 0 up, and the elements that they count; of null lists, none."""
-    lengths = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    has_offsets = pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
+    # Arrow lets anything lie between the offsets of a null list.
+    if has_offsets and not array.null_count:
+        offsets = _offsets(array, np.int32 if pa.types.is_list(array.type) else np.int64)
+        first, last = int(offsets[0]), int(offsets[-1])
+        return offsets - first, array.values.slice(first, last - first)
     offsets = np.zeros(len(array) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
+    np.cumsum(array.value_lengths().fill_null(0).to_numpy(), out=offsets[1:])
     return offsets, array.flatten()
 
 
@@ -372,7 +377,7 @@ def _bytes_column(array: Any) -> BytesColumn:
 
 
 def _offsets(array: Any, width: type[np.int32 | np.int64]) -> Int64Array:
-    """Give the offsets of strings in 64 bits, as far as the array's slice goes."""
+    """Return the offsets of strings or lists in 64 bits, as far as the array's slice goes."""
     buffer = array.buffers()[1]
     if buffer is None or buffer.size == 0:
         # Arrow allows an empty array to have no offsets at all.
