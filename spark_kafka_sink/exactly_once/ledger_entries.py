@@ -6,8 +6,8 @@ entry must be cheap, and a step must not look at entries that do not concern it:
 - Values are kept as bytes, and decoded when somebody asks for that write.
 - Writes that have ended are told from the others by the form of their value, `SETTLED`. Whatever
   has another form is unsettled, and is decoded, once, by the first step that sees it.
-- An ended write that is alone in its batch, as nearly all are, is found and taken apart by one
-  regular expression.
+- An ended write that is alone in its transaction, as nearly all are, is found and taken apart by
+  one regular expression.
 - Jobs that have ended wait in the order of the quarters of an hour in which they may be dropped,
   and a step looks at some of them.
 
@@ -39,7 +39,6 @@ from spark_kafka_sink.exactly_once.ledger_records import (
     write_key,
 )
 from spark_kafka_sink.exactly_once.transitions import WriteState
-from spark_kafka_sink.model import UNKNOWN_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -52,9 +51,8 @@ _PORTION_MS: Final = 10**_PORTION_DIGITS
 _HAVE_ENDED: Final = frozenset({WriteState.DONE, WriteState.VOID})
 _NO_PIECES: Final[Mapping[int, bytes]] = {}
 
-#: Key, value, and the offset of the batch that it was in. For a write that is known to have ended:
-#: when it may be dropped, in decimal digits, or `NEVER`; else None.
-_Entry: TypeAlias = tuple[bytes, bytes | None, int, bytes | None]
+#: Key, value, and the offset of the batch that it was in.
+_Entry: TypeAlias = tuple[bytes, bytes | None, int]
 #: Entries that are committed are taken in together, up to this many at once.
 _MOST_TOGETHER: Final = 10_000
 
@@ -93,22 +91,22 @@ class PrefixEntries:
         self._expiring: dict[bytes, deque[bytes]] = {}
 
     def put(self, records: Iterable[_Entry]) -> list[int]:
-        """Take records in, in their order; return where those are that are not entries.
+        """Take records in, in their order; return where those are that are not entries."""
+        return [offset for key, value, offset in records if not self._put_any(key, value)]
 
-        This is where a new driver spends its time, with each entry of a large ledger.
+    def put_ended(self, keys: list[bytes], values: list[bytes], times: list[bytes]) -> None:
+        """Take in writes that have ended, in their order.
+
+        `times` say when each may be dropped, in decimal digits, or are `NEVER`. This is where a new
+        driver spends its time, with each entry of a large ledger.
         """
-        strangers = []
-        values, unsettled = self._values, self._unsettled
+        self._values.update(zip(keys, values, strict=True))
+        if self._unsettled:
+            for key in keys:
+                self._unsettled.pop(key, None)
         portion = b""
         append = self._expiring.setdefault(portion, deque()).append
-        for key, value, offset, expires_at_ms in records:
-            if value is None or expires_at_ms is None:
-                if not self._put_any(key, value):
-                    strangers.append(offset)
-                continue
-            values[key] = value
-            if unsettled:
-                unsettled.pop(key, None)
+        for key, expires_at_ms in zip(keys, times, strict=True):
             if expires_at_ms == NEVER:
                 self._lasting[key] = None
                 continue
@@ -116,7 +114,6 @@ class PrefixEntries:
                 portion = expires_at_ms[:-_PORTION_DIGITS]
                 append = self._expiring.setdefault(portion, deque()).append
             append(key)
-        return strangers
 
     def _put_any(self, key: bytes, value: bytes | None) -> bool:
         """Take in a record that may be any; return whether it is an entry of the prefix."""
@@ -129,7 +126,7 @@ class PrefixEntries:
             self._unsettled.pop(key, None)
             self._lasting.pop(key, None)
         elif settled := SETTLED.fullmatch(value):
-            self.put([(key, value, UNKNOWN_OFFSET, settled[1])])
+            self.put_ended([key], [value], [settled[1]])
         else:
             self._values[key] = value
             self._unsettled[key] = None
@@ -362,8 +359,7 @@ class KeyOffsets:
     def __init__(self, keys: Iterable[bytes]) -> None:
         """Look for these keys."""
         #: See `LogSink`.
-        self.known_record: tuple[bytes, bytes] | None = None
-        self.pending: dict[int, list[_Entry]] = {}
+        self.known_records: None = None
         self._open: dict[int, dict[bytes, int]] = {}
         self._keys = frozenset(keys)
         #: The offset of the batch of each key that was found in a committed transaction.
@@ -409,10 +405,12 @@ class LedgerFold:
         keys = None if prefix is None else PrefixKeys(prefix)
         self._starts = KEY_STARTS if keys is None else keys.starts
         #: See `LogSink`. A reader of all prefixes has the time to decode their keys.
-        self.known_record = None if keys is None else (keys.plain_write.pattern, SETTLED.pattern)
+        self.known_records = (
+            None if keys is None else (keys.plain_write.pattern, SETTLED.pattern, self._take_ended)
+        )
         self._prefixes: dict[str, PrefixEntries] = {}
         #: Entries whose transaction has not ended yet, by producer id.
-        self.pending: dict[int, list[_Entry]] = {}
+        self._pending: dict[int, list[_Entry]] = {}
         self._committed: list[_Entry] = []
         #: How the last transaction with entries has ended, by producer id.
         self._ends: dict[int, bool] = {}
@@ -427,18 +425,29 @@ class LedgerFold:
         """Take the records of a transaction's batch in."""
         starts = self._starts
         own: list[_Entry] = [
-            (key, value, offset, None) for key, value in records if key and key.startswith(starts)
+            (key, value, offset) for key, value in records if key and key.startswith(starts)
         ]
         if len(own) != len(records):
             strangers = sum(not (key or b"").startswith(KEY_STARTS) for key, _ in records)
             self._ignore(_NOT_AN_ENTRY, offset, strangers)
         if not own:
             return
-        pending = self.pending.get(producer_id)
+        pending = self._pending.get(producer_id)
         if pending is None:
-            self.pending[producer_id] = own
+            self._pending[producer_id] = own
         else:
             pending += own
+
+    def _take_ended(
+        self, producer_id: int, keys: list[bytes], values: list[bytes], times: list[bytes]
+    ) -> None:
+        """Take in committed transactions of one write each that has ended."""
+        # The first one may have batches before.
+        self._committed += self._pending.pop(producer_id, ())
+        self._put_committed()
+        self._ends[producer_id] = True
+        if self._prefix is not None:
+            self._entries_of(self._prefix).put_ended(keys, values, times)
 
     def take_plain(self, offset: int, count: int) -> None:
         """Count records outside any transaction, which are ignored."""
@@ -446,7 +455,7 @@ class LedgerFold:
 
     def take_end(self, producer_id: int, *, committed: bool) -> None:
         """Take the end of a transaction in."""
-        entries = self.pending.pop(producer_id, None)
+        entries = self._pending.pop(producer_id, None)
         if entries is None:
             # Others', or written twice by a coordinator that was started again.
             return
@@ -462,7 +471,7 @@ class LedgerFold:
 
     def is_open(self, producer_id: int) -> bool:
         """Whether there are entries of a producer without a marker behind them."""
-        return producer_id in self.pending
+        return producer_id in self._pending
 
     def end_of(self, producer_id: int) -> bool | None:
         """Return whether a producer's last entries were committed; None: none have ended."""
@@ -492,11 +501,14 @@ class LedgerFold:
             self._put(self._prefix, committed)
 
     def _put(self, prefix: str, entries: list[_Entry]) -> None:
+        for offset in self._entries_of(prefix).put(entries):
+            self._ignore(_NOT_AN_ENTRY, offset, 1)
+
+    def _entries_of(self, prefix: str) -> PrefixEntries:
         known = self._prefixes.get(prefix)
         if known is None:
             known = self._prefixes[prefix] = PrefixEntries(prefix)
-        for offset in known.put(entries):
-            self._ignore(_NOT_AN_ENTRY, offset, 1)
+        return known
 
     def _by_prefix(self, committed: list[_Entry]) -> dict[str, list[_Entry]]:
         found: dict[str, list[_Entry]] = {}

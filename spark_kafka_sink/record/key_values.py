@@ -5,8 +5,8 @@ batches. Here a batch becomes its keys and values, or the end of a transaction, 
 
 - A batch outside any transaction is counted by its header and not decoded: it may inflate to a
   hundred times its size, and an index that is written in transactions ignores it.
-- A transactional batch of one record in a form that the sink knows is read by one regular
-  expression. That is how nearly all of a large ledger looks.
+- A transaction of one record in a form that the sink knows, with its COMMIT marker right behind it,
+  is read by one regular expression for both. That is how nearly all of a large ledger looks.
 - A transactional batch without compression, headers, null keys, and large records is read in place.
 - Any other batch goes to `decode`, which has the last word on whether it is well-formed.
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from crc32c import crc32c
 
@@ -36,23 +36,29 @@ from spark_kafka_sink.record.record_batch import (
 )
 from spark_kafka_sink.record.varint import read_varint
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 #: The key and the value of a record.
 KeyValuePair: TypeAlias = tuple[bytes | None, bytes | None]
 
 
-#: Key, value and the offset of the batch; and what a sink knows of the value.
-PendingRecord: TypeAlias = tuple[bytes, bytes | None, int, bytes | None]
+#: Takes committed transactions of a producer id that follow each other: their keys, their values,
+#: and what the group of the value's pattern has matched in each. Of the first one there may be
+#: records that the sink has taken before.
+TakeKnown: TypeAlias = "Callable[[int, list[bytes], list[bytes], list[bytes]], None]"
 
 
 class LogSink(Protocol):
     """What a log is read into, in the order of its offsets."""
 
-    #: Patterns of the key and of the value that most batches have, each as their only record; the
-    #: latter has one group, which is in every match. None where there is no such form.
-    known_record: tuple[bytes, bytes] | None
-    #: The records of open transactions, by producer id. The reader itself adds those of the known
-    #: form, each as its key, its value, its offset, and what the group of the value has matched.
-    pending: dict[int, list[PendingRecord]]
+    @property
+    def known_records(self) -> tuple[bytes, bytes, TakeKnown] | None:
+        """Return the form of the record that most transactions have as their only one, if any.
+
+        Patterns of the key and of the value, of which the latter has one group, which is in every
+        match; and what takes such transactions.
+        """
 
     def take_records(self, offset: int, producer_id: int, records: list[KeyValuePair]) -> None:
         """Take the records of the batch at `offset`, which is part of a producer's transaction."""
@@ -69,14 +75,6 @@ class LogSink(Protocol):
 
 #: The size of a field below a mebibyte.
 _SIZE: Final = rb"([\x80-\xff]{0,2}+[\x00-\x7f])"
-
-
-def _known_payload(key: bytes, value: bytes) -> re.Pattern[bytes]:
-    """Compile what the payload of a batch with one record of a known form looks like."""
-    # The record's attributes and both of its deltas are 0, and it has no headers.
-    return re.compile(
-        _SIZE + rb"\0\0\0" + _SIZE + b"(" + key + b")" + _SIZE + b"(" + value + rb")\0", re.DOTALL
-    )
 
 
 class _Sizes(dict[bytes, int]):
@@ -96,9 +94,76 @@ _CONTROL: Final = 0x20
 _COMPRESSION: Final = 0x07
 #: Every byte of a varint but the last has this bit.
 _MORE: Final = 0x80
+_COMMIT: Final = b"\x20\0\0\0\x08\0\0\0\1"
 #: How the record of a marker begins (length, attributes, deltas, key), and whether it commits.
-_MARKERS: Final = {b"\x20\0\0\0\x08\0\0\0\0": False, b"\x20\0\0\0\x08\0\0\0\1": True}
+_MARKERS: Final = {b"\x20\0\0\0\x08\0\0\0\0": False, _COMMIT: True}
 _MARKER_START: Final = 9
+#: baseOffset and lastOffsetDelta of a batch.
+_OFFSETS: Final = struct.Struct(">q15xi")
+#: What a marker's batch takes, and its batchLength.
+_MARKER_BYTES: Final = 78
+_MARKER_LENGTH: Final = struct.pack(">i", _MARKER_BYTES - _LENGTH_COVERS_FROM)
+
+
+class _KnownTransactions:
+    """Finds transactions with one record of a known form whose marker is the next batch."""
+
+    def __init__(self, key: bytes, value: bytes, take: TakeKnown) -> None:
+        """Compile what two such batches look like."""
+        # The record's attributes and both of its deltas are 0, and it has no headers. The batches
+        # are not compressed, and may have either type of timestamp, and a delete horizon.
+        self.match = re.compile(
+            _header(b"(.{4})", rb"\0[\x10\x18\x50\x58]", b"(.{8})")
+            + (_SIZE + rb"\0\0\0" + _SIZE + b"(" + key + b")" + _SIZE + b"(" + value + rb")\0")
+            + _header(re.escape(_MARKER_LENGTH), rb"\0[\x30\x38\x70\x78]", rb"\3")
+            + (re.escape(_COMMIT) + b".{8}"),
+            re.DOTALL,
+        ).match
+        self._take = take
+        self._sizes = _Sizes()
+
+    def take(self, match: re.Match[bytes], view: memoryview, producer_id: int) -> int:
+        """Hand over the well-formed transactions from a match on; return where they end."""
+        sizes, data = self._sizes, match.string
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        groups: list[bytes] = []
+        producer = producer_id.to_bytes(8, "big", signed=True)
+        following: re.Match[bytes] | None = match
+        end = match.start()
+        while following:
+            length, crc, owner, record_size, key_size, key, value_size, value, group, marker_crc = (
+                following.groups()
+            )
+            begin, behind = following.span()
+            marker = behind - _MARKER_BYTES
+            if not (
+                owner == producer
+                and sizes[key_size] == len(key)
+                and sizes[value_size] == len(value)
+                and sizes[record_size] + len(record_size) == marker - begin - RECORD_BATCH_OVERHEAD
+                and length == (marker - begin - _LENGTH_COVERS_FROM).to_bytes(4, "big")
+                and crc == crc32c(view[begin + _CRC_COVERS_FROM : marker]).to_bytes(4, "big")
+                and marker_crc
+                == crc32c(view[marker + _CRC_COVERS_FROM : behind]).to_bytes(4, "big")
+            ):
+                break
+            keys.append(key)
+            values.append(value)
+            groups.append(group)
+            end = behind
+            following = self.match(data, end)
+        if keys:
+            self._take(producer_id, keys, values, groups)
+        return end
+
+
+def _header(length: bytes, attributes: bytes, producer_id: bytes) -> bytes:
+    """Write the pattern of the header of a batch of one record, with a group for its checksum."""
+    return (
+        b".{8}" + length + b".{4}" + re.escape(bytes([MAGIC])) + b"(.{4})" + attributes
+        + b".{20}" + producer_id + b".{6}" + re.escape(struct.pack(">i", 1))
+    )  # fmt: skip
 
 
 # A ledger has more than a million batches: what is not called for each of them makes this fast.
@@ -117,9 +182,7 @@ def read_key_values(  # noqa: C901, PLR0912
     size = len(data)
     begin = end = 0
     next_offset = offset
-    known = sink.known_record and _known_payload(*sink.known_record).fullmatch
-    sizes = _Sizes()
-    pending, take_end = sink.pending, sink.take_end
+    known = sink.known_records and _KnownTransactions(*sink.known_records)
     while size - begin >= RECORD_BATCH_OVERHEAD:
         first, length, magic, crc, attributes, last_delta, producer_id, count = _HEADER.unpack_from(
             data, begin
@@ -137,29 +200,19 @@ def read_key_values(  # noqa: C901, PLR0912
             if committed is None or first < offset:
                 _read_slowly(view[begin:end], sink, offset, max_uncompressed_bytes)
             else:
-                take_end(producer_id, committed=committed)
+                sink.take_end(producer_id, committed=committed)
         elif not attributes & _TRANSACTIONAL:
             plain_from = max(first, offset)
             sink.take_plain(plain_from, max(0, min(count, first + last_delta + 1 - plain_from)))
         elif (
             known
             and count == 1
-            and attributes & _COMPRESSION == 0
             and first >= offset
-            and (match := known(data, payload, end))
+            and (match := known.match(data, begin))
+            and (behind := known.take(match, view, producer_id)) > begin
         ):
-            record_size, key_size, key, value_size, value, found = match.groups()
-            if (
-                sizes[key_size] == len(key)
-                and sizes[value_size] == len(value)
-                and sizes[record_size] + len(record_size) == end - payload
-            ):
-                if producer_id in pending:
-                    pending[producer_id].append((key, value, first, found))
-                else:
-                    pending[producer_id] = [(key, value, first, found)]
-            else:
-                _read_slowly(view[begin:end], sink, offset, max_uncompressed_bytes)
+            end = behind
+            first, last_delta = _OFFSETS.unpack_from(data, end - _MARKER_BYTES)
         else:
             records = None
             if not attributes & _COMPRESSION and first >= offset:

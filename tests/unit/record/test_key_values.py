@@ -38,10 +38,17 @@ _codecs = st.sampled_from([CompressionType.NONE, CompressionType.NONE, Compressi
 class Collected:
     """A sink that keeps what it is given."""
 
-    def __init__(self, known_record=None):
+    def __init__(self, known=None):
         self.events = []
-        self.known_record = known_record
-        self.pending = {}
+        self.known_records = None if known is None else (*known, self._take_known)
+        #: What the group of the pattern has matched.
+        self.groups = []
+
+    def _take_known(self, producer_id, keys, values, groups):
+        """See TakeKnown; as events they are like all others, without offsets."""
+        for record in zip(keys, values, strict=True):
+            self.events += [(None, producer_id, [record]), (producer_id, True)]
+        self.groups += groups
 
     def take_records(self, offset, producer_id, records):
         """See LogSink."""
@@ -102,38 +109,59 @@ def test_keys_and_values_are_those_that_the_decoder_has(records, codec, producer
 KNOWN = (rb"k[a-z]*", rb"v\d*=(\d+)x*")
 
 
+def _both_ways(data, *, offset=0):
+    """Return what comes of a log without and with a known form, and what its group has matched."""
+    results = []
+    for known in (None, KNOWN):
+        sink = Collected(known)
+        try:
+            behind = read_key_values(data, sink, offset=offset)
+        except CorruptRecordError as error:
+            behind = str(error)
+        events = [event if len(event) < 3 else (None, *event[1:]) for event in sink.events]
+        results.append((behind, events))
+    return *results, sink.groups
+
+
 @given(
-    key=st.binary(max_size=3) | st.from_regex(rb"k[a-z]{0,100}", fullmatch=True),
-    value=st.binary(max_size=3) | st.from_regex(rb"v\d*=\d+x{0,9000}", fullmatch=True),
-    others=st.sampled_from([{}, {}, {"headers": ((b"h", b"1"),)}]),
+    transactions=st.lists(
+        st.tuples(
+            st.binary(max_size=3) | st.from_regex(rb"k[a-z]{0,100}", fullmatch=True),
+            st.binary(max_size=3) | st.from_regex(rb"v\d*=\d+x{0,9000}", fullmatch=True),
+            st.sampled_from([{}, {}, {"headers": ((b"h", b"1"),)}]),
+            st.none() | st.tuples(st.integers(0, 10**6), st.integers(0, 255)),
+            st.sampled_from([ControlRecordType.COMMIT] * 3 + [ControlRecordType.ABORT, None]),
+            st.sampled_from([PRODUCER, PRODUCER, PRODUCER + 1]),
+        ),
+        max_size=4,
+    ),
     damage=st.none() | st.tuples(st.integers(0, 10**6), st.integers(0, 255)),
+    offset=st.sampled_from([0, 0, 0, 1, 2, 3]),
 )
-def test_a_known_record_is_what_the_decoder_has(key, value, others, damage):
-    """The sizes in it have to fit its key and its value, whatever these look like."""
-    payload = bytearray(plain_batch([PlainRecord(value, key, **others)])[61:])
-    if damage is not None:
-        payload[damage[0] % len(payload)] = damage[1]
-    batch = _transactional(1, payload=bytes(payload))
-    plain, fast = Collected(), Collected(KNOWN)
-    assert read_key_values(batch, plain, offset=0) == read_key_values(batch, fast, offset=0)
-    taken = [
-        (offset, producer_id, [(key, value)])
-        for producer_id, records in fast.pending.items()
-        for key, value, offset, _ in records
-    ]
-    assert plain.events == fast.events + taken
+def test_known_transactions_come_to_what_the_decoder_has(transactions, damage, offset):
+    """Whatever their sizes say, however they end, and wherever a byte is damaged."""
+    data = bytearray()
+    place = 0
+    for key, value, others, inner, end, producer_id in transactions:
+        payload = bytearray(plain_batch([PlainRecord(value, key, **others)])[61:])
+        if inner is not None:
+            payload[inner[0] % len(payload)] = inner[1]
+        data += _transactional(1, payload=bytes(payload), base_offset=place)
+        place += 1
+        if end is not None:
+            data += _marker(end, producer_id=producer_id, base_offset=place)
+            place += 1
+    if damage is not None and data:
+        data[damage[0] % len(data)] = damage[1]
+    plain, fast, _ = _both_ways(bytes(data), offset=offset)
+    assert plain == fast
 
 
-def test_a_known_record_comes_with_what_its_value_says():
-    """The sink need not look at the value again."""
-    sink = Collected(KNOWN)
-    records = [PlainRecord(b"v1=23", b"ka"), PlainRecord(b"v1=4x", b"kb")]
-    data = b"".join(
-        _transactional([record], base_offset=offset) for offset, record in enumerate(records)
+def _known(number, **others):
+    record = PlainRecord(b"v1=%dx" % number, b"k" + b"a" * number)
+    return _transactional([record], base_offset=2 * number, **others) + _marker(
+        ControlRecordType.COMMIT, producer_id=PRODUCER, base_offset=2 * number + 1
     )
-    assert 2 == read_key_values(data, sink, offset=0)
-    assert {PRODUCER: [(b"ka", b"v1=23", 0, b"23"), (b"kb", b"v1=4x", 1, b"4")]} == sink.pending
-    assert [] == sink.events
 
 
 @pytest.mark.parametrize("key_size", [2, 3, 4])
@@ -142,13 +170,12 @@ def test_a_known_record_comes_with_what_its_value_says():
 def test_every_size_in_a_known_record_has_to_fit(key_size, value_size, more):
     """One that does not is the decoder's to judge."""
     body = b"\0\0\0" + varint(key_size) + b"kab" + varint(value_size) + b"v1=2" + b"\0"
-    batch = _transactional(1, payload=varint(len(body) + more) + body)
-    sink = Collected(KNOWN)
-    assert 1 == read_key_values(batch, sink, offset=0)
-    if (key_size, value_size, more) == (3, 4, 0):
-        assert ({PRODUCER: [(b"kab", b"v1=2", 0, b"2")]}, []) == (sink.pending, sink.events)
-    else:
-        assert ({}, [_as_decoded(batch)]) == (sink.pending, sink.events)
+    plain, fast, groups = _both_ways(
+        _transactional(1, payload=varint(len(body) + more) + body)
+        + _marker(ControlRecordType.COMMIT, producer_id=PRODUCER, base_offset=1)
+    )
+    assert plain == fast
+    assert ([b"2"] if (key_size, value_size, more) == (3, 4, 0) else []) == groups
 
 
 @pytest.mark.parametrize("key_bytes", [1, 64, 300, 8_192])
@@ -156,19 +183,31 @@ def test_every_size_in_a_known_record_has_to_fit(key_size, value_size, more):
 def test_a_known_record_may_be_of_any_size_below_a_mebibyte(key_bytes, value_bytes):
     """Its sizes take up to three bytes each, and its offset is any above the one asked for."""
     key, value = b"k" + b"a" * (key_bytes - 1), b"v1=" + b"7".ljust(value_bytes - 3, b"x")
-    sink = Collected(KNOWN)
-    batch = _transactional([PlainRecord(value, key)], base_offset=1_000)
-    assert 1_001 == read_key_values(batch, sink, offset=999)
-    assert {PRODUCER: [(key, value, 1_000, b"7")]} == sink.pending
-
-
-def test_known_records_below_the_offset_are_left_out():
-    """As all others."""
-    sink = Collected(KNOWN)
-    assert 4 == read_key_values(
-        _transactional([PlainRecord(b"v1=2", b"k")], base_offset=3), sink, offset=4
+    plain, fast, groups = _both_ways(
+        _transactional([PlainRecord(value, key)], base_offset=1_000)
+        + _marker(ControlRecordType.COMMIT, producer_id=PRODUCER, base_offset=1_001),
+        offset=999,
     )
-    assert {} == sink.pending
+    assert (plain, [b"7"]) == (fast, groups)
+
+
+def test_known_transactions_come_with_what_their_values_say():
+    """The sink need not look at the values again, and is called once for all of a producer."""
+    data = b"".join(map(_known, range(3)))
+    plain, fast, groups = _both_ways(data)
+    assert (plain, [b"0", b"1", b"2"]) == (fast, groups)
+    assert 6 == fast[0]
+    # The last one is cut off, or its marker is another producer's.
+    assert [b"0", b"1"] == _both_ways(data[:-1])[2]
+    others = _marker(ControlRecordType.COMMIT, producer_id=PRODUCER + 1, base_offset=5)
+    assert [b"0", b"1"] == _both_ways(data[: -len(others)] + others)[2]
+
+
+def test_a_known_transaction_below_the_offset_is_left_out():
+    """As all others."""
+    plain, fast, groups = _both_ways(_known(3), offset=7)
+    assert (8, [(None, PRODUCER, []), (PRODUCER, True)]) == plain == fast
+    assert [] == groups
 
 
 @given(
@@ -253,15 +292,14 @@ def test_the_whole_of_a_long_size_counts(payload, complaint):
 
 
 @pytest.mark.parametrize("codec", list(CompressionType)[1:], ids=str)
-@pytest.mark.parametrize("known", [None, (rb"k", rb"v(\d)")], ids=["any", "known"])
-def test_a_payload_that_is_not_compressed_as_its_batch_says_is_reported(codec, known):
+def test_a_payload_that_is_not_compressed_as_its_batch_says_is_reported(codec):
     """Whatever it would be without compression is not looked at."""
-    batch = _transactional([PlainRecord(b"v1", b"k")])
-    payload = batch[61:]
-    sink = Collected(known)
+    payload = _transactional([PlainRecord(b"v1=2", b"k")])[61:]
     lying = _transactional(1, payload=payload, compression=codec)
-    assert 1 == read_key_values(lying, sink, offset=0)
-    assert ({}, [_as_decoded(lying)]) == (sink.pending, sink.events)
+    plain, fast, _ = _both_ways(
+        lying + _marker(ControlRecordType.COMMIT, producer_id=PRODUCER, base_offset=1)
+    )
+    assert (2, [_as_decoded(lying), (PRODUCER, True)]) == plain == fast
 
 
 @pytest.mark.parametrize("key_length", range(-3, 2))
