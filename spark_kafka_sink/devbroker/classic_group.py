@@ -245,7 +245,7 @@ class ClassicGroup:
             next(name for name in member.protocol_names if name in shared)
             for member in self.members.values()
         )
-        return votes.most_common(1)[0][0]
+        return max(votes, key=votes.__getitem__)
 
     def elect_joined_leader(self) -> bool:
         """See that the leader is somebody who has joined; False if nobody has."""

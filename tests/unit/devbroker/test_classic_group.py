@@ -265,6 +265,7 @@ class TestMembers:
         assert [{"a": "new"}.get(returns, "a"), {"b": "new"}.get(returns, "b")] == list(
             group.members
         )
+        assert list(group.members) == [member.member_id for member in group.members.values()]
         assert (leader, "new") == (group.leader_id, group.static_members[f"static-{returns}"])
         assert not session.is_pending
         kept = (
