@@ -398,7 +398,7 @@ class TransactionManager(TransactionRequests):
         with self._lock:
             self._sequences.remove(batch)
 
-    def can_retry(self, batch: ProducerBatch, code: int, log_start_offset: int = -1) -> bool:
+    def can_retry(self, batch: ProducerBatch, code: int, log_start_offset: int) -> bool:
         """Whether a batch that was answered so may succeed if it is sent again.
 
         With the same bytes, but for OUT_OF_ORDER_SEQUENCE_NUMBER and UNKNOWN_PRODUCER_ID, after
