@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.model import NO_PRODUCER_ID_AND_EPOCH, ProducerIdAndEpoch
+from spark_kafka_sink.producer.batch_split import BatchPart, batches_of
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
 from tests.support.producer_batches import batch
 
@@ -67,4 +68,24 @@ def test_the_header_is_written_anew_for_another_identity_only():
     # Epoch and flags where KIP-98 has them: bytes 51 and 52, and bit 4 of byte 22.
     assert [(0, 0), (1, 0), (1, 1)] == [
         (int.from_bytes(header[51:53], "big"), header[22] >> 4 & 1) for header in headers
+    ]
+
+
+def test_a_batch_without_an_identity_has_a_header_too():
+    """That of a producer without idempotence: format 2, and -1 for id, epoch and number."""
+    header = bytes(batch().buffers()[0])
+    assert (2, b"\xff" * 14) == (header[16], header[43:57])
+
+
+def test_the_parts_of_a_batch_that_was_sent_get_headers_of_their_own():
+    """The batch may have been refused as too large when it had its own."""
+    whole = batch(records=3)
+    whole.set_producer_state(ProducerIdAndEpoch(1, 0), 5)
+    whole.buffers()
+    parts = batches_of(whole, [BatchPart(memoryview(bytes(50)), 50, n, 0, 0) for n in (1, 2)])
+    headers = [bytes(part.buffers()[0]) for part in parts]
+    assert [2, 2] == [header[16] for header in headers]
+    assert [1, 2] == [int.from_bytes(header[57:61], "big") for header in headers]
+    assert [(True, False, None)] * 2 == [
+        (part.is_compressed, part.is_done, part.block) for part in parts
     ]

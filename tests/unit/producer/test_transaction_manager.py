@@ -139,7 +139,7 @@ def test_an_out_of_order_answer_is_explained_while_an_earlier_batch_is_unacknowl
     first, second = batch(), batch()
     manager.assign_sequence(first)
     manager.assign_sequence(second)
-    assert manager.can_retry(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert manager.can_retry(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
 
 
 def test_an_out_of_order_answer_without_a_reason_starts_the_partition_anew_once(manager):
@@ -148,12 +148,12 @@ def test_an_out_of_order_answer_without_a_reason_starts_the_partition_anew_once(
     manager.assign_sequence(first)
     manager.complete(first)
     manager.assign_sequence(second)
-    assert manager.can_retry(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert manager.can_retry(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     assert not manager.may_drain(second)
     manager.bump_idempotent_epoch_and_reset_id_if_needed()
     assert (ProducerIdAndEpoch(1000, 1), 0) == (second.producer_id_and_epoch, second.base_sequence)
     assert manager.may_drain(second)
-    assert not manager.can_retry(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert not manager.can_retry(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_other_answers_are_retried_as_kafka_says(manager, code, expected):
     """Whether an error code is worth another try is Kafka's own classification."""
     first = batch()
     manager.assign_sequence(first)
-    assert expected is manager.can_retry(first, code)
+    assert expected is manager.can_retry(first, code, -1)
 
 
 def test_the_parts_of_a_split_batch_share_its_sequence_numbers(manager):
