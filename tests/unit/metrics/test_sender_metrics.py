@@ -221,6 +221,17 @@ def test_an_idle_topics_metrics_go_when_another_topic_comes(clock, metrics):
     assert 100.0 == _Read(metrics).topic("record-send-total", "idle")
 
 
+@pytest.mark.parametrize("start", [0.0, 100.0])
+def test_idle_topics_are_looked_for_every_30_seconds(metrics, start):
+    """A new topic is the occasion, but not each time: many may come at once."""
+    sender_metrics = SenderMetrics(metrics, topic_expiration=10.0)
+    found = []
+    for topic, seconds in (("idle", 0.0), ("b", 20.0), ("c", 29.9), ("d", 30.0)):
+        sender_metrics.on_batches_drained([_Batch(topic, created_at=start)], start + seconds)
+        found.append({name.tags["topic"] for name in metrics.metrics() if "topic" in name.tags})
+    assert [{"idle"}, {"idle", "b"}, {"idle", "b", "c"}, {"b", "c", "d"}] == found
+
+
 def test_without_an_expiration_topics_stay(metrics, sender_metrics):
     """As in Kafka, a topic's metrics stay as long as the producer, unless told otherwise."""
     sender_metrics.on_batches_drained([_Batch("old")], 100.0)
