@@ -284,8 +284,8 @@ def _tells_more(old: TopicMetadata | None, new: TopicMetadata) -> bool:
     if old is None or old.topic_id != new.topic_id or len(old.partitions) != len(new.partitions):
         return True
     return any(
-        now.leader_epoch > before.leader_epoch or now.leader_epoch == NO_LEADER_EPOCH
-        for before, now in zip(old.partitions, new.partitions, strict=True)
+        now.leader_epoch > old.partitions[index].leader_epoch or now.leader_epoch == NO_LEADER_EPOCH
+        for index, now in enumerate(new.partitions)
     )
 
 

@@ -152,7 +152,7 @@ class MetadataUpdater:
         """
         began = self._loop.time()
         self._metadata.expire()
-        while (self._metadata.updated_at or 0.0) < began:
+        while (updated_at := self._metadata.updated_at) is None or updated_at < began:
             next_look = min(self._metadata.next_update_at(), deadline)
             if next_look > self._loop.time():
                 await done_by(self._asked, next_look)

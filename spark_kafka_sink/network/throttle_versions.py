@@ -32,4 +32,4 @@ _CLIENT_THROTTLES_FROM: Final[Mapping[ApiKey, int]] = MappingProxyType(
 
 def client_throttles(api_key: ApiKey, api_version: int) -> bool:
     """Return whether the client has to pause when an answer of this version says so."""
-    return api_version >= _CLIENT_THROTTLES_FROM.get(api_key, 0)
+    return api_key not in _CLIENT_THROTTLES_FROM or api_version >= _CLIENT_THROTTLES_FROM[api_key]

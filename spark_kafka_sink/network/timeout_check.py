@@ -30,10 +30,10 @@ async def done_by(future: asyncio.Future[Any], deadline: float) -> bool:
     It counts as done in time if all that it needs had arrived by then. The future is not cancelled.
     """
     left = deadline - asyncio.get_running_loop().time()
-    await asyncio.wait({future}, timeout=max(left, 0))
+    await asyncio.wait({future}, timeout=left)
     for _ in range(ROUNDS_UNTIL_GIVING_UP):
         if future.done():
-            break
+            return True
         await asyncio.sleep(0)
     return future.done()
 

@@ -313,6 +313,36 @@ def test_answers_that_say_nothing_new_put_the_next_question_off(metadata):
     assert [0.1, 0.2, 0.4, 0.8, 0.1] == waits
 
 
+@pytest.mark.parametrize(
+    ("answer", "pause"),
+    [
+        (_response((0, 1), topic_id=2), 0.2),
+        (_response((0, 1), topic_id=1), 0.1),
+        (_response((0, 1), topic_id=3), 0.1),
+        (_response((0, 2), topic_id=2), 0.1),
+        (_response((0, 1), (0, 0), topic_id=2), 0.1),
+    ],
+)
+def test_an_answer_tells_more_by_another_id_more_partitions_or_a_later_leader(
+    metadata, answer, pause
+):
+    """Then the next question need not wait for longer."""
+    metadata.add_topic("t", now=0.0)
+    metadata.update(_response((0, 1), topic_id=2), now=10.0)
+    metadata.update(answer, now=10.0)
+    metadata.request_update()
+    assert pause == round(metadata.next_update_at() - 10.0, 3)
+
+
+def test_answers_without_epochs_may_always_tell_more(metadata):
+    """There is nothing to tell by that a leader is the same as before."""
+    metadata.add_topic("t", now=0.0)
+    for _ in range(2):
+        metadata.update(_response((0, -1)), now=10.0)
+    metadata.request_update()
+    assert 0.1 == round(metadata.next_update_at() - 10.0, 3)
+
+
 # --- topics that are not used, or refused
 
 

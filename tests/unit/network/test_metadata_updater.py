@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
-from spark_kafka_sink.errors import KafkaTimeoutError
+from spark_kafka_sink.errors import KafkaTimeoutError, NetworkError
 from spark_kafka_sink.network.exponential_backoff import ExponentialBackoff
 from spark_kafka_sink.network.metadata import Metadata
 from spark_kafka_sink.network.metadata_updater import MetadataUpdater
+from spark_kafka_sink.network.node_api_versions import NodeApiVersions
+from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.metadata_script import described
 from tests.support.mock_network import MockNetwork
@@ -21,14 +24,14 @@ NODE = NODES[1]
 UNKNOWN = described(NODE, {"t": -ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
-def updater_of(network):
+def updater_of(network, *, include_topic_authorized_operations=False, **settings):
     """Return what asks about topics over a network, ten seconds after each answer."""
     network.metadata = Metadata(refresh_backoff=ExponentialBackoff(10, 10), max_age=300)
     return MetadataUpdater(
-        ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9"}),
+        ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9", **settings}),
         network,
         on_change=lambda: None,
-        include_topic_authorized_operations=False,
+        include_topic_authorized_operations=include_topic_authorized_operations,
     )
 
 
@@ -78,3 +81,78 @@ def test_an_answer_that_comes_after_the_deadline_is_too_late():
     """The error has the last answer, and the time that was waited."""
     with pytest.raises(KafkaTimeoutError, match=r"not known to the cluster after 5\.0 s"):
         waited(50)
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted", "expected"),
+    [(7, True, False), (8, True, True), (9, True, True), (8, False, False), (7, False, False)],
+)
+def test_rights_are_asked_for_where_they_are_wanted_and_the_broker_tells_them(
+    version, wanted, expected
+):
+    """From version 8 of Metadata on (KIP-430)."""
+
+    async def run():
+        network = MockNetwork({})
+        network.api_versions = NodeApiVersions({ApiKey.METADATA: (0, version)}, {})
+        updater = updater_of(network, include_topic_authorized_operations=wanted)
+        asking = asyncio.create_task(updater.update(60))
+        question = await asked(network, 1)
+        question.answer(described(NODE, {}))
+        await asking
+        return question.request.include_topic_authorized_operations
+
+    assert expected is run_without_waiting(run)
+
+
+@pytest.mark.parametrize(
+    ("code", "strategy", "expected"),
+    [(129, "rebootstrap", 1), (129, "none", 0), (3, "rebootstrap", 0), (130, "rebootstrap", 0)],
+)
+def test_only_a_broker_that_asks_for_it_has_the_client_begin_anew(code, strategy, expected):
+    """REBOOTSTRAP_REQUIRED (129) is what says so, and metadata.recovery.strategy has to agree."""
+
+    async def run():
+        network, begun = MockNetwork({}), []
+        network.rebootstrap = lambda: begun.append(1)
+        network.note_error = lambda _: None
+        updater = updater_of(network, **{"metadata.recovery.strategy": strategy})
+        asking = asyncio.create_task(updater.update(60))
+        (await asked(network, 1)).answer(replace(described(NODE, {}), error_code=code))
+        with pytest.raises(NetworkError, match="gives no metadata"):
+            await asking
+        return len(begun)
+
+    assert expected == run_without_waiting(run)
+
+
+def test_a_refresh_asks_once():
+    """An answer that comes within the same instant is the newest."""
+
+    async def run():
+        network = MockNetwork({})
+        updater = updater_of(network)
+        refreshing = asyncio.create_task(updater.refresh(asyncio.get_running_loop().time() + 5))
+        (await asked(network, 1)).answer(described(NODE, {"t": 1}))
+        await refreshing
+        return len(network.sent)
+
+    assert 1 == run_without_waiting(run)
+
+
+def test_the_client_begins_anew_when_nobody_has_answered_for_long():
+    """After metadata.recovery.rebootstrap.trigger.ms, in seconds, from the first question on."""
+
+    async def run():
+        network = MockNetwork({})
+        trigger = {"metadata.recovery.rebootstrap.trigger.ms": "1500"}
+        updater = updater_of(network, **trigger)
+        began = asyncio.get_running_loop().time()
+        asking = asyncio.create_task(updater.update(began + 60))
+        question = await asked(network, 1)
+        due = updater.rebootstrap_due_at() - began
+        question.answer(described(NODE, {}))
+        await asking
+        return due
+
+    assert 1.5 == run_without_waiting(run)

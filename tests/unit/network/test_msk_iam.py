@@ -68,6 +68,15 @@ def test_a_token_is_a_presigned_request():
     assert "planted-secret" not in said
 
 
+def test_a_token_ends_when_the_signer_says(monkeypatch):
+    """Which is in milliseconds since 1970."""
+    signer = "aws_msk_iam_sasl_signer.MSKAuthTokenProvider.generate_auth_token"
+    monkeypatch.setattr(signer, lambda region: (f"token.of.{region}", 1_700_000_000_500))
+    token = msk_iam.msk_iam_source(MskIamToken(region="x"), [])()
+    expected = ("token.of.x", "AWS credentials", 1_700_000_000.5)
+    assert expected == (token.value, token.subject, token.expires_at)
+
+
 def test_missing_credentials_are_told_at_once(monkeypatch):
     """Where AWS's libraries find nothing the producer is told so, with where to look."""
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")

@@ -60,6 +60,15 @@ def test_answers_that_say_nothing_new_lengthen_the_backoff(schedule):
     assert 9.1 == schedule.next_at(has_new_topics=True)
 
 
+def test_partial_answers_that_say_nothing_new_lengthen_the_backoff_from_the_first_on(schedule):
+    """Before everything was answered nothing is too old."""
+    pauses = []
+    for now in (0.0, 1.0, 2.0):
+        schedule.answered(now, full=False, progressed=False)
+        pauses.append(round(schedule.next_at(has_new_topics=True) - now, 9))
+    assert [0.1, 0.2, 0.4] == pauses
+
+
 def test_failures_lengthen_the_backoff_apart_from_answers(schedule):
     """Each doubles it, up to the maximum, whatever was answered before."""
     schedule.answered(0.0, full=True, progressed=False)

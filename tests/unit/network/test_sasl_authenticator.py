@@ -58,6 +58,26 @@ def test_a_session_may_have_no_end():
     assert authenticator.session_lifetime is None
 
 
+@pytest.mark.parametrize(("milliseconds", "seconds"), [(-1, None), (0, None), (1, 0.001)])
+def test_a_session_lasts_for_a_positive_number_of_milliseconds(milliseconds, seconds):
+    """Any other number stands for no end."""
+    authenticator = begun()
+    authenticator.receive(SaslAuthenticateResponse(session_lifetime_ms=milliseconds))
+    assert seconds == authenticator.session_lifetime
+
+
+@pytest.mark.parametrize("length", [2_000, 2_001])
+def test_a_reason_is_told_up_to_2000_characters(length):
+    """The rest of a longer one is left out."""
+    refusal = SaslAuthenticateResponse(
+        error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message="x" * length
+    )
+    with pytest.raises(AuthenticationError) as caught:
+        begun().receive(refusal)
+    assert f"failed: {'x' * 2_000}" in str(caught.value)
+    assert "x" * 2_001 not in str(caught.value)
+
+
 @pytest.mark.parametrize("state", list(S))
 def test_what_has_ended_stays_ended(state):
     """An authentication is used once."""
