@@ -70,7 +70,7 @@ _records = st.builds(
 
 def _read(entries, prefix="p"):
     read = PrefixEntries(prefix)
-    assert [] == read.put((key, value, 0, None) for key, value in entries)
+    assert [] == read.put((key, value, 0) for key, value in entries)
     return read
 
 
@@ -161,7 +161,7 @@ def test_pieces_of_an_earlier_decision_are_deleted(counts):
     for generation, count in enumerate(counts):
         record = _large(count, generation=generation)
         entries = encode_write("p", "q", record, pieces_before=read.pieces("q"))
-        read.put((key, value, 0, None) for key, value in entries)
+        read.put((key, value, 0) for key, value in entries)
         assert record == read.record("q")
         written = sum(entry.value is not None for entry in entries) - 1
         assert written == read.pieces("q")
@@ -171,7 +171,7 @@ def test_a_write_is_forgotten_with_its_pieces():
     """Nothing is left under its keys."""
     read = _read(encode_write("p", "q", _large(400)))
     tombstones = forget_write("p", "q", pieces_before=read.pieces("q"))
-    read.put((key, value, 0, None) for key, value in tombstones)
+    read.put((key, value, 0) for key, value in tombstones)
     assert (None, 0, []) == (read.record("q"), read.pieces("q"), read.write_ids)
 
 
