@@ -317,6 +317,8 @@ def _unpack(write: Write, pieces: Mapping[int, bytes], count: int) -> Any:
     head = _PIECE_HEAD.pack(write.generation, write.batch_id)
     packed = bytearray()
     for number in range(count):
+        if number not in pieces:
+            raise ValueError(f"piece {number} of its {count} is not there")
         piece = _versioned(pieces[number])
         if not piece.startswith(head):
             raise ValueError(f"piece {number} belongs to another decision")

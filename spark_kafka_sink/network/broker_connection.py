@@ -318,13 +318,13 @@ class BrokerConnection:
     ) -> None:
         if self._closed_by is not None:
             raise self._closed_by
-        header = RequestHeader(
-            request_api_key=request.api_key,
-            request_api_version=version,
-            correlation_id=self._take_correlation_id(),
-            client_id=self._settings.client_id,
-        )
         try:
+            header = RequestHeader(
+                request_api_key=request.api_key,
+                request_api_version=version,
+                correlation_id=self._take_correlation_id(),
+                client_id=self._settings.client_id,
+            )
             buffers = encode_request(header, request)
         except MemoryError as error:
             # Any other error is the request's own fault, and leaves the connection as it was.

@@ -121,8 +121,10 @@ def check_signature(
     `name` is the setting, and what of it is called; `by_name` are further parameters, which the
     call gives by keyword.
     """
+    if "__signature__" in getattr(function, "__dict__", ()):
+        # A decorator has copied it from what it wraps; its wrapper is what is called.
+        return
     try:
-        # A decorator's wrapper is what is called, and not what it wraps.
         signature = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):
         # See `takes`.

@@ -125,7 +125,7 @@ class DataDirectory:
 
     def mark_clean_shutdown(self) -> None:
         """Say that all logs are closed (CleanShutdownFileHandler)."""
-        replace_file(self.path / _CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
+        self._reserve.replace_file(self.path / _CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
 
     # The cluster.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -66,7 +67,7 @@ def test_room_is_reserved_anew_once_there_is_some(tmp_path, fill):
 
 
 def test_what_does_not_fit_even_so_is_refused_and_leaves_the_old_content(tmp_path, fill):
-    """The room is reserved again by the next file that fits."""
+    """The room is reserved again at once: records may not have it."""
     reserve = Reserve(tmp_path / "reserve")
     reserve.replace_file(tmp_path / "topics", b"old")
     fill()
@@ -75,8 +76,9 @@ def test_what_does_not_fit_even_so_is_refused_and_leaves_the_old_content(tmp_pat
         reserve.replace_file(tmp_path / "topics", bytes(RESERVED_BYTES + 1))
 
     assert b"old" == (tmp_path / "topics").read_bytes()
-    reserve.replace_file(tmp_path / "topics", b"new")
     assert 262_144 == sizes(tmp_path)["reserve"]
+    reserve.replace_file(tmp_path / "topics", b"new")
+    assert b"new" == (tmp_path / "topics").read_bytes()
 
 
 def test_another_error_leaves_the_reserve_alone(tmp_path, monkeypatch):
@@ -99,3 +101,22 @@ def test_a_reserve_that_an_earlier_broker_left_is_taken_over(tmp_path):
     for _ in range(2):
         Reserve(tmp_path / "reserve").replace_file(tmp_path / "topics", b"")
         assert {"reserve": 262_144, "topics": 0} == sizes(tmp_path)
+
+
+def test_as_much_is_reserved_as_the_largest_file_takes(tmp_path):
+    """Otherwise a list of many topics could not be replaced by a shorter one."""
+    reserve = Reserve(tmp_path / "reserve")
+    reserve.replace_file(tmp_path / "topics", bytes(300_000))
+    reserve.replace_file(tmp_path / "small", b"")
+
+    assert {"reserve": 300_000, "topics": 300_000, "small": 0} == sizes(tmp_path)
+
+
+def test_of_a_small_disk_a_sixteenth_of_what_is_free_is_reserved(tmp_path, monkeypatch):
+    """The rest is for records."""
+    free = SimpleNamespace(f_bavail=50, f_frsize=4096)
+    monkeypatch.setattr(os, "statvfs", lambda _: free)
+
+    Reserve(tmp_path / "reserve").replace_file(tmp_path / "topics", b"")
+
+    assert {"reserve": 12_800, "topics": 0} == sizes(tmp_path)

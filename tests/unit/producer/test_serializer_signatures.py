@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial, wraps
+from inspect import signature
 
 import pytest
 
@@ -66,6 +67,18 @@ def test_a_serializer_of_another_signature_is_refused_before_any_record(
     assert expected == str(raised.value)
 
 
+def _of_value_and_context(value, context):
+    raise NotImplementedError
+
+
+_of_value_and_context.__signature__ = signature(_of_value_and_context)
+
+
+@wraps(_of_value_and_context)
+def _with_context(value):
+    return b"with context"
+
+
 class _Flexible:
     def __call__(self, *anything, **more):
         return b"flexible"
@@ -84,12 +97,13 @@ class _Untold:
     [
         (_Flexible(), b"flexible"),
         (_Untold(), b"untold"),
+        (_with_context, b"with context"),
         (partial(int.to_bytes, length=2, byteorder="big"), b"\0\x07"),
         (lambda value, encoding="ascii": str(value).encode(encoding), b"7"),
         (lambda value, *, headers: b"%d" % len(headers), b"0"),
     ],
 )
 def test_a_serializer_that_may_be_called_is_taken(plug_in, expected):
-    """So is one that does not tell its signature: nothing is wrong with that."""
+    """So is one that does not tell its own signature: nothing is wrong with that."""
     made = resolve_serializer(SERIALIZERS.read(plug_in), is_key=False)
     assert expected == made.serialize(7, TOPIC, [])

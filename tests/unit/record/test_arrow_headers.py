@@ -84,6 +84,14 @@ def test_headers_stay_in_the_buffers_of_arrow(make, first):
         assert array.values.field(field).buffers()[2].address == column.data.ctypes.data
 
 
+@pytest.mark.parametrize("make", [pa.list_, pa.large_list])
+def test_missing_offsets_of_an_empty_array(make):
+    """Arrow lets an empty array go without any offsets."""
+    headers = pa.Array.from_buffers(make(HEADER), 0, [None, None], children=[pa.array([], HEADER)])
+    batch = pa.record_batch({"value": pa.array([], pa.binary()), "headers": headers})
+    assert 0 == record_columns(batch, topic="t").num_rows
+
+
 def test_headers_can_be_left_out():
     """A column that is not wanted is not even looked at."""
     batch = batch_of(headers=pa.array(SOME_HEADERS, HEADERS))
