@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.devbroker.transaction_coordinator import EndTransaction
 from spark_kafka_sink.devbroker.transaction_state import TransactionState
+from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.broker_requests import NOW
 from tests.support.transactional_client import END_TV1, END_TV2
@@ -23,6 +26,7 @@ EMPTY, ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
 PREPARE_COMMIT, PREPARE_ABORT = TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT
 COMPLETE_COMMIT, COMPLETE_ABORT = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
 COMMIT, ABORT = True, False
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 #: The answers to a commit and to an abort, where they are the same.
 BOTH_FENCED, BOTH_UNKNOWN = (FENCED, FENCED), (NO_MAPPING, NO_MAPPING)
 WEEK_MS = 7 * 24 * 3_600_000
@@ -118,6 +122,22 @@ class TestEndOfVersion2:
         code, (producer_id, following) = client.end((7, epoch), committed=True)
 
         assert (OK, is_new, 0 if is_new else epoch + 1) == (code, producer_id != 7, following)
+
+
+@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize(("committed", "what"), [(COMMIT, "committed"), (ABORT, "aborted")])
+def test_an_end_that_is_refused_says_what_was_asked(version, committed, what):
+    """And in which state the id is."""
+    state = COMPLETE_ABORT if committed else COMPLETE_COMMIT
+    asked = EndTransaction(
+        transactional_id="x",
+        producer_id=7,
+        producer_epoch=4 if version == 2 else 5,
+        committed=committed,
+        client_version=version,
+    )
+    with pytest.raises(RefusedError, match=f"^x is {state} and cannot be {what}"):
+        client_with(state=state).broker.cluster.transactions.end(asked, 0)
 
 
 class TestEndOfVersion1:
@@ -250,6 +270,44 @@ class TestPartitions:
             partitions,
         )
 
+    @pytest.mark.parametrize(
+        ("state", "asked", "code"),
+        [
+            (ONGOING, (7, 5), None),
+            (EMPTY, (7, 5), None),
+            (PREPARE_COMMIT, (7, 5), BUSY),
+            (ONGOING, (7, 4), FENCED),
+            (ONGOING, (7, 6), FENCED),
+            (ONGOING, (6, 5), NO_MAPPING),
+            (ONGOING, (8, 5), NO_MAPPING),
+        ],
+    )
+    def test_partitions_are_verified_for_the_same_producers(self, state, asked, code):
+        """Each that is not in the transaction has an error of its own."""
+        transactions = client_with(state=state, partitions={T0}).broker.cluster.transactions
+
+        def verify():
+            return transactions.verify_partitions(
+                "x", ProducerIdAndEpoch(*asked), frozenset({T0, T1}), now_ms=0
+            )
+
+        if code is None:
+            assert {T0: OK, T1: ErrorCode.TRANSACTION_ABORTABLE} == verify()
+        else:
+            with pytest.raises(RefusedError) as refused:
+                verify()
+            assert code == refused.value.error_code
+
+    def test_a_partition_that_is_there_is_not_added_again(self):
+        """Nothing is written for it."""
+        client = client_with()
+        client.add((7, 5), 0, 1)
+        before = client.broker.cluster.transactions.find("x", 0)
+        client.now += 1
+        client.add((7, 5), 1)
+
+        assert before is client.broker.cluster.transactions.find("x", 0)
+
     def test_partitions_are_added_to_those_before(self):
         """Also where one of them is there already."""
         client = client_with()
@@ -303,6 +361,20 @@ class TestTime:
         assert COMPLETE_ABORT == client.state()
         metadata = client.broker.cluster.transactions.find("x", 0)
         assert int((NOW + checked_after) * 1000) == metadata.last_update_ms
+
+    @pytest.mark.parametrize("committed", [COMMIT, ABORT])
+    def test_nothing_is_to_be_aborted_after_the_end(self, committed, caplog):
+        """The check of a transaction that has ended in time comes all the same."""
+        client = client_with()
+        client.add((7, 5), 0)
+        client.end((7, 5), committed=committed)
+        client.broker.tick(NOW + 70)
+
+        assert [] == [record.message for record in caplog.records if record.levelname == "ERROR"]
+        assert (COMPLETE_COMMIT if committed else COMPLETE_ABORT, (7, 6)) == (
+            client.state(),
+            client.identity(),
+        )
 
     @pytest.mark.parametrize(
         ("transaction_version", "epoch", "expected"),
