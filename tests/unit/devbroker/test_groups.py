@@ -110,6 +110,33 @@ class TestJoining:
         """The first member of a group, too."""
         assert ErrorCode.INCONSISTENT_GROUP_PROTOCOL == client.join(**fields).error_code
 
+    @pytest.mark.parametrize(
+        ("protocols", "code"), [(100, OK), (101, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)]
+    )
+    def test_a_member_may_have_a_hundred_protocols(self, client, protocols, code):
+        """Kafka takes any number; here all groups share one thread."""
+        answer = client.join(protocols=tuple(str(n) for n in range(protocols)))
+
+        assert code == answer.error_code
+
+    def test_a_new_member_is_forgotten_after_five_minutes(self, client):
+        """It does not know its id yet, and would come back under another one."""
+        leader = alone(client, rebalance_timeout_ms=600_000)
+        joining = client.join(rebalance_timeout_ms=600_000)
+        for _ in range(59):
+            client.now += 5
+            client.heartbeat(leader, 1)
+        client.now += 4
+        assert None is joining.answer()
+        client.now += 1
+
+        assert UNKNOWN == joining.answer().error_code
+
+    @pytest.mark.parametrize("session_timeout_ms", [6_000, 1_800_000])
+    def test_session_timeouts_may_be_at_their_bounds(self, client, session_timeout_ms):
+        """Both are included."""
+        assert OK == client.join(session_timeout_ms=session_timeout_ms).error_code
+
     @pytest.mark.parametrize("session_timeout_ms", [5_999, 1_800_001])
     def test_session_timeouts_are_bounded(self, client, session_timeout_ms):
         """By group.min.session.timeout.ms and group.max.session.timeout.ms."""
