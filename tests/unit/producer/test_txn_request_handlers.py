@@ -71,46 +71,35 @@ def _all() -> dict[str, object]:
 _P = TxnRequestPriority
 
 
+_T, _G = CoordinatorType.TRANSACTION, CoordinatorType.GROUP
+_BELONGS = _P.ADD_PARTITIONS_OR_OFFSETS
+
+
 @pytest.mark.parametrize(
-    ("kind", "priority", "coordinator", "key", "max_version", "is_end"),
+    ("kind", "expected"),
     [
-        ("find", _P.FIND_COORDINATOR, None, "readers", None, False),
-        ("init", _P.INIT_PRODUCER_ID, CoordinatorType.TRANSACTION, "x", None, False),
-        ("init plain", _P.INIT_PRODUCER_ID, None, "", None, False),
-        ("bump", _P.EPOCH_BUMP, CoordinatorType.TRANSACTION, "x", None, False),
-        ("partitions", _P.ADD_PARTITIONS_OR_OFFSETS, CoordinatorType.TRANSACTION, "x", 3, False),
-        ("offsets", _P.ADD_PARTITIONS_OR_OFFSETS, CoordinatorType.TRANSACTION, "x", None, False),
-        (
-            "commit offsets",
-            _P.ADD_PARTITIONS_OR_OFFSETS,
-            CoordinatorType.GROUP,
-            "readers",
-            4,
-            False,
-        ),
-        (
-            "commit offsets tv2",
-            _P.ADD_PARTITIONS_OR_OFFSETS,
-            CoordinatorType.GROUP,
-            "readers",
-            None,
-            False,
-        ),
-        ("end", _P.END_TXN, CoordinatorType.TRANSACTION, "x", 4, True),
-        ("end tv2", _P.END_TXN, CoordinatorType.TRANSACTION, "x", None, True),
+        ("find", (_P.FIND_COORDINATOR, None, "readers", None, False)),
+        ("init", (_P.INIT_PRODUCER_ID, _T, "x", None, False)),
+        ("init plain", (_P.INIT_PRODUCER_ID, None, "", None, False)),
+        ("bump", (_P.EPOCH_BUMP, _T, "x", None, False)),
+        ("partitions", (_BELONGS, _T, "x", 3, False)),
+        ("offsets", (_BELONGS, _T, "x", None, False)),
+        ("commit offsets", (_BELONGS, _G, "readers", 4, False)),
+        ("commit offsets tv2", (_BELONGS, _G, "readers", None, False)),
+        ("end", (_P.END_TXN, _T, "x", 4, True)),
+        ("end tv2", (_P.END_TXN, _T, "x", None, True)),
     ],
 )
-def test_a_request_goes_to_its_coordinator_in_its_turn(
-    kind, priority, coordinator, key, max_version, is_end
-):
+def test_a_request_goes_to_its_coordinator_in_its_turn(kind, expected):
     """In the highest version that means what is meant; it has not been tried yet."""
     handler = _all()[kind]
-    assert (priority, coordinator, key) == (
+    assert expected == (
         handler.priority,
         handler.coordinator_type,
         handler.coordinator_key,
+        handler.max_version,
+        handler.is_end_txn,
     )
-    assert (max_version, is_end) == (handler.max_version, handler.is_end_txn)
     assert (0, False, None, None) == (
         handler.attempts,
         handler.was_sent,
@@ -155,11 +144,8 @@ def test_requests_are_taken_out_of_the_middle():
 def test_a_coordinator_is_asked_for_in_either_of_two_forms(version, is_list):
     """From version 4 on a list of keys is asked about (KIP-699)."""
     request = _all()["find"].request(version)
-    assert (
-        (("readers",), "") == (request.coordinator_keys, request.key or "")
-        if is_list
-        else ("readers" == request.key)
-    )
+    assert is_list == (("readers",) == request.coordinator_keys)
+    assert is_list != ("readers" == request.key)
     assert CoordinatorType.GROUP == request.key_type
 
 
