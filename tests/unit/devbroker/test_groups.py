@@ -76,6 +76,26 @@ class TestJoining:
         assert [1, 1] == [answer.generation_id for answer in answers]
         assert [2, 0] == [len(answer.members) for answer in answers]
 
+    def test_a_new_group_that_nobody_else_comes_to_waits_once(self):
+        """Its only member has its generation after the delay."""
+        client = client_of(group_initial_rebalance_delay_ms=3000)
+        waiting = client.join()
+        client.now += 2.9
+        assert None is waiting.answer()
+        client.now += 0.1
+
+        assert 1 == waiting.answer().generation_id
+
+    def test_a_member_of_a_full_group_may_ask_again_while_it_waits(self):
+        """It has its place, and nobody else gets one."""
+        client = client_of(group_initial_rebalance_delay_ms=3000, group_max_size=2)
+        first = client.join()
+        client.join()
+        full = ErrorCode.GROUP_MAX_SIZE_REACHED
+
+        assert full == client.join().error_code
+        assert isinstance(client.join(first.request.member_id), Waiting)
+
     def test_a_rebalance_waits_for_all_members(self, client):
         """The others are told to join again, and whoever does not is out after the timeout."""
         leader, follower = pair(client)
