@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.producer.batch_split import BatchPart, split_records
-from spark_kafka_sink.record.compression import CompressionType, decompress
+from spark_kafka_sink.record.compression import decompress
 from spark_kafka_sink.record.compression_ratio import CompressionRatioEstimator
 from spark_kafka_sink.record.record_batch import RECORD_BATCH_OVERHEAD
 
@@ -37,9 +37,7 @@ class BatchCompression:
         self._ratios = CompressionRatioEstimator()
 
     def estimated_ratio(self, topic: str) -> float:
-        """Return by how much the next batch of a topic will shrink; 1 without compression."""
-        if self.codec is CompressionType.NONE:
-            return 1.0
+        """Return by how much the next batch of a topic will shrink; 1 until one was compressed."""
         return self._ratios.estimation(topic, self.codec)
 
     def compressed(self, batch: ProducerBatch) -> list[BatchPart]:

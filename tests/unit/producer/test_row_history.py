@@ -44,6 +44,7 @@ def test_the_rows_before_a_part_are_passed_over():
     part = whole.behind(1).behind(2)
     assert 15 == part.row_of(0)
     assert part.row_of(1) is None
+    assert 13 == whole.behind(1).behind(1).row_of(0)
 
 
 def test_only_the_last_rows_are_remembered():
