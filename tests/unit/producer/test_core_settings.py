@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from spark_kafka_sink.config.producer_config import ProducerConfig
-from spark_kafka_sink.errors import KafkaError
+from spark_kafka_sink.errors import KafkaError, KafkaTimeoutError
 from spark_kafka_sink.producer import producer_core, producer_metrics
 from spark_kafka_sink.producer.producer_core import ProducerCore
+from spark_kafka_sink.producer.sender_metrics import TimedCall
 from spark_kafka_sink.record.key_hashes import DEFAULT_KEY_RULE
 
 if TYPE_CHECKING:
@@ -230,3 +232,107 @@ def test_records_that_got_into_no_batch_are_counted(undo, records):
         if (name.name, name.group) == ("record-error-total", "producer-metrics")
     ]
     assert records == metric.value()
+
+
+# --- how long the ends take
+
+
+class _Ending:
+    """A core without threads; notes how long each of its parts is given to end."""
+
+    def __init__(self, undo: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.core = _core(undo)
+        #: How long the closing of the batches takes.
+        self.spent = 0.0
+        self.now = 100.0
+        self.deadlines: list[float | None] = []
+        self.closes: list[float] = []
+        self.joins: list[float] = []
+        self.callback_waits: list[float | None] = []
+        clock = SimpleNamespace(monotonic=lambda: self.now)
+        monkeypatch.setattr(producer_core, "time", clock)
+        thread = _Thread()
+        thread.call_soon = lambda function: function()
+        thread.join = lambda timeout: self.joins.append(timeout) or True
+        self.core._thread = thread
+        self.core._sender = SimpleNamespace(wakeup=lambda: None, initiate_close=self.closes.append)
+
+        def close_batches(deadline: float | None) -> None:
+            self.deadlines.append(deadline)
+            self.now += self.spent
+
+        self.core.gatherer.close_batches = close_batches
+        self.core.callbacks.wait = lambda left: self.callback_waits.append(left) or True
+
+
+@pytest.fixture
+def ending(undo, monkeypatch) -> _Ending:
+    return _Ending(undo, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "spent", "deadlines", "left"),
+    [
+        (None, 1.0, [None], 2.003),
+        (5.0, 1.5, [105.0], 3.5),
+        (5.0, 7.0, [105.0], 0),
+        (0, 7.0, [], 0),
+        (-0.0, 7.0, [], 0),
+    ],
+)
+def test_closing_gives_the_network_thread_what_is_left_of_the_time(
+    ending, timeout, spent, deadlines, left
+):
+    """And ten seconds more to end in; with 0 nothing is sent any more."""
+    ending.spent = spent
+    ending.core.close(timeout)
+    assert (deadlines, [left], [left + 10.0]) == (ending.deadlines, ending.closes, ending.joins)
+
+
+@pytest.mark.parametrize("timeout", [None, 5.0, 0])
+def test_a_producer_that_has_ended_is_closed_at_once(ending, timeout):
+    """Nothing can be sent any more."""
+    ending.core.accumulator.refuse(KafkaError("ended"))
+    ending.core.close(timeout)
+    assert ([], [0], [10.0]) == (ending.deadlines, ending.closes, ending.joins)
+
+
+@pytest.mark.parametrize(("timeout", "is_told"), [(None, True), (5.0, True), (0, False)])
+def test_a_loss_of_rows_is_told_unless_the_end_is_at_once(ending, timeout, is_told):
+    """Of rows that nobody has a future of."""
+    ending.core.accumulator.remember_losses()
+    ending.core.accumulator.note_loss(KafkaError("lost"))
+    with pytest.raises(KafkaError, match="lost") if is_told else nullcontext():
+        ending.core.close(timeout)
+    assert [10.0] == ending.joins
+
+
+@pytest.mark.parametrize(
+    ("timeout", "spent", "deadline", "left"),
+    [(None, 1.0, None, None), (5.0, 1.5, 105.0, 3.5), (5.0, 7.0, 105.0, 0)],
+)
+def test_a_flush_waits_for_callbacks_in_what_is_left_of_the_time(
+    ending, timeout, spent, deadline, left
+):
+    """When all batches have ended."""
+    ending.spent = spent
+    ending.core.flush(timeout)
+    assert ([deadline], [left]) == (ending.deadlines, ending.callback_waits)
+    ending.core.callbacks.wait = lambda _: False
+    with pytest.raises(KafkaTimeoutError, match="not every callback"):
+        ending.core.flush(timeout)
+
+
+def test_the_seconds_of_a_call_are_measured(ending):
+    """However it ends."""
+    calls = []
+    ending.core.sender_metrics.on_timed_call = lambda *measured: calls.append(measured)
+
+    def call() -> None:
+        with ending.core.timed(TimedCall.FLUSH):
+            ending.now += 2.5
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        call()
+    assert [(TimedCall.FLUSH, 2.5, 102.5)] == calls
