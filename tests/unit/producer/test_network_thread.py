@@ -52,6 +52,11 @@ def test_a_coroutine_is_run_on_the_thread(serving):
     assert serving.thread.is_alive
 
 
+def test_the_thread_keeps_no_process_from_ending(serving):
+    """One that forgets to close its producer ends all the same."""
+    assert serving.thread.run(_current_thread(), 1).daemon
+
+
 def test_the_error_of_a_coroutine_is_the_callers(serving):
     """What a coroutine raises comes to whoever handed it in, and ends nothing."""
     with pytest.raises(ZeroDivisionError):

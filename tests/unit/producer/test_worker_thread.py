@@ -31,17 +31,20 @@ class _NetworkThread:
 
 def test_jobs_are_done_in_order_on_another_thread():
     """Each outcome comes to whoever gave the job, on the network thread, which no job runs on."""
-    network, outcomes, names = _NetworkThread(), [], set()
+    network, outcomes, threads = _NetworkThread(), [], set()
     worker = WorkerThread(network.call_soon, client_id="c")
     for number in range(3):
         worker.run_aside(
-            lambda number=number: (names.add(threading.current_thread().name), number)[1],
+            lambda number=number: (threads.add(threading.current_thread()), number)[1],
             outcomes.append,
         )
     network.run(3)
     worker.close()
     assert [WorkOutcome(number) for number in range(3)] == outcomes
-    assert {"kafka-producer-worker-thread | c"} == names
+    # A process that forgets to close its producer ends all the same.
+    assert [("kafka-producer-worker-thread | c", True)] == [
+        (thread.name, thread.daemon) for thread in threads
+    ]
 
 
 def test_an_error_is_an_outcome():
