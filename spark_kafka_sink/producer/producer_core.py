@@ -449,12 +449,15 @@ class ProducerCore:
                 raise
         finally:
             if self._thread.is_alive:
-                left = self._max_block if timeout is None else started + timeout - time.monotonic()
-                if self.has_ended and not self._has_open_transaction:
-                    left = 0
                 # An open transaction is aborted while there is time.
-                self._thread.call_soon(partial(self._sender.initiate_close, max(left, 0)))
-                if not self._thread.join(max(left, 0) + JOIN_TIMEOUT):
+                if self.has_ended and not self._has_open_transaction:
+                    left = 0.0
+                elif timeout is None:
+                    left = self._max_block
+                else:
+                    left = max(started + timeout - time.monotonic(), 0)
+                self._thread.call_soon(partial(self._sender.initiate_close, left))
+                if not self._thread.join(left + JOIN_TIMEOUT):
                     self._warn_of_running_thread()
             self.metrics.close()
         if timeout != 0:

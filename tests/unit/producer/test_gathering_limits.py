@@ -99,6 +99,26 @@ def test_a_record_that_was_written_meanwhile_does_not_fail_for_want_of_memory():
     assert (None, []) == (last.error, harness.refused)
 
 
+def test_what_stays_staged_begins_behind_a_record_that_was_refused():
+    """That one has failed, and counts as one; those behind it find no memory."""
+    harness, _ = _without_memory()
+    futures = [harness.stage(value) for value in (bytes(1_500), bytes(1_500), b"a", b"b")]
+    harness.gatherer.write_staged(104.0)
+    assert [True, True, False, False] == [future.error is not None for future in futures]
+    assert [(futures[0].error, 1), (futures[1].error, 1)] == harness.refused
+    assert futures[2:] == list(harness.gatherer.staged.take(0, 10).futures)
+
+
+def test_a_record_in_a_batch_is_not_staged_again():
+    """What finds no memory begins behind it, though it is of the same chunk."""
+    harness, _ = _without_memory()
+    harness.pool.release(1_024)
+    futures = [harness.stage(bytes(400)) for _ in range(4)]
+    harness.gatherer.write_staged(104.0)
+    assert [True, True, False, False] == [future.chunk is not None for future in futures]
+    assert futures[2:] == list(harness.gatherer.staged.take(0, 10).futures)
+
+
 # --- who is woken
 
 
