@@ -246,11 +246,10 @@ class KafkaProducer(TransactionalCalls):
         future.partition = prepared.partition
         future.timestamp = prepared.timestamp
         self._staged.append(future, record.topic, prepared.key, prepared.value)
-        is_full = self._gatherer.is_full
-        if is_full or prepared.max_bytes > MAX_LIGHT_BYTES:
+        if self._gatherer.is_full or prepared.max_bytes > MAX_LIGHT_BYTES:
             # What the network thread stages beyond a chunk counts, however small it is.
             self._staged.weigh(prepared.max_bytes)
-        if is_full or self._gatherer.is_full or prepared.max_bytes > MAX_STAGED_BYTES:
+        if self._gatherer.is_full or prepared.max_bytes > MAX_STAGED_BYTES:
             self._write_full_chunk(future, give_up_at)
         else:
             self._gatherer.note_staged()

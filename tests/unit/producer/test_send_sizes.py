@@ -49,6 +49,20 @@ def test_a_chunk_is_written_as_soon_as_it_is_full(broker):
         assert None not in {future.chunk for future in futures}
 
 
+@pytest.mark.parametrize(
+    "record", [{"value": bytes(4_096)}, {"value": bytes(4_075), "partition": 0}], ids=len
+)
+def test_a_chunk_is_written_as_soon_as_its_records_weigh_enough(broker, record):
+    """256 records of 4,096 bytes are not more than 1 MiB yet."""
+    with sending_producer(broker, **LONG_LINGER) as producer:
+        producer.send("one", b"first")
+        for _ in range(256):
+            producer.send("one", **record)
+        assert (257, 1_048_576) == (len(producer._staged), producer._staged.heavy_bytes)
+        producer.send("one", **record)
+        assert (0, 0) == (len(producer._staged), producer._staged.heavy_bytes)
+
+
 def test_a_record_that_is_not_plain_is_sent_with_all_that_it_has(broker):
     """Also where all records of its topic before it were."""
     told = []

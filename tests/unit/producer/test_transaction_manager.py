@@ -2,11 +2,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.model import ProducerIdAndEpoch
+from spark_kafka_sink.model import PreparedTransaction, ProducerIdAndEpoch
 from spark_kafka_sink.producer.transaction_manager import TransactionManager
 from spark_kafka_sink.producer.txn_partition_map import increment_sequence
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 from tests.support.producer_batches import batch
+from tests.support.sender_harness import SenderHarness
 
 PRODUCER = ProducerIdAndEpoch(1000, 0)
 
@@ -183,3 +184,12 @@ def test_the_parts_of_a_split_batch_share_its_sequence_numbers(manager):
     manager.split(whole, parts)
     assert [2, 5] == [part.base_sequence for part in parts]
     assert [first, *parts, last] == manager.in_retry_order([last, parts[1], parts[0], first])
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_prepared_transaction_says_by_which_rules_it_began(version):
+    """Whoever ends it has to follow them (KIP-890)."""
+    with SenderHarness(transaction_version=version, transactional_id="x") as harness:
+        harness.begin()
+        prepared = harness.manager.prepare_transaction()
+        assert PreparedTransaction(ProducerIdAndEpoch(1_000, 0), version) == prepared
