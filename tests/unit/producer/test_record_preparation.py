@@ -17,6 +17,7 @@ from spark_kafka_sink.producer.record_preparation import (
     MAX_TIMESTAMP,
     RecordPreparation,
     check_place,
+    check_timeout,
 )
 
 PARTITIONS = 3
@@ -189,8 +190,10 @@ def test_a_function_as_partitioner_sees_bytes_and_its_answer_is_checked():
     assert [("t", b"1", b"v", 3, [0, 1, 2])] == asked
     assert 2 == _prepare(preparation, key="0", partition=2).partition
     assert 1 == len(asked)
-    with pytest.raises(InvalidPartitionError, match="partition 7"):
-        _prepare(preparation, key="7")
+    assert [0, 2] == [_prepare(preparation, key=key).partition for key in ("0", "2")]
+    for wrong in ("-1", "3", "7"):
+        with pytest.raises(InvalidPartitionError, match=f"partition {wrong}"):
+            _prepare(preparation, key=wrong)
 
 
 @pytest.mark.parametrize(
@@ -214,3 +217,16 @@ def test_a_record_that_can_never_be_sent_is_refused(fields):
 def test_a_record_of_the_largest_size_is_taken():
     """What surely fits is not refused."""
     assert 979 == len(_prepare(value=bytes(979)).value)
+
+
+@pytest.mark.parametrize("timeout", [None, 0, 0.0, 0.001, 1, 1e9])
+def test_times_that_can_be_are_taken(timeout):
+    """None is no limit, and 0 is none to wait."""
+    check_timeout(timeout)
+
+
+@pytest.mark.parametrize("timeout", [-1, -0.001, float("nan")])
+def test_times_that_cannot_be_are_refused(timeout):
+    """Nothing can end before it begins."""
+    with pytest.raises(ValueError, match="0 seconds or more"):
+        check_timeout(timeout)

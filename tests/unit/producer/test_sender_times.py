@@ -157,6 +157,30 @@ def test_a_batch_that_fails_with_its_connection_holds_up_no_expiry():
         assert isinstance(waiting.result.error, DeliveryError)
 
 
+OWN, NETWORKS = NetworkError("the batch's"), NetworkError("the network's")
+
+
+@pytest.mark.parametrize(
+    ("own", "networks", "told"),
+    [
+        (OWN, NETWORKS, "the batch's"),
+        (OWN, None, "the batch's"),
+        (None, NETWORKS, "the network's"),
+        (None, None, "no broker answered"),
+    ],
+)
+def test_a_batch_that_expires_names_what_went_wrong_last(plain, own, networks, told):
+    """With the batch itself, or else with the network."""
+    plain.network.down = {0}
+    plain.network.last_error = networks
+    added = plain.add()
+    added.last_error = own
+    plain.step(120)
+    expiry = added.result.error.__cause__
+    assert str(expiry).endswith(f"last cause: {told}")
+    assert (own or networks) is expiry.__cause__
+
+
 # --- versions
 
 
