@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spark_kafka_sink.errors import DeliveryError
 from spark_kafka_sink.model import PartitionAcks
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
-from tests.support.sender_harness import BACKOFF, LATER, PLAIN, SenderHarness, place
+from tests.support.sender_harness import (
+    BACKOFF,
+    LATER,
+    PLAIN,
+    SenderHarness,
+    place,
+    produce_response,
+)
 
 
 def _acks(first: int, last: int, records: int, size: int, *, by_broker: bool) -> PartitionAcks:
@@ -50,10 +59,17 @@ def test_the_batches_of_a_partition_are_added_up_until_they_are_taken(plain):
 
 
 def test_where_a_duplicate_is_the_broker_has_forgotten(plain):
-    """Its records count, without an offset."""
+    """Its records count, without an offset, even if the answer has one."""
     added = plain.add(records=3)
     plain.step()
-    plain.produce(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, offset=5)
+    sent = plain.take(ApiKey.PRODUCE)
+    response = produce_response(sent, offset=5)
+    [topic] = response.responses
+    [answer] = topic.partition_responses
+    duplicate = replace(answer, error_code=ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+    topic = replace(topic, partition_responses=(duplicate,))
+    sent.answer(replace(response, responses=(topic,)))
+    plain.step()
     assert {place(): _acks(-1, -1, 3, added.size_bytes, by_broker=False)} == plain.sender.acks
 
 

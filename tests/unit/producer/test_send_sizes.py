@@ -31,7 +31,8 @@ from tests.support.sending import LONG_LINGER, records_of, sending_producer, val
     ],
 )
 def test_a_record_is_staged_by_its_size(broker, record, staged, heavy_bytes):
-    """Up to 512 bytes in a batch it weighs nothing, and above 4,096 it is written at once."""
+    """Up to 512 bytes it weighs nothing, and above 4,096 it is written into a batch at once."""
+    # Of a record that has more than key and value, all counts that it takes in a batch, at most.
     with sending_producer(broker, **LONG_LINGER) as producer:
         producer.send("one", b"first")
         producer.send("one", **record)
