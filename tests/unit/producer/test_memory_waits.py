@@ -84,7 +84,7 @@ def test_a_wait_in_vain_is_counted_as_a_wait_and_as_exhausted():
 
 
 @pytest.mark.parametrize(
-    "given", [{"may_wait": False}, {"unless": lambda: True}], ids=["refused", "left"]
+    "given", [{"may_wait": False}, {"unless": lambda: True}], ids=["may not", "need not"]
 )
 def test_what_does_not_wait_is_not_counted(given):
     """Neither the network thread's looks, nor a thread that has what it wants by now."""
