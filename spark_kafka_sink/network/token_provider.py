@@ -107,7 +107,7 @@ class TokenProvider:
     def _schedule(self, seconds: float) -> None:
         if self._refresh is not None:
             self._refresh.cancel()
-        self._refresh = asyncio.get_running_loop().call_later(max(seconds, 0), self._replace)
+        self._refresh = asyncio.get_running_loop().call_later(seconds, self._replace)
 
     def _replace(self) -> None:
         if self._getting is None:

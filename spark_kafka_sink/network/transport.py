@@ -36,8 +36,8 @@ class SocketOptions:
 
     def apply(self, sock: socket.socket) -> None:
         """Set the options; a buffer that is `SYSTEM_DEFAULT` is left to the system."""
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, True)
         if self.send_buffer_bytes != SYSTEM_DEFAULT:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.send_buffer_bytes)
         if self.receive_buffer_bytes != SYSTEM_DEFAULT:

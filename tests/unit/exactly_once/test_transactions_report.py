@@ -83,13 +83,15 @@ def test_a_prefix_is_told_with_its_claim_its_writes_and_what_is_open():
         "prefix p: generation 1760000000000, claimed by host, process 5 at 2025-10-09T08:53:20Z",
         "  write q: batch 5 is done, since 2025-10-09T08:53:21Z",
         (
-            "  write r: batch 5 is decided, 2 transactions are being committed or wait for it, since "
+            "  write r: batch 5 is decided, 2 transactions are being committed or wait for it, "
+            "since "
             "2025-10-09T08:53:21Z"
         ),
         "  open transactions: 2",
         "    p.a.0 (producer id 7, epoch 3), open for 61 s of at most 900 s, in t-0, t-1",
         (
-            "    p.b.0 (producer id 7, epoch 3), open for an unknown time of at most 900 s, in no "
+            "    p.b.0 (producer id 7, epoch 3), open for an unknown time of at most 900 s, "
+            "in no "
             "partition yet"
         ),
     ] == said(report(writes, open_transactions=[transaction(), unknown]))[:-1]
@@ -120,8 +122,10 @@ def test_a_partition_that_waits_is_told_with_whom_it_waits_for():
     assert [
         "read_committed consumers are held back in 2 partitions:",
         (
-            "  t-0 at offset 6 of 10 (4 behind) by p.a.0 (producer id 7, epoch 3), open for 61 s, a "
-            "transactional id that no coordinator shows to this user (producer id 7, epoch 3), open "
+            "  t-0 at offset 6 of 10 (4 behind) by p.a.0 (producer id 7, epoch 3), open for 61 s, "
+            "a "
+            "transactional id that no coordinator shows to this user (producer id 7, epoch 3), "
+            "open "
             "for an unknown time"
         ),
         "  t-1 at offset 3 of 4 (1 behind) by whoever has ended just now: look again",

@@ -14,6 +14,7 @@ from spark_kafka_sink.network import token_provider
 from spark_kafka_sink.network.connection_security import ConnectionSecurity
 from spark_kafka_sink.network.token_provider import TokenProvider
 from spark_kafka_sink.security.oauth_bearer import OAuthBearerToken, RefreshPolicy
+from tests.support.scripted_transport import run_without_waiting
 from tests.support.secured import jaas
 from tests.support.token_endpoint import jwt
 from tests.support.token_exchanges import (
@@ -123,6 +124,31 @@ def test_a_token_is_replaced_before_it_ends():
         assert "t1" != (await provider.token()).value
 
     provided(0.005, use, SOON)
+
+
+def test_a_token_that_lasts_is_tried_to_be_replaced_every_ten_seconds(caplog):
+    """From the time on that the settings say, until it has ended: then it is asked for."""
+
+    async def run():
+        clock, asked = asyncio.get_running_loop().time, []
+
+        async def get():
+            asked.append(clock() - began)
+            if len(asked) > 1:
+                raise NetworkError("nobody there")
+            return OAuthBearerToken(value="t", started_at=clock(), expires_at=clock() + 100)
+
+        began = clock()
+        policy = RefreshPolicy(window_factor=0.5, window_jitter=0, min_period=0, buffer=0)
+        provider = TokenProvider(get, policy, clock)
+        await provider.token()
+        await asyncio.sleep(1_000)
+        await provider.close()
+        return asked
+
+    with caplog.at_level(logging.WARNING):
+        assert [0, 50, 60, 70, 80, 90, 100] == run_without_waiting(run)
+    assert 5 == len(caplog.messages)
 
 
 def test_a_token_that_cannot_be_replaced_is_used_to_its_end(caplog, monkeypatch):

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from spark_kafka_sink.network.host_resolver import Address
-from spark_kafka_sink.network.transport import SYSTEM_DEFAULT, PlaintextTransport, SocketOptions
+from spark_kafka_sink.network.transport import PlaintextTransport, SocketOptions
 
 
 def _buffers_of(options: SocketOptions) -> tuple[int, int]:
@@ -35,9 +35,42 @@ def test_buffer_sizes_are_left_to_the_system():
             untouched.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF),
             untouched.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF),
         )
-    assert expected == _buffers_of(
-        SocketOptions(send_buffer_bytes=SYSTEM_DEFAULT, receive_buffer_bytes=SYSTEM_DEFAULT)
-    )
+    assert expected == _buffers_of(SocketOptions(send_buffer_bytes=-1, receive_buffer_bytes=-1))
+    assert SocketOptions() == SocketOptions(send_buffer_bytes=-1, receive_buffer_bytes=-1)
+
+
+def test_small_requests_are_not_held_back_and_a_dead_peer_is_noticed():
+    """Without Nagle's algorithm, and with keep-alive, whatever the buffers are."""
+    with socket.socket() as sock:
+        SocketOptions().apply(sock)
+        assert (1, 1) == (
+            sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY),
+            sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+        )
+
+
+def test_one_call_sends_1024_buffers_and_reads_64_kib():
+    """More buffers than that Linux refuses."""
+
+    calls = []
+
+    class Socket:
+        def sendmsg(self, buffers):
+            taken = list(buffers)
+            calls.append(len(taken))
+            return sum(map(len, taken))
+
+        def recv(self, size):
+            calls.append(size)
+            return b"x"
+
+    async def use() -> None:
+        transport = PlaintextTransport(Socket())
+        await transport.write([b"x"] * 1_025)
+        assert b"x" == transport.read_nowait()
+
+    asyncio.run(use())
+    assert [1_024, 1, 65_536] == calls
 
 
 def test_a_connected_socket_has_the_options():
