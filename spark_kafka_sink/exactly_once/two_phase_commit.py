@@ -107,8 +107,13 @@ class TwoPhaseCommit:
             ends = self._roll_forward(state, budget)
             self._observe(Point.ROLLED_FORWARD)
             told = told_of(state, ends, write_id)
-            own = None if write_id is None else told.get(write_id)
-            is_mixed = own is not None and own.write.state is WriteState.MIXED
+            mixed = {
+                known: recovery.describe_mixed(known, record)
+                for known, record in told.items()
+                if record.write.state is WriteState.MIXED
+            }
+            # The plan of one write has nothing to claim, and nothing to abort, if it is mixed.
+            is_mixed = write_id in mixed
             # Listed before the claim: what is listed then can only be of older generations.
             listed = (
                 [] if is_mixed else recovery.list_open(self._admin, self._ledger.prefix, budget)
@@ -127,8 +132,8 @@ class TwoPhaseCommit:
             except _AGAIN as error:
                 last = error
                 continue
-            if is_mixed and write_id is not None and own is not None:
-                raise MixedError(recovery.describe_mixed(write_id, own))
+            if is_mixed:
+                raise MixedError("; ".join(mixed.values()))
             self._observe(Point.CLAIMED)
             recovery.abort_exactly(self._admin, listed, budget)
             self._observe(Point.SWEPT)
@@ -137,11 +142,7 @@ class TwoPhaseCommit:
                 claim.generation,
                 now_ms,
                 {known: record.write for known, record in told.items()},
-                {
-                    known: recovery.describe_mixed(known, record)
-                    for known, record in told.items()
-                    if record.write.state is WriteState.MIXED
-                },
+                mixed,
             )
         raise last or KafkaTimeoutError("planning was given no try")
 

@@ -130,15 +130,18 @@ def test_a_token_that_lasts_is_tried_to_be_replaced_every_ten_seconds(caplog):
     """From the time on that the settings say, until it has ended: then it is asked for."""
 
     async def run():
-        clock, asked = asyncio.get_running_loop().time, []
+        loop, asked = asyncio.get_running_loop(), []
+        began = loop.time()
+
+        def clock():
+            return loop.time() - began + 7
 
         async def get():
-            asked.append(clock() - began)
+            asked.append(clock() - 7)
             if len(asked) > 1:
                 raise NetworkError("nobody there")
             return OAuthBearerToken(value="t", started_at=clock(), expires_at=clock() + 100)
 
-        began = clock()
         policy = RefreshPolicy(window_factor=0.5, window_jitter=0, min_period=0, buffer=0)
         provider = TokenProvider(get, policy, clock)
         await provider.token()

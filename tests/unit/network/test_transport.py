@@ -51,7 +51,6 @@ def test_small_requests_are_not_held_back_and_a_dead_peer_is_noticed():
 
 def test_one_call_sends_1024_buffers_and_reads_64_kib():
     """More buffers than that Linux refuses."""
-
     calls = []
 
     class Socket:
