@@ -1,0 +1,29 @@
+"""The limits of exactly-once writes that no setting changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.exactly_once import markers, plan, recovery, transactional_ids
+from spark_kafka_sink.exactly_once import two_phase_commit as protocol
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "expected"),
+    [
+        # How often a step begins anew, and how often a marker is looked for.
+        (recovery, "MAX_STARTS", 8),
+        (markers, "LOOKS", 20),
+        # Seconds.
+        (recovery, "MARKER_TIMEOUT", 15.0),
+        (markers, "PATIENCE", 0.1),
+        (plan, "MAX_SPARE_SECONDS", 60.0),
+        (plan, "SPARE_SHARE", 0.1),
+        # Jobs that one plan forgets, and characters of a prefix.
+        (protocol, "MOST_FORGOTTEN", 500),
+        (transactional_ids, "MAX_PREFIX_LENGTH", 200),
+    ],
+)
+def test_a_limit_has_its_value(module, name, expected):
+    """A change of one is seen and meant."""
+    assert expected == getattr(module, name)

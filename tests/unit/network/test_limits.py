@@ -1,0 +1,35 @@
+"""The limits of connections that no setting changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.network import (
+    broker_connection,
+    daemon_thread,
+    timeout_check,
+    tls_transport,
+    token_fetcher,
+    token_provider,
+)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "expected"),
+    [
+        # The greatest int32 of the protocol, and the size before each frame.
+        (broker_connection, "MAX_CORRELATION_ID", 2_147_483_647),
+        (broker_connection, "FRAME_OVERHEAD", 4),
+        # Seconds.
+        (daemon_thread, "KEPT_SECONDS", 60.0),
+        (token_fetcher, "DEFAULT_TIMEOUT", 10.0),
+        (token_provider, "RETRY_INTERVAL", 10.0),
+        (timeout_check, "CHECKS_UNTIL_TIMEOUT", 3),
+        (timeout_check, "ROUNDS_UNTIL_GIVING_UP", 10),
+        # 128 KiB.
+        (tls_transport, "CHUNK_BYTES", 131_072),
+    ],
+)
+def test_a_limit_has_its_value(module, name, expected):
+    """A change of one is seen and meant."""
+    assert expected == getattr(module, name)
