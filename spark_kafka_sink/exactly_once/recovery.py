@@ -92,7 +92,7 @@ def winner_fates(admin: AdminClient, winners: Sequence[Winner], budget: Budget) 
             "committed yet; the next start of any writer under this prefix commits them. It fails "
             f"like this until the cause is gone: {failed[0]}"
         ) from failed[0]
-    fates = []
+    fates: list[tuple[str, Fate]] = []
     committed = []
     for winner, end, answer in zip(winners, ends, answers, strict=True):
         fate, after = Fate.COMMITTED, None
@@ -101,7 +101,7 @@ def winner_fates(admin: AdminClient, winners: Sequence[Winner], budget: Budget) 
             fate = _fate_of_refused(admin, winner, end, budget)
         else:
             after = answer.producer
-        fates.append(fate)
+        fates.append((winner.transactional_id, fate))
         if fate is Fate.COMMITTED:
             written = {one.topic_partition: one.last_offset + 1 for one in winner.ranges}
             committed.append(Ended(end, next_epoch(end, after), written))
@@ -113,10 +113,7 @@ def winner_fates(admin: AdminClient, winners: Sequence[Winner], budget: Budget) 
             f"start of any writer under this prefix looks again: {error}"
         ) from error
     ids = {one.end.transactional_id for one in lost}
-    return [
-        Fate.UNKNOWN if winner.transactional_id in ids else fate
-        for winner, fate in zip(winners, fates, strict=True)
-    ]
+    return [Fate.UNKNOWN if transactional_id in ids else fate for transactional_id, fate in fates]
 
 
 def _fate_of_refused(

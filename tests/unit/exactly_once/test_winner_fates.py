@@ -46,6 +46,7 @@ class _Admin:
         self.answers = list(answers)
         self.chunks = list(chunks)
         self.ends = []
+        self.is_away = False
 
     def end_transactions(self, ends, *, timeout):
         self.ends.append(list(ends))
@@ -58,6 +59,8 @@ class _Admin:
         return chunk
 
     def end_offset(self, _place, *, timeout):
+        if self.is_away:
+            raise KafkaError("nobody there")
         return 12
 
 
@@ -159,3 +162,15 @@ def test_losers_are_aborted_and_what_is_left_is_told(looked_for, caplog):
     assert {PLACE: 12} == looked_for["ended"][0].written
     assert "p.b.0 stays open until it times out" in caplog.messages[0]
     assert "records of p.a.0 are neither in nor out" == caplog.messages[1]
+
+
+def test_an_abort_whose_markers_cannot_be_seen_is_an_abort(looked_for, caplog):
+    """It is a warning: a later start looks again."""
+    admin = _Admin([ENDED])
+    admin.is_away = True
+    with caplog.at_level(logging.WARNING):
+        assert {} == abort_exactly(admin, [OpenTransaction("p.a.0", PRODUCER, (PLACE,))], BUDGET)
+    assert ["whether what was aborted has its markers could not be seen: nobody there"] == (
+        caplog.messages
+    )
+    assert [] == looked_for["ended"]
