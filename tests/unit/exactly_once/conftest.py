@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from spark_kafka_sink import transactions
 from tests.support.exactly_once_sites import KafkaSite, embedded_world
 from tests.support.exactly_once_world import world_at
 from tests.support.kafka_files import KAFKA_4
@@ -14,7 +15,7 @@ from tests.support.kafka_unavailable import KafkaUnavailableError, skip_or_fail
 from tests.support.real_kafka import start_kafka, tested_versions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.support.exactly_once_world import World
 
@@ -69,3 +70,17 @@ def to_be_upgraded(request: pytest.FixtureRequest) -> Iterator[World]:
         site.set_transaction_version(1)
         with world_at(site) as made:
             yield made
+
+
+@pytest.fixture
+def run(here: World, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """Run an operator's command in the world; give its exit code, and what it printed."""
+
+    def call(command: str, *arguments: str, prefix: str | None = here.prefix) -> tuple[int, str]:
+        given = ["--bootstrap-server", here.site.bootstrap_servers, "--ledger-topic", here.ledger]
+        given += [] if prefix is None else ["--prefix", prefix]
+        code = transactions.main([command, *given, *arguments])
+        said = capsys.readouterr()
+        return code, said.err if code in {1, 2} else said.out
+
+    return call

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 import socket
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from spark_kafka_sink import transactions
 from spark_kafka_sink.admin.record_batches import KeyValue
@@ -27,7 +23,6 @@ from spark_kafka_sink.exactly_once.ledger_records import (
     encode_write,
 )
 from spark_kafka_sink.exactly_once.points import Point
-from spark_kafka_sink.exactly_once.transactions_report import printable
 from spark_kafka_sink.exactly_once.transitions import Write, WriteState
 from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -41,20 +36,6 @@ from tests.support.exactly_once_world import (
 )
 
 _ENDED = WriteRecord(write=Write(0, 1, WriteState.DONE, -1), updated_at_ms=5, expires_at_ms=2**42)
-
-
-@pytest.fixture
-def run(here, capsys):
-    """Run a command in the world; give its exit code, and what it printed."""
-
-    def call(command, *arguments, prefix=here.prefix):
-        given = ["--bootstrap-server", here.site.bootstrap_servers, "--ledger-topic", here.ledger]
-        given += [] if prefix is None else ["--prefix", prefix]
-        code = transactions.main([command, *given, *arguments])
-        said = capsys.readouterr()
-        return code, said.err if code in {1, 2} else said.out
-
-    return call
 
 
 def _json(answer):
@@ -499,119 +480,6 @@ def test_a_cluster_that_does_not_answer_is_told(capsys):
     arguments = ["list", "--bootstrap-server", "127.0.0.1:1", "--timeout", "0.3"]
     assert 1 == transactions.main(arguments)
     assert "error: " in capsys.readouterr().err
-
-
-# --- what others have written
-
-#: A title for the window, a forged line, text that runs backwards, DEL, C1, half of a pair.
-HOSTILE = "\x1b]0;title\x07\nprefix forged\u202e\x7f\x9b2J\ud800"
-SHOWN = r"\x1b]0;title\x07\nprefix forged\u202e\x7f\x9b2J\ud800"
-#: The same without what cannot be sent: Kafka's strings are UTF-8.
-HOSTILE_NAME, SHOWN_NAME = HOSTILE[:-1], SHOWN[: -len(r"\ud800")]
-#: What a driver of that name writes into the ledger.
-CLAIMED_BY = "?]0;title??prefix forged???2J"
-
-
-def test_names_from_the_cluster_do_not_reach_the_terminal_raw(here, run):
-    """A write id and a transactional id are shown with escapes; a claim is printable text."""
-    driver = here.driver(name=HOSTILE_NAME)
-    plan = driver.plan(HOSTILE_NAME)
-    driver.commit(plan, here.worker.run(plan), 0, HOSTILE_NAME)
-    name = f"stranger {HOSTILE_NAME} {here.prefix}"
-    stranger = here.admin.init_producer_id(name, transaction_timeout_ms=60_000, timeout=30)
-    here.admin.write_to_transaction(
-        name,
-        stranger,
-        here.places[1],
-        [KeyValue(b"k", b"v")],
-        now_ms=int(here.clock() * 1000),
-        timeout=30,
-    )
-    code, text = run("list", "--topic", here.data)
-    assert 0 == code
-    assert f"claimed by {CLAIMED_BY} at " in text
-    assert f"  write {SHOWN_NAME}: batch 0 is done" in text
-    assert f"by stranger {SHOWN_NAME} {here.prefix} (producer id" in text
-    assert all(line.isprintable() for line in text.split("\n"))
-    answer = _json(run("list", "--topic", here.data, "--json"))
-    assert CLAIMED_BY == answer["prefixes"][0]["claim"]["claimed_by"]
-    _, text = run("list", "--topic", here.data, "--json")
-    assert all(line.isprintable() for line in text.split("\n"))
-
-
-def test_errors_do_not_reach_the_terminal_raw(monkeypatch, capsys):
-    """A broker's message, or an id that an error names, cannot act on the terminal either."""
-
-    def refuse(_: object) -> None:
-        raise KafkaError(f"the broker says {HOSTILE}")
-
-    monkeypatch.setattr(transactions, "AdminClient", refuse)
-    assert 1 == transactions.main(["list", "--bootstrap-server", "127.0.0.1:1"])
-    assert f"error: the broker says {SHOWN}\n" == capsys.readouterr().err
-
-
-def test_warnings_do_not_reach_the_terminal_raw(monkeypatch, capsys):
-    """What is logged while a command runs goes to standard error with escapes."""
-    monkeypatch.setattr(logging.getLogger(), "handlers", [])
-
-    def warn(_: object) -> None:
-        logging.getLogger("spark_kafka_sink").warning("committing %s", HOSTILE)
-        raise KafkaError("refused")
-
-    monkeypatch.setattr(transactions, "AdminClient", warn)
-    transactions.main(["list", "--bootstrap-server", "127.0.0.1:1"])
-    assert f"committing {SHOWN}\nerror: refused\n" == capsys.readouterr().err
-
-
-@given(st.text())
-def test_text_becomes_printable_and_nothing_else(text):
-    """Printable text stays as it is, and what is escaped can be read back."""
-    shown = printable(text)
-    assert shown.isprintable()
-    assert text.isprintable() == (shown == text)
-    if "\\" not in text and text.isascii():
-        assert text == shown.encode("ascii").decode("unicode_escape")
-
-
-@pytest.mark.parametrize(
-    ("time", "options"),
-    [
-        *((time, []) for time in (1e300, float("inf"), float("nan"), 10**18, -(10**18), "a", None)),
-        (1e300, ["--json"]),
-    ],
-)
-def test_a_time_that_cannot_be_is_a_fault_of_the_ledger(tv2, monkeypatch, capsys, time, options):
-    """The command ends with a sentence and exit code 1, not with a traceback."""
-    report = SimpleNamespace(
-        prefix="p",
-        claim=Claim(1, time, "somebody"),
-        writes={},
-        unreadable=(),
-        open_transactions=(),
-        partitions=set(),
-        needs_an_operator=False,
-    )
-    monkeypatch.setattr(transactions, "read_all_prefixes", lambda *_: {"p": None})
-    monkeypatch.setattr(transactions, "inspect", lambda *_, **__: report)
-    where = ["--bootstrap-server", tv2.site.bootstrap_servers]
-    assert 1 == transactions.main(["list", *where, *options])
-    said = capsys.readouterr()
-    sentence = f"error: an entry of the ledger has {time!r} where milliseconds since 1970 belong\n"
-    assert ("", sentence) == (said.out, said.err)
-
-
-def test_no_secret_is_printed(tmp_path, capsys):
-    """Whatever is wrong with the file that holds it."""
-    file = tmp_path / "client.properties"
-    file.write_text(
-        "bootstrap.servers=127.0.0.1:1\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
-        "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required "
-        'username="me" password="hush-hush" nonsense;\nssl.key.password=hush-hush\n'
-    )
-    code = transactions.main(["list", "--command-config", str(file), "--timeout", "0.3"])
-    said = capsys.readouterr()
-    assert code in {1, 2}
-    assert "hush-hush" not in said.out + said.err
 
 
 def test_it_runs_as_a_module(tv2, tmp_path):
