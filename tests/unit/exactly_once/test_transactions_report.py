@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from spark_kafka_sink.admin.transaction_values import TransactionDescription
@@ -59,20 +57,19 @@ def record(state, *winners):
 
 
 def report(writes=None, claim=CLAIMED, open_transactions=()):
-    state = SimpleNamespace(claim=claim, writes=writes or {}, is_empty=not writes and claim is None)
-    return PrefixReport("p", state, tuple(open_transactions))
+    is_known = bool(writes) or claim is not None
+    return PrefixReport("p", is_known, claim, writes or {}, (), tuple(open_transactions))
 
 
 def said(*reports, held=(), **settings):
     return as_text(reports, held, now_ms=NOW, **{"details": False, **settings})
 
 
-def test_nothing_is_on_record_where_all_prefixes_were_read():
-    """Where one could not be read there may be something."""
+def test_nothing_is_on_record_where_the_ledger_has_no_prefix():
+    """Transactions of others are looked for in the topics that were asked for."""
     nobody = f"{NOBODY}; --topic looks at all transactions of a topic"
     assert ["no exactly-once write is on record", nobody] == said()
-    assert [nobody] == said(are_all=False)
-    assert [f"{NOBODY}, nor in t, u by others"] == said(are_all=False, topics=["t", "u"])
+    assert f"{NOBODY}, nor in t, u by others" == said(topics=["t", "u"])[-1]
 
 
 def test_a_prefix_is_told_with_its_claim_its_writes_and_what_is_open():
@@ -129,7 +126,7 @@ def test_a_partition_that_waits_is_told_with_whom_it_waits_for():
             "for an unknown time"
         ),
         "  t-1 at offset 3 of 4 (1 behind) by whoever has ended just now: look again",
-    ] == said(held=held, are_all=False)
+    ] == said(held=held)[1:]
     assert {
         "topic": "t",
         "partition": 0,

@@ -117,7 +117,7 @@ def test_so_many_refused_records_are_told_of(refused, told):
     records = refused_records(refused_batch, dict.fromkeys(range(refused), "bad"))
     error = delivery_error(refused_batch, KafkaError("refused"), records)
     assert str(error) == (
-        "7 records for t-0, among input rows 0 to 6 were not delivered: refused."
+        "7 records for t-0, among rows 0 to 6 were not delivered: refused."
         f"{told} Look at the broker's log for the reason"
     )
 
@@ -125,8 +125,8 @@ def test_so_many_refused_records_are_told_of(refused, told):
 @pytest.mark.parametrize(
     ("records", "words"),
     [
-        (1, "1 record for t-0, among input rows 0 to 0 was not delivered: "),
-        (2, "2 records for t-0, among input rows 0 to 1 were not delivered: "),
+        (1, "1 record for t-0, among rows 0 to 0 was not delivered: "),
+        (2, "2 records for t-0, among rows 0 to 1 were not delivered: "),
     ],
 )
 def test_a_batch_is_told_of_in_the_number_that_it_has(records, words):
@@ -139,7 +139,7 @@ def test_the_rows_of_a_batch_are_named_as_far_as_they_are_known():
     whole, open_ended, unnumbered = batch(records=3), batch(records=3), batch(records=3)
     open_ended.last_row = unnumbered.last_row = unnumbered.first_row = None
     assert [
-        "3 records for t-0, among input rows 0 to 2",
-        "3 records for t-0, from input row 0 on",
+        "3 records for t-0, among rows 0 to 2",
+        "3 records for t-0, from row 0 on",
         "3 records for t-0",
     ] == [str(each) for each in (whole, open_ended, unnumbered)]
