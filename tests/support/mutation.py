@@ -2,8 +2,8 @@
 
 A mutant is tested by the tests that ran its line, those that run least else first, since they are
 the likeliest to notice. A line that runs at import, or in a compiled kernel, which coverage does
-not see, is tested by the tests of its module, and then by the others of its room. Tests are named
-without their parameters: a mutant may change the very value in such a name.
+not see, is tested by the tests of its module, and then by all of its room. Tests are named without
+their parameters: a mutant may change the very value in such a name.
 """
 
 from __future__ import annotations
@@ -103,9 +103,9 @@ class TestsByLine:
         if tests:
             return self._by_specificity(tests)
         of_module = {test for of_line in lines.values() for test in of_line}
-        folder = f"tests/unit/{Path(mutant.path).parent.relative_to(PACKAGE)}/"
-        of_room = {test for test in self._lines_of_test if test.startswith(folder)}
-        return self._by_specificity(of_module) + self._by_specificity(of_room - of_module)
+        # A test of what only runs at import, such as the repr of a dataclass, has run no line.
+        room = f"tests/unit/{Path(mutant.path).parent.relative_to(PACKAGE)}"
+        return [*self._by_specificity(of_module), room]
 
     def _by_specificity(self, tests: Iterable[str]) -> list[str]:
         return sorted(tests, key=lambda test: (self._lines_of_test[test], test))

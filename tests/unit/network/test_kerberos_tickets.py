@@ -183,6 +183,9 @@ def test_a_ticket_that_ends_on_its_way_is_got_again_by_a_keytab(monkeypatch, tmp
         begin(monkeypatch, failing(error), keytab)
     with pytest.raises(AuthenticationError, match="; get a new ticket with kinit"):
         begin(monkeypatch, failing(error))
+    for permanent in (31, 37):
+        with pytest.raises(AuthenticationError, match="of 'alice@R' for the service kafka/host"):
+            begin(monkeypatch, failing(GSSError(13 << 16, KRB5 + permanent)), keytab)
 
 
 #: What to do about an error, by its number: RFC 4120's, and from 128 on libkrb5's own.

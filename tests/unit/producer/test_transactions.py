@@ -207,6 +207,13 @@ def test_rules_change_between_transactions_only(tv1):
     assert is_ready(tv1)
 
 
+def test_a_cluster_with_newer_rules_has_those_of_tv2_too():
+    """What a later transaction.version adds to them is not asked for."""
+    with SenderHarness(transaction_version=3, **TRANSACTIONAL) as harness:
+        harness.begin(0)
+        assert 12 == harness.produce().version
+
+
 def test_only_the_finalized_feature_decides_the_rules():
     """A service without transaction.version gets TV1, however new its Produce is."""
     with SenderHarness(transaction_version=0, **TRANSACTIONAL) as harness:

@@ -37,16 +37,15 @@ def test_the_tests_of_a_line_come_with_the_most_specific_first():
 
 def test_a_line_that_no_test_runs_gets_the_tests_of_its_module_and_then_of_its_room():
     """What runs at import, or compiled, may be seen by tests that run no other line of it."""
-    narrow = "tests/unit/record/narrow.py::test"
-    ran = {MODULE: {8: ["one"], 9: ["one", "two"]}, "other.py": {1: [narrow]}}
-    assert TestsByLine(ran).for_mutant(_mutant(3)) == ["two", "one", narrow]
+    ran = {MODULE: {8: ["one"], 9: ["one", "two"]}, "other.py": {1: ["three"]}}
+    assert TestsByLine(ran).for_mutant(_mutant(3)) == ["two", "one", "tests/unit/record"]
     assert TestsByLine(ran).for_mutant(_mutant(8)) == ["one"]
 
 
 def test_a_module_that_only_defines_values_gets_the_tests_of_its_room():
     """No test runs a line of it, so all tests in the room's folder are candidates."""
-    ran = {"other.py": {1: ["tests/unit/record/a.py::b", "tests/unit/recording.py::c"]}}
-    assert TestsByLine(ran).for_mutant(_mutant(3)) == ["tests/unit/record/a.py::b"]
+    ran = {"other.py": {1: ["tests/unit/record/a.py::b"]}}
+    assert TestsByLine(ran).for_mutant(_mutant(3)) == ["tests/unit/record"]
 
 
 def test_mutants_are_read_as_they_were_printed():
