@@ -72,6 +72,19 @@ def test_a_host_of_which_no_address_can_be_used_tells_why(monkeypatch):
             _connect(_dialer([_address(socket.AF_INET6, "::1", 9, 0, 0)]))
 
 
+def test_nobody_is_there_only_if_every_address_says_so(monkeypatch, unused_port):
+    """An address that cannot be reached at all may have somebody, whatever the others say."""
+    refused = _address(socket.AF_INET, "127.0.0.1", unused_port)
+    other = _address(socket.AF_INET6, "::1", 9, 0, 0)
+    with monkeypatch.context() as machine:
+        _without_ipv6(machine)
+        for addresses in ([refused, other], [other, refused]):
+            with pytest.raises(OSError, match="Address family not supported"):
+                _connect(_dialer(addresses))
+    with pytest.raises(ConnectionRefusedError):
+        _connect(_dialer([refused, refused]))
+
+
 def test_a_refused_address_is_followed_by_the_next(unused_port):
     """The first address that answers is taken."""
     with socket.create_server(("127.0.0.1", 0)) as server:
