@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 
 import pytest
@@ -159,3 +160,34 @@ def test_a_broken_connection_is_for_the_write_that_follows_to_tell():
             await transport.write(rest)
 
     assert b"" == _between(use)
+
+
+def test_a_socket_may_have_the_number_of_standard_input():
+    """A process without standard input gives it to the first socket, which works as any other."""
+    data = bytes(8 * 1024 * 1024)
+
+    async def receive_all(peer: socket.socket) -> int:
+        received = 0
+        while received < len(data):
+            received += len(await asyncio.get_running_loop().sock_recv(peer, len(data)))
+        return received
+
+    async def use(ours: socket.socket, peer: socket.socket) -> int:
+        transport = PlaintextTransport(ours)
+        _, received = await asyncio.gather(transport.write([data]), receive_all(peer))
+        transport.close()
+        return received
+
+    kept = os.dup(0)
+    os.close(0)
+    try:
+        ours, peer = socket.socketpair()
+        with ours, peer:
+            assert 0 == ours.fileno()
+            ours.setblocking(False)
+            peer.setblocking(False)
+            assert len(data) == asyncio.run(use(ours, peer))
+            assert -1 == ours.fileno()
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)

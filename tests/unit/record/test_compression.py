@@ -422,6 +422,16 @@ def test_a_lying_snappy_block_takes_no_memory():
             decompress(SNAPPY, payload, 2 * MIB)
 
 
+def test_a_snappy_block_counts_with_those_before_it():
+    """Each would fit; the second is refused before it is read, so that its damage is not found."""
+    first = bytes(cramjam.snappy.compress_raw(bytes(MIB)))
+    damaged = bytes(cramjam.snappy.compress_raw(bytes(MIB)))[:-1]
+    payload = b"".join(len(block).to_bytes(4, "big") + block for block in (first, damaged))
+    for max_bytes, complaint in ((2 * MIB - 1, "more than 2097151 bytes"), (2 * MIB, "snappy: ")):
+        with pytest.raises(CorruptRecordError, match=complaint):
+            decompress(SNAPPY, SNAPPY_HEADER + payload, max_bytes)
+
+
 def test_linked_lz4_blocks_are_refused():
     """Kafka cannot read blocks that depend on each other."""
     frame = lz4.frame.compress(PAYLOADS["several blocks"], block_linked=True)
