@@ -129,12 +129,12 @@ def test_a_request_without_memory_ends_the_connection(monkeypatch, part, has_res
         with pytest.raises(NetworkError, match="given up while sending: MemoryError"):
             send(REQUEST)
         assert (0, False) == (connection.in_flight_count, connection.has_unsent)
-        outcome = await _errors_of(connection, [earlier])
-        gc.collect()
-        return outcome
+        return await _errors_of(connection, [earlier])
 
     reason = "localhost:9092 (id 7): connection given up while sending: MemoryError"
     assert ([(NetworkError, reason)], 0.0) == run_without_waiting(run)
+    # The connection's error has kept the frames, and their futures, until here.
+    gc.collect()
     assert [] == forgotten
 
 
