@@ -91,3 +91,15 @@ def test_an_answer_is_read_while_the_peer_does_not(certificates):
         return answers, is_blocked, bytes(peer.received)
 
     assert ([b"first", b"second"], True, request) == run_without_waiting(run)
+
+
+def test_bytes_are_taken_when_the_transport_below_takes_them(certificates):
+    """By that, and not by when they were encrypted, it is told whether the peer still reads."""
+
+    async def run():
+        peer = Peer(certificates)
+        transport = await TlsTransport.handshake(peer, trusting_anybody(), NODE)
+        peer.taken_at = 12.5
+        return transport.taken_at
+
+    assert 12.5 == run_without_waiting(run)

@@ -391,8 +391,8 @@ def test_a_function_that_gives_no_number_is_refused(bad):
     answers = iter([0, bad])
     choose = FunctionPartitioner(lambda *_: next(answers))
     with pytest.raises(InvalidPartitionError, match="lambda> failed with") as raised:
-        place_rows(choose, columns([b"v"] * 2), topics("t"), first_row=100)
-    assert (101, "t") == (raised.value.row, raised.value.topic)
+        place_rows(choose, columns([b"v"] * 2), topics("t"), first_row=101)
+    assert (102, "t") == (raised.value.row, raised.value.topic)
     assert raised.value.__cause__ is not None
 
 
