@@ -152,6 +152,11 @@ SINK_OPTIONS_DEF: Final = (
 _BYTES_AS_THEY_ARE: Final = RefusedSetting(
     "keys and values are written as the bytes of their columns: convert the columns instead"
 )
+_TEXT_IS_UTF_8: Final = RefusedSetting(
+    "text is written as UTF-8: for another encoding convert the column to binary, such as with "
+    "encode(value, 'ISO-8859-1')",
+    ("utf-8", "utf8"),
+)
 
 #: What `KafkaProducer` takes and a Spark write does not.
 REFUSED_IN_SPARK: Final[Mapping[str, RefusedSetting]] = {
@@ -159,11 +164,14 @@ REFUSED_IN_SPARK: Final[Mapping[str, RefusedSetting]] = {
         "rows are written as columns, not record by record: change the columns instead", ("",)
     ),
     "key.serializer": _BYTES_AS_THEY_ARE,
+    "key.serializer.encoding": _TEXT_IS_UTF_8,
+    "serializer.encoding": _TEXT_IS_UTF_8,
     "transactional.id": RefusedSetting(
         "each task needs one of its own: set deliveryGuarantee=exactly_once and "
         "transactionalIdPrefix"
     ),
     "value.serializer": _BYTES_AS_THEY_ARE,
+    "value.serializer.encoding": _TEXT_IS_UTF_8,
 }
 
 #: The options of Spark's Kafka source (`KafkaSourceProvider`).
@@ -307,7 +315,7 @@ class SinkOptions:
 
 def _check_allowed_in_spark(name: str, value: object) -> None:
     refused = REFUSED_IN_SPARK.get(name)
-    if refused is not None and str(value).strip() not in refused.accepted:
+    if refused is not None and str(value).strip().lower() not in refused.accepted:
         raise ConfigError(f"{KAFKA_PREFIX}{name} is not supported: {refused.reason}")
 
 

@@ -196,7 +196,18 @@ def test_a_reporter_that_cannot_travel_is_refused():
     )
 
 
-@pytest.mark.parametrize("name", REFUSED_IN_SPARK)
+@pytest.mark.parametrize("part", ["", "key.", "value."])
+def test_another_encoding_of_text_is_refused_with_what_spark_offers(part):
+    """The advice names a conversion of the column; UTF-8 is what is written anyway."""
+    name = f"kafka.{part}serializer.encoding"
+    assert refusal({name: "ISO-8859-1"}) == (
+        f"{name} is not supported: text is written as UTF-8: for another encoding convert the "
+        "column to binary, such as with encode(value, 'ISO-8859-1')"
+    )
+    assert options() == options(**{name: "UTF-8"})
+
+
+@pytest.mark.parametrize("name", [key for key in REFUSED_IN_SPARK if key in PRODUCER_CONFIG_DEF])
 def test_the_table_says_what_does_not_work_in_spark(name):
     """The documentation of a setting that a Spark write refuses says so."""
     [doc] = [key.doc for key in PRODUCER_CONFIG_DEF if key.name == name]
