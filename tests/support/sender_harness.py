@@ -10,6 +10,7 @@ from spark_kafka_sink.config.producer_config import ProducerConfig
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.producer.batch_compression import BatchCompression
 from spark_kafka_sink.producer.buffer_pool import BufferPool
+from spark_kafka_sink.producer.partitioner import NodeLatencies
 from spark_kafka_sink.producer.record_accumulator import RecordAccumulator
 from spark_kafka_sink.producer.sender import Sender
 from spark_kafka_sink.producer.transaction_manager import TransactionManager
@@ -96,6 +97,7 @@ class SenderHarness:
         self.jobs: list[tuple[Callable[[], Any], Callable[[WorkOutcome], None]]] = []
         self.is_busy = False
         self._loop = asyncio.new_event_loop()
+        self.latencies = NodeLatencies(self.config.partitioner_availability_timeout_ms / 1000)
         self.events = SimpleNamespace(drained=[], retried=[], failed=[], split=0)
         self.sender: Sender = self._loop.run_until_complete(self._make_sender())
 
@@ -110,6 +112,7 @@ class SenderHarness:
             ),
             run_aside=self._run_aside,
             on_message_too_large=lambda topic, size: self.too_large.append((topic, size)),
+            latencies=self.latencies,
             listener=self,
             clock=lambda: self.now,
         )

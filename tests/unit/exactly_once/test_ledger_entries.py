@@ -22,6 +22,7 @@ from spark_kafka_sink.exactly_once.ledger_records import (
     encode_claim,
     encode_write,
     forget_write,
+    write_key,
 )
 from spark_kafka_sink.exactly_once.transitions import Write, WriteState
 from spark_kafka_sink.model import ProducerIdAndEpoch
@@ -142,14 +143,15 @@ def test_a_record_outside_of_a_transaction_is_ignored():
         assert {"not written in a transaction": (4, 7)} == fold.take_ignored()
 
 
-@pytest.mark.parametrize(("prefix", "count"), [("p", 5), (None, 7)])
+@pytest.mark.parametrize(("prefix", "count"), [("p", 6), (None, 8)])
 def test_a_key_that_is_no_entrys_is_ignored(prefix, count):
     """It is counted, with where the first one is, and said once."""
     # A malformed key that may be another prefix's is left to the reader of all prefixes.
     fold = LedgerFold(prefix)
     strangers = [None, b"", b"user-7", b"\x01[", b'\x01["write","p", "q"]', b'\x01["write","p",7]']
     fold.take_records(3, THEIRS, [(key, b"\x01{}") for key in strangers])
-    fold.take_records(4, THEIRS, [encode_claim("p", Claim(3, 0, "")), (b"x", None)])
+    cut_off = write_key("p", "q")[:-1]
+    fold.take_records(4, THEIRS, [encode_claim("p", Claim(3, 0, "")), (cut_off, b""), (b"x", None)])
     fold.take_end(THEIRS, committed=True)
     assert 3 == _generation(fold)
     assert [] == list(_state(fold).writes)

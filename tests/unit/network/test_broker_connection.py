@@ -315,6 +315,19 @@ def test_an_answer_that_does_not_come_in_time_ends_the_connection():
     assert ([error, error], 30.0) == _in_memory(_ask_twice)
 
 
+def test_the_oldest_request_is_the_first_that_is_overdue():
+    """A later one does not put off the end of a connection that answers nothing."""
+
+    async def ask_later_again(connection: BrokerConnection) -> list[str]:
+        first = connection.send(MetadataRequest(topics=()))
+        await asyncio.sleep(20.0)
+        second = connection.send(MetadataRequest(topics=()))
+        answers = await asyncio.gather(first, second, return_exceptions=True)
+        return [type(error).__name__ for error in answers]
+
+    assert (["NetworkError", "NetworkError"], 30.0) == _in_memory(ask_later_again)
+
+
 @pytest.mark.parametrize("is_interrupted", [False, True], ids=["paused", "stopped by a signal"])
 def test_an_answer_that_arrived_during_a_pause_of_the_process_counts(is_interrupted):
     """After every pause longer than request.timeout.ms the client reads before it times out."""

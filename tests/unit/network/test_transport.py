@@ -175,6 +175,7 @@ def test_a_socket_may_have_the_number_of_standard_input():
     async def use(ours: socket.socket, peer: socket.socket) -> int:
         transport = PlaintextTransport(ours)
         _, received = await asyncio.gather(transport.write([data]), receive_all(peer))
+        assert not asyncio.get_running_loop().remove_writer(ours.fileno())
         transport.close()
         return received
 

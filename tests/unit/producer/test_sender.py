@@ -66,6 +66,25 @@ def test_a_node_that_is_not_ready_is_not_spun_upon(plain):
     assert [] == plain.network.sent
 
 
+def test_a_node_that_cannot_be_sent_to_for_too_long_is_not_available():
+    """It is available while batches reach it, and again from the first that does."""
+    with SenderHarness(partitioner_availability_timeout_ms=2_000, **PLAIN) as harness:
+        seen = []
+
+        def wait_with_a_batch(seconds: float, *, is_down: bool) -> None:
+            (harness.network.down.add if is_down else harness.network.down.discard)(0)
+            harness.add()
+            harness.step(seconds)
+            seen.append(harness.latencies.is_available(0))
+
+        wait_with_a_batch(0.0, is_down=False)
+        wait_with_a_batch(5.0, is_down=False)
+        wait_with_a_batch(2.0, is_down=True)
+        wait_with_a_batch(0.5, is_down=True)
+        wait_with_a_batch(0.0, is_down=False)
+    assert [True, True, True, False, True] == seen
+
+
 def test_a_partition_without_a_leader_has_the_metadata_asked_for():
     """Batches whose leader is not known wait, and the topic is asked for."""
     with SenderHarness(leaders={0: None}, **PLAIN) as harness:

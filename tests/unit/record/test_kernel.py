@@ -336,6 +336,17 @@ def test_a_record_that_is_too_large_is_told():
     assert AppendResult(1, AppendStatus.RECORD_TOO_LARGE, 0, size) == result
 
 
+def test_the_bytes_of_the_length_count_for_what_is_too_large():
+    """A body of 64 bytes is the shortest whose length takes two bytes."""
+    records = [PlainRecord(b"v" * count) for count in (57, 58)]
+    assert [64, 66] == [len(payload_of(record)) for record in records]
+    results = [append([each], [0], Slots(1), max_record_bytes=63) for each in records]
+    refused = AppendStatus.RECORD_TOO_LARGE
+    assert [AppendResult(0, refused, 0, size) for size in (64, 66)] == results
+    result = append(records[1:], [0], Slots(1), max_record_bytes=65)
+    assert AppendResult(0, refused, 0, 66) == result
+
+
 def test_a_record_is_too_large_before_its_batch_is_full():
     """No room need be made for a record that nobody will send."""
     slots = Slots(1)

@@ -55,6 +55,14 @@ def test_a_link_on_the_way_is_followed(tmp_path, safe, target):
     assert (safe / "directory").is_dir()
 
 
+@pytest.mark.parametrize("name", ["-x", "...", ".."])
+def test_only_two_dots_lead_back(tmp_path, safe, name):
+    """Any other name, whatever it begins with, is a directory on the way."""
+    make_private_directory(safe / name / "directory")
+    expected = tmp_path / "directory" if name == ".." else safe / name / "directory"
+    assert expected.is_dir()
+
+
 @pytest.mark.parametrize("target", ["unsafe/inside", "{0}/unsafe/inside", "unsafe/to_safe"])
 def test_a_link_through_an_unsafe_directory_is_not_followed(tmp_path, safe, unsafe, target):
     """Others could replace the link's target, also where that is a link to a safe place."""
