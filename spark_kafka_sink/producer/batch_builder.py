@@ -1,16 +1,16 @@
-"""Turns columns into closed batches, on the writing thread.
+"""The builder that turns columns into closed batches, on the writing thread.
 
-The kernel fills open batches in bulk and comes back when it cannot go on; what then has to be done
-(another block, a larger one, the next sticky partition) is decided here, once per batch, never per
-row. A batch is closed when full, when memory runs short, when it has waited for linger.ms and could
-be sent at once, or when its writer says that no more will come. A writing thread compresses what it
-closes, so a slow network makes it wait for memory, not grow. The network thread, which closes by
-linger.ms, hands batches over as they are, to be compressed elsewhere.
+The kernel fills open batches in bulk and returns when it cannot continue. The next step (another
+block, a larger one, the next sticky partition) is decided here, once per batch, never per row. A
+batch is closed when it is full, when memory runs short, when it has waited for linger.ms and could
+be sent at once, or when its writer has finished. A writing thread compresses the batches it closes,
+so a slow network makes it wait for memory instead of using more. The network thread, which closes
+batches after linger.ms, passes them on uncompressed, to be compressed elsewhere.
 
-How large a batch gets. Its block starts at what the partition's last batch grew to and grows
-fourfold, up to `batch.size` divided by the compression ratio seen so far, as long as that is no
-more than half of the free memory or a fair share of all. So one busy partition writes full batches,
-and ten thousand quiet ones fit into the same `buffer.memory`.
+The size of a batch: its block starts at the final size of the partition's last batch and grows
+fourfold, up to `batch.size` divided by the compression ratio seen so far, as long as that is at
+most half of the free memory or a fair share of the total. So one busy partition writes full
+batches, and ten thousand quiet ones fit into the same `buffer.memory`.
 """
 
 from __future__ import annotations
@@ -45,40 +45,40 @@ if TYPE_CHECKING:
 
 GROWTH = 4
 FIRST_BLOCK_BYTES = 16_384
-#: Seconds after which a thread that waits for memory looks again at due batches that it left open.
+#: Seconds after which a thread waiting for memory checks due batches that it left open again.
 LEAST_PAUSE = 0.05
 
 
 def never() -> bool:
-    """Return False: for waits that nothing cuts short."""
+    """Return False: the default for waits that nothing cuts short."""
     return False
 
 
 class RowWatcher(Protocol):
-    """Who wants to know where each row went, because somebody waits for it."""
+    """An observer of where each row was written, used when a caller waits for the rows."""
 
-    #: int32[rows], filled with each row's place in its batch.
+    #: int32[rows], filled with each row's index in its batch.
     row_indexes: NDArray[np.int32]
 
     def written(self, start: int, stop: int, row_slots: NDArray[np.int32]) -> None:
-        """Note that these rows are in the open batches of their slots (before those change)."""
+        """Record that these rows are in the open batches of their slots, before those change."""
 
     def refused(self, row: int, error: Exception) -> bool:
-        """Note why a row cannot be written; True to go on with the next one."""
+        """Record why a row cannot be written; return True to continue with the next one."""
 
 
 class BufferListener(Protocol):
-    """Who counts the waits for memory (`sender_metrics.SenderMetrics`)."""
+    """An observer of the waits for memory (`sender_metrics.SenderMetrics`)."""
 
     def on_buffer_wait(self, seconds: float, now: float) -> None:
-        """Hear of a wait that has ended, in vain or not."""
+        """Record a wait that has ended, whether or not it succeeded."""
 
     def on_buffer_exhausted(self, now: float) -> None:
-        """Hear of memory that did not come free in time."""
+        """Record that memory was not freed in time."""
 
 
 class BatchBuilder:
-    """Fills, closes and hands over batches. Not thread-safe: one thread at a time."""
+    """A builder that fills, closes and enqueues batches. Not thread-safe: one thread at a time."""
 
     def __init__(
         self,
@@ -97,14 +97,15 @@ class BatchBuilder:
         listener: BufferListener | None = None,
         on_lost: Callable[[Exception], None] = lambda _: None,
     ) -> None:
-        """Hand closed batches to `enqueue`.
+        """Create a builder that passes closed batches to `enqueue`.
 
-        `batch_size_of` tells how many bytes a topic's batches may have on the wire; `clock` gives
-        monotonic seconds; with `lingers` a batch's time counts from its opening, as in Java, else
-        from its closing: slow input must never expire an open batch; `on_lost` hears why a batch
-        got lost between its filling and its queue. On a thread of which `must_not_compress` is true
-        batches are handed over uncompressed, in their blocks. `is_queue_empty` tells whether a
-        batch of a partition, were it closed, would be the next to be sent.
+        `batch_size_of` returns the largest size in bytes of a topic's batches on the wire; `clock`
+        returns monotonic seconds. With `lingers` the age of a batch counts from its opening, as in
+        Java, otherwise from its closing: slow input must never expire an open batch. `on_lost` is
+        called with the error if a batch is lost between filling and enqueueing. On a thread for
+        which `must_not_compress` is true, batches are passed on uncompressed, in their blocks.
+        `is_queue_empty` returns whether a partition's batch, if closed now, would be the next to be
+        sent.
         """
         self._open = open_batches
         self._placement = placement
@@ -116,7 +117,7 @@ class BatchBuilder:
         self._delivery_timeout = config.delivery_timeout_ms / 1000
         self._asked_batch_size_of = batch_size_of
         self._max_block = config.max_block_ms / 1000
-        #: The largest record that can be sent, as it is in an empty batch.
+        #: The size of the largest record that can be sent, measured in an empty batch.
         self.max_record_bytes = (
             min(config.max_request_size, config.buffer_memory) - RECORD_BATCH_OVERHEAD
         )
@@ -124,10 +125,10 @@ class BatchBuilder:
         self._must_not_compress = must_not_compress
         self._is_queue_empty = is_queue_empty
         self._history = RowHistory()
-        #: The numbers of the first row of this call, and of the last numbered row that is in.
+        #: The first row number of this call, and the number of the last row that was written.
         self._first_row: int | None = None
         self._last_row: int | None = None
-        #: How often callers have begun to count rows anew.
+        #: How often callers have restarted the numbering of rows.
         self._numbering = 0
         self._moves = open_batches.moves
         self._open_bytes = 0
@@ -135,17 +136,17 @@ class BatchBuilder:
         self._on_lost = on_lost
         #: When the first batch was opened that `close_due` has not seen yet.
         self.first_opened_at = NEVER
-        #: What the current call of `append` was given.
+        #: Arguments of the current `append` call.
         self._may_wait: bool
         self._give_up_at: float | None
         self._renews: bool
         self._unless: Callable[[], bool]
         self._began_at: float | None
-        #: Until when a row may wait for memory; kept for the next one if it waited in vain.
+        #: The deadline of the current wait for memory; after a timeout the next row keeps it.
         self._deadline: float | None
 
     def _batch_size_of(self, topic: str) -> int:
-        # batch.size=0 switches batching off; any record exceeds 1 as well, and 1 can be divided by.
+        # batch.size=0 turns batching off; 1 has the same effect and can be divided by.
         return max(self._asked_batch_size_of(topic), 1)
 
     # --- appending
@@ -166,20 +167,21 @@ class BatchBuilder:
     ) -> None:
         """Append all rows.
 
-        `partition_counts` has an entry for each of `columns.topics`; `first_row` is the number of
-        the first row, for errors, None where rows have no numbers; `now_ms` is the timestamp of
-        rows that have none; without `may_wait` memory must be there at once, with `give_up_at` by
-        then, and not max.block.ms. With `renews` each wait that memory has ended gives the next
-        one max.block.ms again; as soon as `unless()` is true no row waits any more.
-        `began_at`, in seconds, is when the first row came: a batch opened now has waited since.
+        `partition_counts` has an entry for each of `columns.topics`. `first_row` is the number of
+        the first row, for errors; None if rows have no numbers. `now_ms` is the timestamp of rows
+        without one. Without `may_wait`, memory must be available at once; with `give_up_at`, by
+        then instead of within max.block.ms. With `renews`, after each wait that ends with memory
+        the next one may take max.block.ms again. Once `unless()` is true no row waits any more.
+        `began_at`, in seconds, is when the first row arrived: a batch opened now has been waiting
+        since then.
 
         Raises InvalidTopicError, InvalidPartitionError or RecordTooLargeError for a bad row,
-        BufferExhaustedError when memory does not come free within max.block.ms; about a record too
-        large and about memory, a watcher is asked first.
+        BufferExhaustedError when memory is not available within max.block.ms. For a record that is
+        too large, and for lack of memory, the watcher decides first.
         """
         placed = self._place(columns, partition_counts, first_row)
         if self._open.moves != self._moves:
-            # What is remembered of rows names slots by their old numbers.
+            # The history refers to slots by their old numbers.
             self._moves = self._open.moves
             self._history.clear()
         self._may_wait = may_wait
@@ -233,7 +235,7 @@ class BatchBuilder:
     def _begin_rows(self, first_row: int | None) -> None:
         self._first_row = first_row
         if first_row is not None and self._last_row is not None and first_row <= self._last_row:
-            # Somebody counts from the beginning: a range of rows would mean nothing.
+            # A caller restarted the numbering: a range of rows across the restart would be wrong.
             self._numbering += 1
             self._last_row = None
 
@@ -241,7 +243,7 @@ class BatchBuilder:
         return None if self._first_row is None else self._first_row + row
 
     def _go_on(self, result: AppendResult, placed: PlacedRows, sticky: NDArray[np.void]) -> None:
-        """Do what the kernel came back for."""
+        """Do what the kernel needs to continue."""
         match result.status:
             case AppendStatus.ALL_APPENDED:
                 return
@@ -258,7 +260,7 @@ class BatchBuilder:
 
     def _too_large(self, result: AppendResult, columns: RecordColumns) -> RecordTooLargeError:
         row = result.next_row
-        # A row without a key that finds no sticky partition yet has no place either.
+        # A row without a key that has no sticky partition yet has no slot.
         place = None if result.slot == NO_SLOT else self._open.topic_partition(result.slot)
         return RecordTooLargeError(
             f"the record takes {result.record_bytes} bytes, and at most {self.max_record_bytes} "
@@ -272,7 +274,7 @@ class BatchBuilder:
     # --- memory
 
     def _make_room(self, slot: int, record_bytes: int, row: int) -> None:
-        """Give a slot room for a record of this size: a larger block, or a new batch."""
+        """Make space for a record of this size in a slot: a larger block, or a new batch."""
         if slot in self._open:
             used = self._open.used_bytes(slot)
             if used + record_bytes <= self._target_bytes(slot) and self._grow(
@@ -283,13 +285,13 @@ class BatchBuilder:
         target = self._target_bytes(slot)
         start = int(self._open.last_bytes[slot]) or FIRST_BLOCK_BYTES
         needed = RECORD_BATCH_OVERHEAD + record_bytes
-        # The largest record takes all the memory there is; rounded up it would never get it.
+        # The largest record takes all the memory; a size rounded up could never be allocated.
         size = min(block_bytes(max(min(start, target), needed)), self._pool.total_bytes)
         block = self._allocate(size, slot, row)
         self._open_bytes += block.nbytes
         now = self._clock() if self._began_at is None else self._began_at
         self.first_opened_at = min(self.first_opened_at, now)
-        # `record_bytes` was measured behind other records, where it takes some bytes more.
+        # `record_bytes` was measured after other records, where it takes a few more bytes.
         origin = RowOrigin(self._history.position + row, self._input_row(row), self._numbering)
         self._open.open(slot, block, min(max(target, needed), size), origin=origin, now=now)
 
@@ -309,7 +311,7 @@ class BatchBuilder:
         return True
 
     def _target_bytes(self, slot: int) -> int:
-        """Tell how far a slot's batch may grow, in uncompressed bytes with the header."""
+        """Return how large a slot's batch may grow, in uncompressed bytes including the header."""
         topic = self._open.topic_partition(slot).topic
         full = int(self._batch_size_of(topic) / self._compression.estimated_ratio(topic))
         fair_share = self._pool.total_bytes // (2 * (len(self._open) + 1))
@@ -319,7 +321,7 @@ class BatchBuilder:
     def _allocate(self, size: int, slot: int, row: int) -> NDArray[np.uint8]:
         while (block := self._pool.try_allocate(size)) is None:
             if size > self._pool.total_bytes - self._open_bytes:
-                # Waiting could not help: the memory is in batches that nobody has closed yet.
+                # Waiting cannot help: the memory is in open batches, which nothing else closes.
                 self.close(self._open.fullest())
                 continue
             if not self._wait_for(size):
@@ -362,30 +364,30 @@ class BatchBuilder:
         return enough
 
     def _close_lingering(self, now: float, deadline: float) -> float:
-        """Close what lingers no longer; return when to look again, at the latest at `deadline`.
+        """Close batches that linger no longer; return when to check again, at most `deadline`.
 
-        A thread that waits for memory has the open batches to itself: nobody else can close those
-        of the partitions that it has nothing to do with.
+        A thread that waits for memory owns the open batches: no other thread can close those of
+        other partitions meanwhile.
         """
         if not self._lingers:
             return deadline
         look_at = self.close_due(now, self._is_queue_empty)
         left_open, next_opened_at = self._open.due(now, self._linger)
         if left_open:
-            # Nobody tells this thread when the queues before them are empty.
+            # Nothing signals this thread when the queues before these batches become empty.
             look_at = min(look_at, now + max(self._linger, LEAST_PAUSE))
             next_opened_at = self._open.opened_at(left_open[0])
-        # The network thread has to look at them once this thread lets go of them.
+        # The network thread must check them once this thread releases them.
         self.first_opened_at = NEVER if next_opened_at is None else next_opened_at
         return min(deadline, look_at)
 
     @property
     def free_bytes(self) -> int:
-        """How much memory is free now."""
+        """The number of bytes that are free now."""
         return self._pool.available_bytes
 
     def has_room_for(self, size: int) -> bool:
-        """Whether so many bytes are free, and no thread waits for them."""
+        """Return whether `size` bytes are free and no thread waits for memory."""
         return not self._pool.waiting_threads and size <= self._pool.available_bytes
 
     # --- closing
@@ -398,8 +400,9 @@ class BatchBuilder:
     def close_due(self, now: float, is_drainable: Callable[[TopicPartition], bool]) -> float:
         """Close the batches that have waited for linger.ms and can be sent at once.
 
-        Those that cannot be sent go on filling, until they have waited for delivery.timeout.ms.
-        Gives the time when the next batch will have waited long enough; `NEVER` without one.
+        Batches that cannot be sent continue to fill, until they have waited for
+        delivery.timeout.ms. Returns the time at which the next batch will be due; `NEVER` if there
+        is none.
         """
         self.first_opened_at = NEVER
         slots, next_opened_at = self._open.due(now, self._linger)
@@ -410,9 +413,9 @@ class BatchBuilder:
         return NEVER if next_opened_at is None else next_opened_at + self._linger
 
     def abort_open(self, error: Exception) -> bool:
-        """Give up what is in open batches (as `RecordAccumulator.abort_undrained_batches`).
+        """Fail the records in open batches (like `RecordAccumulator.abort_undrained_batches`).
 
-        Tells whether there was anything.
+        Returns whether there were any.
         """
         had_records = False
         for slot in self._open.open_slots():
@@ -424,7 +427,7 @@ class BatchBuilder:
         return had_records
 
     def close(self, slot: int) -> None:
-        """Close one open batch and hand it over, in parts if compression did less than hoped."""
+        """Close one open batch and enqueue it, in parts if it compressed less than expected."""
         result = self._open.result(slot)
         try:
             filled = self._open.take(slot)
@@ -434,7 +437,8 @@ class BatchBuilder:
                 return
             self._hand_over(filled)
         except BaseException as error:
-            # Nobody may wait for ever, whatever it was, nor rows without a future be passed over.
+            # Whatever the error, no future may wait for ever, and lost rows without a future must
+            # be noted.
             broken = broken_off(error)
             result.fail(broken)
             self._on_lost(broken)

@@ -1,12 +1,12 @@
 """The memory for records that are not acknowledged yet (Kafka's BufferPool).
 
-One number bounds it all: `buffer.memory`. Two kinds of users draw on it: *blocks*, writable arrays
-that open batches are filled in, and *reservations*, bytes that closed (compressed) batches hold.
-Blocks that come back are kept for the next batch of that size, since fresh memory costs a page
-fault for every 4 KiB; kept blocks count as free and are given up when another size is wanted.
+One number limits it: `buffer.memory`. It is used in two ways: as *blocks*, writable arrays in which
+open batches are filled, and as *reservations*, the bytes of closed (compressed) batches. Freed
+blocks are cached for the next batch of that size, because fresh memory costs a page fault for every
+4 KiB. Cached blocks count as free and are dropped when another size is needed.
 
-A reservation never waits: it replaces a block that was larger. Allocation waits, on the writing
-thread, and is woken by memory that comes free or by the error that ended the producer.
+A reservation never waits: it replaces a larger block. Allocation waits on the writing thread; freed
+memory or the error that ended the producer wakes it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: No block is smaller; ten thousand partitions with one each take 5 MB.
+#: The smallest block size; ten thousand partitions with one such block each take 5 MB.
 MIN_BLOCK_BYTES = 512
 
 
 def block_bytes(wanted: int) -> int:
-    """Round a size up to one of few sizes (four to each doubling), so that blocks can be reused."""
+    """Round a size up to one of few sizes (four per doubling), so that blocks can be reused."""
     if wanted <= MIN_BLOCK_BYTES:
         return MIN_BLOCK_BYTES
     step = 1 << (wanted - 1).bit_length() - 3
@@ -32,26 +32,26 @@ def block_bytes(wanted: int) -> int:
 
 
 class BufferPool:
-    """Hands out at most `total_bytes`; safe to use from any thread."""
+    """An allocator of at most `total_bytes`. Thread-safe."""
 
     def __init__(self, total_bytes: int) -> None:
-        """Allocate nothing yet."""
+        """Create the pool without allocating memory."""
         self.total_bytes = total_bytes
         self._changed = threading.Condition()
         self._used_bytes = 0
         self._kept: dict[int, list[NDArray[np.uint8]]] = {}
         self._kept_bytes = 0
         self._closed_by: Exception | None = None
-        #: Threads in `wait_for` now.
+        #: The number of threads in `wait_for` now.
         self.waiting_threads = 0
 
     @property
     def available_bytes(self) -> int:
-        """Bytes that could be allocated now; negative while reservations overlap their blocks."""
+        """Bytes that can be allocated now; negative while reservations overlap their blocks."""
         return self.total_bytes - self._used_bytes
 
     def try_allocate(self, size: int) -> NDArray[np.uint8] | None:
-        """Give a block of exactly `size` bytes (best a value of `block_bytes`), or None for now."""
+        """Return a block of `size` bytes (best from `block_bytes`), or None if memory is short."""
         with self._changed:
             if self._closed_by is not None:
                 raise self._closed_by
@@ -74,7 +74,7 @@ class BufferPool:
                 del self._kept[size]
 
     def deallocate(self, block: NDArray[np.uint8]) -> None:
-        """Take a block back, which nobody reads any more."""
+        """Return a block to the pool; nothing may read it any more."""
         with self._changed:
             size = block.nbytes
             self._used_bytes -= size
@@ -85,18 +85,18 @@ class BufferPool:
             self._changed.notify_all()
 
     def reserve(self, size: int) -> None:
-        """Count bytes that exist already; never waits."""
+        """Count bytes that are allocated already; never waits."""
         with self._changed:
             self._used_bytes += size
 
     def release(self, size: int) -> None:
-        """Take a reservation back."""
+        """Release reserved bytes."""
         with self._changed:
             self._used_bytes -= size
             self._changed.notify_all()
 
     def wait_for(self, size: int, timeout: float) -> bool:
-        """Wait until `size` bytes are free; False when they are not within `timeout` seconds."""
+        """Wait until `size` bytes are free; return False after `timeout` seconds."""
         with self._changed:
             self.waiting_threads += 1
             try:
@@ -110,7 +110,7 @@ class BufferPool:
             return enough
 
     def close(self, error: Exception) -> None:
-        """Have every waiting and later allocation raise `error`."""
+        """Make every waiting and later allocation raise `error`."""
         with self._changed:
             self._closed_by = error
             self._kept.clear()

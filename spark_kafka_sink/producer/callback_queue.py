@@ -1,13 +1,13 @@
-"""Delivery callbacks wait here until the network thread calls them, one at a time.
+"""The queue of delivery callbacks, which the network thread calls one at a time.
 
-A record may end on any thread and under any lock: when its batch is acknowledged, when a sender
-finds no memory for it, when another thread aborts its transaction. Its callback is never called
-there. A callback may take a lock that some thread holds while it sends, so it must not run inside
-of `send`, nor while anybody holds the batches.
+A record may end on any thread and under any lock: when its batch is acknowledged, when a caller of
+`send` finds no memory for it, when another thread aborts its transaction. Its callback is never
+called there. A callback may acquire a lock that another thread holds while it sends, so it must not
+run inside `send`, nor while a thread holds the batches.
 
 One queue serves the whole producer, so callbacks are called in the order in which records ended.
-Once the network thread has ended, nobody takes from the queue by itself: whoever adds to it calls
-`run_rest` as soon as no lock is held.
+After the network thread has ended, no thread serves the queue: a thread that adds a job then calls
+`run_rest` as soon as it holds no lock.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class CallbackQueue:
-    """Jobs for the network thread, in the order in which they came. Any thread may add one."""
+    """A first-in, first-out queue of jobs for the network thread. Any thread may add one."""
 
     def __init__(self, schedule: Callable[[Callable[[], None]], None]) -> None:
-        """`schedule(run)` makes the network thread call `run` soon."""
+        """Create an empty queue; `schedule(run)` makes the network thread call `run` soon."""
         self._schedule = schedule
         self._jobs: deque[Callable[[], object]] = deque()
         self._is_scheduled = False
@@ -32,12 +32,12 @@ class CallbackQueue:
         self._running = threading.Lock()
 
     def add(self, job: Callable[[], object]) -> None:
-        """Queue a job; it must not raise."""
+        """Add a job to the queue; it must not raise."""
         try:
             self._jobs.append(job)
             self._schedule_turn()
         except BaseException:
-            # An interrupt of the caller's: what is queued must not wait for another job.
+            # The caller was interrupted: the queued job must not wait for another one.
             self._schedule_turn()
             raise
 
@@ -47,31 +47,31 @@ class CallbackQueue:
                 self._is_scheduled = True
                 self._schedule(self.run)
             except BaseException:
-                # Without this no turn would be scheduled any more.
+                # With the flag set, no turn would ever be scheduled again.
                 self._is_scheduled = False
                 raise
 
     @property
     def is_running(self) -> bool:
-        """Return whether a job is being run now."""
+        """Whether a job is running now."""
         return self._running.locked()
 
     def run(self) -> None:
-        """Run the jobs that are queued by now; what they add themselves waits for another turn."""
-        # Before looking: a job that comes from now on schedules the next turn.
+        """Run the jobs queued by now; jobs that these add wait for the next turn."""
+        # Reset before reading the queue: any job added from now on schedules the next turn.
         self._is_scheduled = False
         with self._running:
             for _ in range(len(self._jobs)):
                 self._jobs.popleft()()
 
     def end(self) -> None:
-        """Run everything; the network thread does so last."""
+        """Run all jobs, as the network thread's last step."""
         self._has_ended = True
         self.run_rest()
 
     def run_rest(self) -> None:
-        """Run what the network thread has left or cannot see any more; nothing while it lives."""
-        # Two threads must not call back at once: the one that is at it takes the other's jobs too.
+        """Run the jobs that the ended network thread left or missed; do nothing while it lives."""
+        # Callbacks must not run concurrently: the thread that runs one takes the other's jobs, too.
         while self._has_ended and self._jobs and self._running.acquire(blocking=False):
             try:
                 self._jobs.popleft()()
@@ -79,7 +79,7 @@ class CallbackQueue:
                 self._running.release()
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait until everything queued by now has run; False when `timeout` seconds are too few."""
+        """Wait until all jobs queued by now have run; return False after `timeout` seconds."""
         if not self._jobs and not self._running.locked():
             return True
         done = threading.Event()

@@ -1,9 +1,9 @@
-"""What the producer does about each error code: one table per kind of request.
+"""The producer's reaction to each error code: one table per kind of request.
 
-The tables say what a code means for the producer; `protocol.error_codes` says what it means for
-anyone. A code that a table does not name is tried again where Kafka calls it retriable, and else is
-an error: of the batch alone for Produce, of the whole producer for requests on transactions, as in
-Java's Sender.canRetry, TransactionManager.maybeTransitionToErrorState and the handlers there.
+The tables define what a code means for the producer; `protocol.error_codes` defines what it means
+for any client. A code that is not in a table is retried if Kafka calls it retriable. Otherwise it
+is an error: of the batch alone for Produce, of the whole producer for transactional requests, as in
+Java's Sender.canRetry, TransactionManager.maybeTransitionToErrorState and its handlers.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 
 class ProduceAction(Enum):
-    """What is done with a batch that was answered so."""
+    """The reaction to the answer for a batch."""
 
     #: The broker has the batch.
     COMPLETE = auto()
-    #: Send the same bytes again: the sequence numbers let the broker know a batch it has.
+    #: Resend the same bytes; by the sequence numbers the broker recognizes a duplicate.
     RETRY = auto()
-    #: The same, and ask who leads the partition now.
+    #: Do the same, and refresh the metadata to find the partition's leader.
     REFRESH_METADATA = auto()
-    #: Send it again in parts; a batch of one record fails.
+    #: Resend it in parts; a batch of one record fails.
     SPLIT = auto()
-    #: Go on with a new epoch and numbers from 0, if the order allows no other way (KIP-360).
+    #: Continue with a new epoch and sequence 0 if nothing else preserves the order (KIP-360).
     BUMP_EPOCH = auto()
-    #: The batch fails; if it belongs to a transaction, that can only be aborted.
+    #: The batch fails; its transaction, if any, can only be aborted.
     FAIL_BATCH = auto()
     #: The producer ends.
     FATAL = auto()
@@ -44,12 +44,12 @@ class ProduceAction(Enum):
 _E = ErrorCode
 _P = ProduceAction
 
-#: Answers that a broker may give for a batch that is in its log, and may stay there.
+#: Errors after which the batch may still be in the broker's log, and may remain there.
 MAY_BE_APPENDED = frozenset(
     {
         _E.REQUEST_TIMED_OUT,
         _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        # Leadership was lost after the append, while its replication was waited for.
+        # Leadership was lost after the append, during the wait for replication.
         _E.NOT_LEADER_OR_FOLLOWER,
         _E.NETWORK_EXCEPTION,
         _E.KAFKA_STORAGE_ERROR,
@@ -65,7 +65,7 @@ PRODUCE_RULES: Mapping[int, ProduceAction] = {
     _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: _P.RETRY,
     _E.THROTTLING_QUOTA_EXCEEDED: _P.RETRY,
     _E.UNKNOWN_LEADER_EPOCH: _P.RETRY,
-    # A broker that adds the partition to the transaction hands on what the coordinator answers
+    # A broker that adds the partition to the transaction forwards the coordinator's error
     # (KIP-890).
     _E.COORDINATOR_LOAD_IN_PROGRESS: _P.RETRY,
     _E.COORDINATOR_NOT_AVAILABLE: _P.RETRY,
@@ -95,7 +95,7 @@ PRODUCE_RULES: Mapping[int, ProduceAction] = {
     _E.POLICY_VIOLATION: _P.FAIL_BATCH,
     _E.UNSUPPORTED_COMPRESSION_TYPE: _P.FAIL_BATCH,
     _E.INVALID_RECORD: _P.FAIL_BATCH,
-    # The coordinator ended the transaction after its time-out: abort, and go on (KIP-588).
+    # The coordinator ended the transaction after its timeout: abort and continue (KIP-588).
     _E.INVALID_PRODUCER_EPOCH: _P.FAIL_BATCH,
     _E.INVALID_TXN_STATE: _P.FAIL_BATCH,
     _E.TRANSACTION_ABORTABLE: _P.FAIL_BATCH,
@@ -108,7 +108,7 @@ PRODUCE_RULES: Mapping[int, ProduceAction] = {
 
 
 def produce_action(code: int) -> ProduceAction:
-    """Look up what an answer to Produce means for its batch."""
+    """Return the action for the error code of a batch in a Produce response."""
     action = PRODUCE_RULES.get(code)
     if action is not None:
         return action
@@ -118,29 +118,29 @@ def produce_action(code: int) -> ProduceAction:
 
 
 class TxnAction(IntEnum):
-    """What is done with a request on a transaction that was answered so.
+    """The reaction to the answer to a transactional request.
 
-    Where one answer has several codes, the highest action decides.
+    If an answer has several codes, the highest action decides.
     """
 
     DONE = 0
-    #: Not tried, because another partition of the request was refused; alone, an abortable error.
+    #: Not attempted because another partition was refused; on its own, an abortable error.
     NOT_ATTEMPTED = 1
-    #: Ask again after the back-off.
+    #: Resend after the back-off.
     RETRY = 2
-    #: Ask again soon: the coordinator still writes the markers of the transaction before.
+    #: Resend soon: the coordinator is still writing the markers of the previous transaction.
     RETRY_SOON = 3
-    #: Find the coordinator, then ask again.
+    #: Find the coordinator, then resend.
     FIND_COORDINATOR = 4
     #: The transaction can only be aborted.
     ABORTABLE = 5
-    #: The same, and the next transaction needs a new epoch; fatal where the broker gives none.
+    #: The same, and the next transaction needs a new epoch; fatal if brokers cannot bump it.
     ABORTABLE_WITH_BUMP = 6
-    #: The user has no right: all that waits fails, but the right may be granted later.
+    #: The user is not authorized: all pending requests fail, but access may be granted later.
     UNAUTHORIZED = 7
-    #: There is nothing left to abort: let the coordinator say whether this producer may go on.
+    #: Nothing is left to abort: the coordinator decides whether this producer may continue.
     REINITIALIZE = 8
-    #: Another producer has the transactional id.
+    #: Another producer uses the transactional id.
     FENCED = 9
     FATAL = 10
 
@@ -150,7 +150,7 @@ _COORDINATOR_GONE: Mapping[int, TxnAction] = {
     _E.COORDINATOR_NOT_AVAILABLE: _T.FIND_COORDINATOR,
     _E.NOT_COORDINATOR: _T.FIND_COORDINATOR,
 }
-#: Coordinators before 2.7 say INVALID_PRODUCER_EPOCH where later ones say PRODUCER_FENCED.
+#: Coordinators before 2.7 return INVALID_PRODUCER_EPOCH where later ones return PRODUCER_FENCED.
 _FENCING: Mapping[int, TxnAction] = {
     _E.INVALID_PRODUCER_EPOCH: _T.FENCED,
     _E.PRODUCER_FENCED: _T.FENCED,
@@ -222,8 +222,8 @@ TXN_RULES: Mapping[ApiKey, Mapping[int, TxnAction]] = {
         **_COORDINATOR_GONE,
         **_FENCING,
         **_WRONG_STATE,
-        # The coordinator aborted it after its time-out: nothing was committed. Java ends here; we
-        # let the caller abort and go on, as KIP-588 and KIP-654 meant it.
+        # The coordinator aborted it after its timeout: nothing was committed. In Java this is
+        # fatal; here the caller can abort and continue, as KIP-588 and KIP-654 intended.
         _E.INVALID_TXN_STATE: _T.ABORTABLE_WITH_BUMP,
         _E.COORDINATOR_LOAD_IN_PROGRESS: _T.RETRY,
         _E.CONCURRENT_TRANSACTIONS: _T.RETRY_SOON,
@@ -231,21 +231,22 @@ TXN_RULES: Mapping[ApiKey, Mapping[int, TxnAction]] = {
     },
 }
 
-#: EndTxn as an abort. A transaction that the coordinator has aborted already, with another epoch
-#: since (KIP-588), looks like fencing: InitProducerId with our id and epoch tells them apart.
+#: EndTxn as an abort. After the coordinator has aborted a transaction itself and bumped the epoch
+#: (KIP-588), the answer looks like fencing: InitProducerId with our id and epoch tells the two
+#: apart.
 ABORT_RULES: Mapping[int, TxnAction] = {
     **TXN_RULES[ApiKey.END_TXN],
     _E.INVALID_PRODUCER_EPOCH: _T.REINITIALIZE,
     _E.PRODUCER_FENCED: _T.REINITIALIZE,
     _E.INVALID_TXN_STATE: _T.REINITIALIZE,
     _E.UNKNOWN_PRODUCER_ID: _T.REINITIALIZE,
-    # To abort once more would go round in a circle.
+    # Another abort would loop for ever.
     _E.TRANSACTION_ABORTABLE: _T.FATAL,
 }
 
 
 def txn_action(api_key: ApiKey, code: int, *, is_abort: bool = False) -> TxnAction:
-    """Look up what an answer to a request on a transaction means for the producer."""
+    """Return the action for an error code in the response to a transactional request."""
     rules = ABORT_RULES if is_abort else TXN_RULES[api_key]
     action = rules.get(code)
     if action is not None:
@@ -253,6 +254,6 @@ def txn_action(api_key: ApiKey, code: int, *, is_abort: bool = False) -> TxnActi
     if is_retriable(code):
         return TxnAction.RETRY
     if api_key is ApiKey.ADD_PARTITIONS_TO_TXN:
-        # Nothing has been written to these partitions: aborting leaves nothing behind.
+        # Nothing was written to these partitions, so an abort leaves nothing behind.
         return TxnAction.ABORTABLE
     return TxnAction.FATAL

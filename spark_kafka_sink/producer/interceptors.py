@@ -1,12 +1,12 @@
 """Plug-ins that see every record and every acknowledgement (Kafka's ProducerInterceptors).
 
-They are asked in the order in which `interceptor.classes` names them. One that raises is logged
-and passed over: an onlooker never keeps a record from its topic. What it is logged with is the
-topic and partition, never a key or a value.
+They are called in the order in which `interceptor.classes` names them. An interceptor that raises
+is logged and skipped: it never prevents a record from being sent. The log contains the topic and
+partition, never a key or a value.
 
-They are configured and closed as all plug-ins are (`plugins`). `on_send` runs on the thread that
-sends, `on_acknowledgement` mostly on the network thread, which all deliveries wait for: it has to
-be quick.
+They are configured and closed like all plug-ins (see `plugins`). `on_send` runs on the thread that
+sends, `on_acknowledgement` mostly on the network thread, where it delays all deliveries: it must be
+quick.
 """
 
 from __future__ import annotations
@@ -30,39 +30,38 @@ _METHODS: Final = ("on_send", "on_acknowledgement")
 
 
 class ProducerInterceptor:
-    """What an interceptor may do; each method does nothing unless overridden.
+    """The interface of an interceptor; each method does nothing unless overridden.
 
-    Deriving from this class is a convenience: any object that has one of the first two methods
-    will do.
+    Deriving from this class is optional: any object with `on_send` or `on_acknowledgement` works.
     """
 
     def configure(self, settings: Mapping[str, object]) -> None:
-        """Get ready, with the producer's settings by Kafka's names, but for those of security."""
+        """Configure with the producer's settings by Kafka's names, except those of security."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Give the record to be sent, this one or another; it is serialized afterwards."""
+        """Return the record to be sent, this one or another; it is serialized afterwards."""
         return record
 
     def on_acknowledgement(
         self, metadata: RecordMetadata | None, error: BaseException | None
     ) -> None:
-        """See what became of a record: `error` is None for one that a broker has.
+        """Handle the outcome of a record: `error` is None if it was acknowledged.
 
-        `metadata` is None where the record failed before it had a topic. One that has a third
-        parameter, `headers`, is given the record's headers by it (KIP-512).
+        `metadata` is None if the record failed before its topic was known. If the method has a
+        third parameter, `headers`, it receives the record's headers (KIP-512).
         """
 
     def close(self) -> None:
-        """Let go of what is held; the producer is closing."""
+        """Release all resources; the producer is closing."""
 
 
 class ProducerInterceptors:
-    """The chain of interceptors; none of its methods raises what an interceptor raised."""
+    """The chain of interceptors; no error of an interceptor leaves its methods."""
 
     def __init__(self, interceptors: Sequence[object] = ()) -> None:
-        """Take objects that have some of the methods of `ProducerInterceptor`."""
+        """Create the chain of objects with any of the methods of `ProducerInterceptor`."""
         self._interceptors = tuple(interceptors)
-        # Looked up once, and not for every record.
+        # Looked up once, not for every record.
         self._on_send = _methods(interceptors, "on_send")
         self._on_acknowledgement = tuple(
             (method, takes(method, "headers"))
@@ -70,13 +69,13 @@ class ProducerInterceptors:
         )
 
     def __bool__(self) -> bool:
-        """Tell whether there is any, so that who sends need not make a ProducerRecord for none."""
+        """Return whether there are any; if not, `send` need not create a ProducerRecord."""
         return bool(self._interceptors)
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Pass a record through all of them, each seeing what the one before it returned.
+        """Pass a record through all of them; each receives what the one before it returned.
 
-        One that raises, or returns no ProducerRecord, is left out.
+        An interceptor that raises, or that does not return a ProducerRecord, is skipped.
         """
         for on_send in self._on_send:
             try:
@@ -105,7 +104,7 @@ class ProducerInterceptors:
         error: BaseException | None,
         headers: Sequence[tuple[str, bytes | None]] = (),
     ) -> None:
-        """Notify all of them of what became of a record with these headers."""
+        """Notify all interceptors of the outcome of a record with these headers."""
         for on_acknowledgement, takes_headers in self._on_acknowledgement:
             try:
                 if takes_headers:
@@ -137,9 +136,9 @@ def _make(reference: PluginReference, plug_ins: PlugIns) -> object:
 def resolve_interceptors(
     references: Sequence[PluginReference], plug_ins: PlugIns
 ) -> ProducerInterceptors:
-    """Make what `interceptor.classes` names; `plug_ins` closes them.
+    """Create the interceptors named in `interceptor.classes`; `plug_ins` closes them.
 
-    Raises ConfigError for one that cannot be made, or that has neither `on_send` nor
+    Raises ConfigError for one that cannot be created, or that has neither `on_send` nor
     `on_acknowledgement`.
     """
     return ProducerInterceptors([_make(reference, plug_ins) for reference in references])

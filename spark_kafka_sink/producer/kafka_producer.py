@@ -1,12 +1,12 @@
 """The producer: callers that write, and a thread that talks to the brokers (Kafka's KafkaProducer).
 
-Callers' threads stage records or write columns; they block only for memory and for the metadata of
-a new topic, never longer than max.block.ms. All sockets belong to one asyncio loop on a daemon
-thread of ours. Nothing relies on `atexit` or on the garbage collector: a worker may be killed at
-any moment, and what was not acknowledged by then was never reported as written.
+Calling threads stage records or write columns. They block only for memory and for the metadata of a
+new topic, and never longer than max.block.ms. A daemon thread runs one asyncio loop that owns all
+sockets. Nothing relies on `atexit` or on the garbage collector: a worker may be killed at any
+moment, and a record that was not acknowledged by then was never reported as written.
 
-A producer is made in the process that uses it, and is never pickled. Transactions are in
-`transactional_calls`, what brokers are told in `producer_core`.
+A producer must be created in the process that uses it, and is never pickled. The transactional
+calls are in `transactional_calls`; `producer_core` holds the parts that talk to the brokers.
 """
 
 from __future__ import annotations
@@ -64,27 +64,29 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import PartitionAcks
     from spark_kafka_sink.record.columns import RecordColumns
 
-#: What is staged lies outside of buffer.memory, and must be little. Up to this size keys and values
-#: are not weighed, since that would cost as much as staging them: a full chunk has 2 MB of them.
+#: Staged records are not part of buffer.memory, so they must stay small. Keys and values up to this
+#: size are not weighed, because weighing costs as much as staging: a full chunk holds at most 2 MB
+#: of them.
 MAX_LIGHT_BYTES = 512
-#: Records that are larger still are written into a batch at once.
+#: Larger records are written into a batch at once.
 MAX_STAGED_BYTES = 4_096
-#: When what is staged makes a full chunk.
+#: The number of staged items that make a full chunk.
 CHUNK_ITEMS = CHUNK_RECORDS * RECORD_FIELDS
 
 
 class KafkaProducer(TransactionalCalls):
-    """Sends records to Kafka. Thread-safe. Use it as a context manager, or `close` it."""
+    """A client that sends records to Kafka. Thread-safe; `close` it or use it in a `with` block."""
 
     def __init__(
         self, config: ProducerConfig | Mapping[str, object], *, lingers: bool = True
     ) -> None:
-        """Start the network thread; connect to nothing yet.
+        """Start the network thread without connecting to any broker yet.
 
-        `config` are settings by Kafka's names, or a `ProducerConfig`. Without `lingers` no batch is
-        closed by linger.ms: only when it is full, when memory runs short, and by `flush`.
+        `config` holds settings by Kafka's names, or is a `ProducerConfig`. Without `lingers`,
+        linger.ms closes no batch: a batch closes only when it is full, when memory runs short, and
+        on `flush`.
 
-        Raises ConfigError for settings that cannot be.
+        Raises ConfigError for invalid or unsupported settings.
         """
         if not isinstance(config, ProducerConfig):
             config = ProducerConfig.from_mapping(config)
@@ -112,14 +114,14 @@ class KafkaProducer(TransactionalCalls):
             serializers=serializers,
             cluster=lambda: core.snapshot,
         )
-        #: Whether nothing has to be done for a record of bytes but staging it.
+        #: Whether a record of plain bytes can be staged without any other work.
         self._is_plain = not (
             self._interceptors
             or core.is_transactional
             or not self._preparation.takes_bytes_as_they_are
             or self._preparation.places_each_record
         )
-        #: Topics whose records may be staged as they are; none once the producer has ended.
+        #: The topics whose plain records may be staged at once; empty after the producer has ended.
         self._plain_topics: set[str] = set()
         self._gatherer = core.gatherer
         self._staged = core.gatherer.staged
@@ -139,20 +141,21 @@ class KafkaProducer(TransactionalCalls):
         timestamp: int | None = None,
         on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None = None,
     ) -> FutureRecordMetadata:
-        """Send one record; return at once with a future of its `RecordMetadata`.
+        """Send one record and return at once with a future of its `RecordMetadata`.
 
-        `timestamp` is in milliseconds since 1970; without one it is the time at which the record
-        gets into a batch, linger.ms later at most. `on_delivery(metadata, error)` is called when
-        the record is acknowledged (`error` is None) or has failed (`metadata` is None): always on
-        the network thread, one call at a time, and for acknowledged records of a partition in
-        their order. Nothing is sent while it runs. It may send, but not wait: a record that finds
-        no memory there fails with BufferExhaustedError.
+        `timestamp` is in milliseconds since 1970. It defaults to the time at which the record is
+        added to a batch, at most linger.ms later. `on_delivery(metadata, error)` is called when the
+        record is acknowledged (`error` is None) or has failed (`metadata` is None). It always runs
+        on the network thread, one call at a time, and in order for the acknowledged records of a
+        partition. Nothing is sent while it runs. It may send but must not wait: a record for which
+        there is no memory then fails with BufferExhaustedError.
 
-        max.block.ms bounds the waits for metadata, for memory and for other threads together.
+        max.block.ms is the limit for all waits of one call together: for metadata, for memory and
+        for other threads.
 
-        What is wrong with a record or its topic comes with the future, as in Java. Raises
-        TypeError, ValueError and SerializationError for what is no record, ProducerClosedError,
-        and what ended the producer or its transaction.
+        As in Java, errors of a record or its topic are raised by the future. This call itself
+        raises TypeError, ValueError or SerializationError for an invalid record,
+        ProducerClosedError, and the error that ended the producer or its transaction.
         """
         if (
             headers is not None
@@ -175,7 +178,7 @@ class KafkaProducer(TransactionalCalls):
             future.producer = self
             future.chunk = None
             future.error = None
-        # `StagedRecords.append`, without the call.
+        # This is `StagedRecords.append`, inlined to save the call.
         items = self._staged_items
         items += (future, topic, key, value)
         if len(items) >= CHUNK_ITEMS:
@@ -185,7 +188,7 @@ class KafkaProducer(TransactionalCalls):
         return future
 
     def _send_heavy(self, topic: str, value: bytes, key: bytes | None) -> FutureRecordMetadata:
-        """Send a record that lacks nothing of a plain one but the small size."""
+        """Send a record that is plain except that it is not small."""
         size = len(value) + len(key or b"")
         if size > MAX_STAGED_BYTES:
             return self._send(ProducerRecord(topic, value, key, (), None, None), None)
@@ -206,7 +209,7 @@ class KafkaProducer(TransactionalCalls):
         record: ProducerRecord,
         on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None,
     ) -> FutureRecordMetadata:
-        """Send a record with all that may belong to it (Java's `doSend`)."""
+        """Send a record with any headers, partition, timestamp and callback (Java's `doSend`)."""
         self._check_usable()
         check_callback(on_delivery)
         self._core.fail_if_not_ready_for_send()
@@ -228,7 +231,8 @@ class KafkaProducer(TransactionalCalls):
             if not isinstance(error, KafkaError) or isinstance(
                 error, ProducerClosedError | SerializationError
             ):
-                # They have seen it go, so they hear of its end (Java's onSendError).
+                # The interceptors have seen the record, so they are notified of its end (Java's
+                # onSendError).
                 self._interceptors.on_acknowledgement(None, error, record.headers)
                 raise
             self._core.note_failed_send(error)
@@ -247,7 +251,8 @@ class KafkaProducer(TransactionalCalls):
         future.timestamp = prepared.timestamp
         self._staged.append(future, record.topic, prepared.key, prepared.value)
         if self._gatherer.is_full or prepared.max_bytes > MAX_LIGHT_BYTES:
-            # What the network thread stages beyond a chunk counts, however small it is.
+            # Records that the network thread stages beyond a full chunk are always weighed, however
+            # small.
             self._staged.weigh(prepared.max_bytes)
         if self._gatherer.is_full or prepared.max_bytes > MAX_STAGED_BYTES:
             self._write_full_chunk(future, give_up_at)
@@ -258,16 +263,17 @@ class KafkaProducer(TransactionalCalls):
     def _write_full_chunk(
         self, future: FutureRecordMetadata, give_up_at: float | None = None
     ) -> None:
-        """Write what is staged; `future` is of the record that made it a full chunk."""
+        """Write all staged records; `future` belongs to the record that filled the chunk."""
         if not self._core.is_network_thread:
             if give_up_at is None:
                 give_up_at = self._core.give_up_at()
             self._gatherer.write_for(future, give_up_at)
             return
-        # A callback may send, but the network thread must not wait for memory that only it frees.
+        # A callback may send, but the network thread must not wait for memory that only it can
+        # free.
         self._gatherer.write_without_waiting()
         if self._gatherer.is_full:
-            # From now on each of its records is held against `check_may_stage` before it is staged.
+            # From now on every record must pass `check_may_stage` before it is staged.
             self._plain_topics.clear()
         self._gatherer.note_staged()
 
@@ -279,15 +285,16 @@ class KafkaProducer(TransactionalCalls):
         return None if on_delivery is None else partial(deliver, on_delivery)
 
     def send_arrow(self, data: Any, *, topic: str | None = None) -> FutureTableMetadata:
-        """Send all rows of an Arrow table, record batch, or what exports an Arrow stream.
+        """Send all rows of an Arrow table, record batch or object that exports an Arrow stream.
 
-        Columns go by name as in a Spark write (`value`, `key`, `topic`, `partition`, `headers`,
-        `timestamp`); `topic` goes before a column of that name. Returns when the rows are in
-        batches, with a future of the acknowledgements of each partition.
+        Columns are matched by name as in a Spark write (`value`, `key`, `topic`, `partition`,
+        `headers`, `timestamp`); the `topic` argument takes precedence over a column of that name.
+        Returns when all rows are in batches, with a future of the acknowledgements of each
+        partition.
 
-        Raises SchemaError for columns that cannot be sent, RecordError for a row that cannot be
-        (the rows before it are sent), KafkaTimeoutError, BrokerError for a topic that is refused.
-        max.block.ms bounds all waits together until rows get into batches, and then begins anew.
+        Raises SchemaError for unsupported columns, RecordError for a row that cannot be sent (the
+        rows before it are sent), KafkaTimeoutError, and BrokerError for a topic that is refused.
+        max.block.ms limits the waits until rows are added to batches; the limit then starts anew.
         """
         self._check_can_call()
         self._core.fail_if_not_ready_for_send()
@@ -307,13 +314,14 @@ class KafkaProducer(TransactionalCalls):
     def append(self, columns: RecordColumns, *, first_row: int = 0) -> None:
         """Write all rows of `columns`; return when they are in batches, not when they are sent.
 
-        For rows that nobody holds a future of: from now on the first record that is lost fails
-        every later call with its error. `first_row` is the number of the first row, for errors:
-        what the caller appended before.
+        This is for rows without futures: from the first call on, a lost record makes every later
+        call fail with its error. `first_row` is the number of the first row, for use in errors: the
+        number of rows the caller appended before.
 
-        Raises RecordError (which row, and what to do) for a row that can never be sent,
-        KafkaTimeoutError when metadata or memory did not come within max.block.ms, BrokerError
-        when a topic is refused, DeliveryError when an earlier batch could not be delivered.
+        Raises RecordError for a row that can never be sent (its message names the row and the
+        remedy), KafkaTimeoutError when metadata or memory was not available within max.block.ms,
+        BrokerError when a topic is refused, and DeliveryError when an earlier batch could not be
+        delivered.
         """
         self._check_can_call()
         self._core.accumulator.remember_losses()
@@ -327,11 +335,11 @@ class KafkaProducer(TransactionalCalls):
     # --- waiting
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send everything at once and wait until it has ended; `timeout` in seconds.
+        """Send all pending records and wait until each has succeeded or failed.
 
-        Errors of records are their futures' business; of rows from `append`, the first is raised
-        here. Raises KafkaTimeoutError when the time was too short (delivery.timeout.ms bounds the
-        wait in any case).
+        `timeout` is in seconds. Errors of single records are raised by their futures; the first
+        error of rows from `append` is raised here. Raises KafkaTimeoutError when the timeout
+        expires first (delivery.timeout.ms limits the wait in any case).
         """
         self._check_can_call()
         check_timeout(timeout)
@@ -339,9 +347,9 @@ class KafkaProducer(TransactionalCalls):
             self._core.flush(timeout)
 
     def partitions_for(self, topic: str) -> list[PartitionInfo]:
-        """List a topic's partitions, after waiting for its metadata up to max.block.ms.
+        """Return a topic's partitions, after waiting up to max.block.ms for its metadata.
 
-        Raises KafkaTimeoutError where it is not known, BrokerError where it is refused.
+        Raises KafkaTimeoutError if the topic is still unknown then, BrokerError if it is refused.
         """
         self._check_can_call()
         check_place(topic, None)
@@ -353,11 +361,11 @@ class KafkaProducer(TransactionalCalls):
         ]
 
     def refresh_metadata(self, timeout: float) -> None:
-        """Ask about all topics that are in use, and wait for the answer `timeout` seconds at most.
+        """Refresh the metadata of all topics in use, and wait at most `timeout` seconds for it.
 
-        Or for max.block.ms, if that is less. For a producer that was idle: a topic may have been
-        created again meanwhile. Raises NetworkError where no broker answers, AuthenticationError
-        where one refuses the login.
+        max.block.ms applies if it is shorter. This is meant for a producer that was idle, because a
+        topic may have been recreated meanwhile. Raises NetworkError if no broker answers,
+        AuthenticationError if one refuses the login.
         """
         self._check_can_call()
         self._core.refresh_metadata(timeout)
@@ -366,45 +374,45 @@ class KafkaProducer(TransactionalCalls):
         leaders = self._core.leaders(topic)
         return TopicPartitions(topic, len(leaders), led_partitions(leaders))
 
-    # --- what it has done
+    # --- what has been done
 
     def acks(self) -> dict[TopicPartition, PartitionAcks]:
-        """Tell what has been acknowledged so far, by partition."""
+        """Return what has been acknowledged so far, by partition."""
         return self._core.acks()
 
     def take_acks(self) -> dict[TopicPartition, PartitionAcks]:
-        """Tell what has been acknowledged since the last call of this, and forget it.
+        """Return what has been acknowledged since the last call, and reset it.
 
-        For whoever writes one thing after another with one producer: call it after `flush`.
+        Use it after `flush` when one producer serves several writes in sequence.
         """
         return self._core.take_acks()
 
     def metrics(self) -> Mapping[MetricName, KafkaMetric]:
-        """Give the metrics by their names; `value()` of each is as of that moment."""
+        """Return the metrics by their names; each `value()` is current when it is called."""
         return self._core.metrics.metrics()
 
     def metrics_snapshot(self) -> MetricsSnapshot:
-        """Sum up what was measured, in a form that can be pickled and merged."""
+        """Return a summary of the metrics that can be pickled and merged."""
         return self._core.sender_metrics.snapshot()
 
     # --- the end
 
     @property
     def has_ended(self) -> bool:
-        """Whether the producer is closed, or an error has ended it: it takes no more records."""
+        """Whether the producer is closed or has failed, and accepts no more records."""
         return self._closed or self._core.has_ended
 
     def close(self, timeout: float | None = None) -> None:
-        """Flush, stop the network thread, close all connections. May be called twice.
+        """Flush, stop the network thread and close all connections. May be called twice.
 
-        After `timeout` seconds what is not acknowledged is given up, and its futures fail; with 0
-        at once. A transaction that is open is aborted while there is time; with 0, or without an
-        answer, it is left to its coordinator, which ends it after transaction.timeout.ms.
+        After `timeout` seconds (at once with 0) unacknowledged records are given up, and their
+        futures fail. An open transaction is aborted if there is time. With 0, or if no broker
+        answers, it is left to its coordinator, which aborts it after transaction.timeout.ms.
 
-        When everything has been closed it raises what nobody else was told of: KafkaTimeoutError
-        for records given up because `timeout` was over, or the first error by which rows of
-        `append` were lost; with 0 neither. Other errors were told to futures and to transactional
-        calls.
+        After everything has been closed, raises the errors that were not reported elsewhere:
+        KafkaTimeoutError for records given up because `timeout` expired, or the first error that
+        lost rows of `append`; with 0 neither. All other errors are raised by futures and by
+        transactional calls.
         """
         if self._closed:
             return
@@ -418,14 +426,14 @@ class KafkaProducer(TransactionalCalls):
             self._plug_ins.close()
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled, as for a task of Spark whose function uses the producer."""
+        """Raise TypeError: a producer cannot be pickled, for example into a Spark task."""
         raise TypeError(
             "a KafkaProducer cannot be pickled: make one in the process that uses it, such as in "
             "the function that foreachPartition runs"
         )
 
     def __enter__(self) -> Self:
-        """Give the producer itself."""
+        """Return the producer itself."""
         return self
 
     def __exit__(
@@ -434,7 +442,7 @@ class KafkaProducer(TransactionalCalls):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close; at once when the block failed, so that its error is not hidden by ours."""
+        """Close; do not wait if the block failed, so that its error is not hidden by another."""
         if os.getpid() == self._process_id:
             self.close(timeout=None if exc_type is None else 0)
 
@@ -462,27 +470,27 @@ class KafkaProducer(TransactionalCalls):
             )
 
     def check_may_wait(self) -> None:
-        """See `record_futures.Gathering`."""
+        """Implement `record_futures.Gathering`."""
         if os.getpid() != self._process_id:
             self._check_usable()
         self._check_may_wait()
 
     def monotonic(self) -> float:
-        """See `record_futures.Gathering`."""
+        """Implement `record_futures.Gathering`."""
         return self._core.clock()
 
     def write_staged(self, give_up_at: float | None, unless: Callable[[], bool]) -> None:
-        """See `record_futures.Gathering`."""
+        """Implement `record_futures.Gathering`."""
         self.check_may_wait()
         self._gatherer.write_staged(give_up_at, unless)
 
 
-#: All producers of this process, to be told of a fork.
+#: All producers of this process, for the fork handler.
 _producers: WeakSet[KafkaProducer] = WeakSet()
 
 
 def _refuse_after_fork() -> None:
-    # Looking at the process id for every record would cost as much as staging it.
+    # Comparing process ids for every record would cost as much as staging it.
     for producer in list(_producers):
         producer._plain_topics.clear()  # noqa: SLF001  of the class above
 

@@ -13,37 +13,37 @@ if TYPE_CHECKING:
 
 
 class MetricGroup:
-    """Makes them, several of a sensor at once where Kafka has them together."""
+    """A factory for a group's metrics; it creates several per sensor where Kafka pairs them."""
 
     def __init__(self, metrics: Metrics, group: str, **tags: str) -> None:
-        """`tags` are those of every metric of the group, beside the producer's own."""
+        """Create the group; `tags` are added to every metric, besides the producer's own."""
         self._metrics = metrics
         self._group = group
         self._tags = tags
 
     def name(self, name: str, description: str) -> MetricName:
-        """Name a metric of the group."""
+        """Return the name of a metric of the group."""
         return self._metrics.metric_name(name, self._group, description, **self._tags)
 
     def average(self, sensor: Sensor, name: str, description: str) -> None:
-        """Have the average of a sensor's values."""
+        """Add the average of a sensor's values."""
         sensor.add(self.name(name, description), Avg())
 
     def average_and_maximum(self, sensor: Sensor, name: str, what: str) -> None:
-        """Have NAME-avg and NAME-max."""
+        """Add NAME-avg and NAME-max."""
         self.average(sensor, f"{name}-avg", f"{what}: the average.")
         sensor.add(self.name(f"{name}-max", f"{what}: the largest."), Max())
 
     def rate_and_total(self, name: str, what: str) -> tuple[MetricName, MetricName]:
-        """Name NAME-rate and NAME-total."""
+        """Return the names NAME-rate and NAME-total."""
         return self.name(f"{name}-rate", f"{what} per second."), self.name(
             f"{name}-total", f"{what} in all."
         )
 
     def meter(self, sensor: Sensor, name: str, what: str) -> None:
-        """Have NAME-rate and NAME-total of the sum of a sensor's values."""
+        """Add NAME-rate and NAME-total of the sum of a sensor's values."""
         sensor.add_meter(*self.rate_and_total(name, what))
 
     def count_meter(self, sensor: Sensor, name: str, what: str) -> None:
-        """Have NAME-rate and NAME-total of how many values there were."""
+        """Add NAME-rate and NAME-total of the number of a sensor's values."""
         sensor.add_count_meter(*self.rate_and_total(name, what))

@@ -18,30 +18,30 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: How many seconds a close waits for the thread's end beyond what was agreed.
+#: Seconds that `close` waits for the thread's end in addition to its own timeout.
 JOIN_TIMEOUT = 10.0
-#: How many seconds a coroutine's own time-out may take to arrive.
+#: Seconds by which the result of a coroutine that timed out may be late.
 ANSWER_TIMEOUT = 1.0
 
 
 class NetworkThread:
-    """Runs one coroutine, and what other threads hand in meanwhile."""
+    """A thread that runs one coroutine, and callbacks and coroutines from other threads."""
 
     def __init__(self, main: Callable[[], Coroutine[Any, Any, None]], *, client_id: str) -> None:
-        """Prepare to run `main()`; it has to call `started` when it can be talked to."""
+        """Prepare to run `main()`, which must call `started` when it is ready for other threads."""
         self._main = main
         self._loop: asyncio.AbstractEventLoop
         self._started = threading.Event()
-        #: Held by whoever has come to the loop first: the thread, to run on it, or `stop`.
+        #: Held by the first to claim the loop: the thread, to run it, or `stop`, to close it.
         self._claim = threading.Lock()
         self._thread = threading.Thread(
             target=self._run, name=f"kafka-producer-network-thread | {client_id}", daemon=True
         )
 
     def start(self, undo: ExitStack) -> None:
-        """Start, and wait until `main` has called `started` or has ended.
+        """Start the thread, and wait until `main` has called `started` or has ended.
 
-        `undo` stops the thread, wherever an interrupt of the caller's strikes.
+        `undo` stops the thread again, wherever the caller may be interrupted.
         """
         self._loop = asyncio.new_event_loop()
         undo.callback(self.stop)
@@ -49,7 +49,7 @@ class NetworkThread:
         self._started.wait()
 
     def stop(self) -> None:
-        """Cancel `main`, and wait for its end; the thread does nothing if it has yet to begin."""
+        """Cancel `main` and wait for its end; a thread that has not begun yet does nothing."""
         if self._claim.acquire(blocking=False):
             self._loop.close()
         else:
@@ -61,7 +61,7 @@ class NetworkThread:
             task.cancel()
 
     def started(self) -> None:
-        """Let `start` return."""
+        """Make `start` return."""
         self._started.set()
 
     def _run(self) -> None:
@@ -78,34 +78,35 @@ class NetworkThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller is this thread itself."""
+        """Whether the caller runs on this thread."""
         return threading.current_thread() is self._thread
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still runs."""
+        """Whether the thread is still running."""
         return self._thread.is_alive()
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Run `callback` on this thread; nothing happens where it has ended."""
+        """Call `callback` on this thread soon; do nothing if the thread has ended."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback)
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout: float) -> T:
-        """Run on this thread what ends by itself within `timeout` seconds, and wait for it.
+        """Run on this thread a coroutine that ends within `timeout` seconds, and return its result.
 
-        Raises ProducerClosedError where the thread ends first, KafkaTimeoutError where it is too
-        busy to answer; the coroutine is cancelled then.
+        Raises ProducerClosedError if the thread ends first, KafkaTimeoutError if it is too busy to
+        answer; the coroutine is cancelled then.
         """
         try:
             answer = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except RuntimeError:
             coroutine.close()
         else:
-            # A loop that ends at this moment may never begin it, and so never answer.
+            # A loop that is ending may never start the coroutine, and so never answer.
             done, _ = wait([answer], timeout)
             if not done:
-                # Counted from here: a pause of the process must not use up the loop's time, too.
+                # The extra time starts here: a pause of the process must not use up the loop's
+                # time, too.
                 done, _ = wait([answer], ANSWER_TIMEOUT)
             with suppress(CancelledError):
                 if done or not answer.cancel():
@@ -119,11 +120,11 @@ class NetworkThread:
         raise ProducerClosedError("the producer was closed by another thread")
 
     def join(self, timeout: float) -> bool:
-        """Wait until it has ended, `timeout` seconds at most; return whether it has."""
+        """Wait at most `timeout` seconds for the thread's end; return whether it has ended."""
         self._thread.join(timeout)
         return not self.is_alive
 
     def stack(self) -> str:
-        """Return where its code is now, in the form of a traceback; empty where it has ended."""
+        """Return the thread's current stack as a traceback; empty if it has ended."""
         frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001
         return "" if frame is None else "".join(traceback.format_stack(frame))

@@ -1,13 +1,13 @@
 """The batches that are being filled: one slot per partition, in the form the kernel works on.
 
-Belongs to the writing thread. A slot's numbers live in one structured array that the kernel reads
-and advances; beside it stands what only Python needs. Slots of a topic are neighbours, so that
-`first_slot + partition` finds one. When a topic grows, its slots move to the end of the array. A
-topic that was deleted and created again may have fewer partitions: the slots of the others stay,
-and what is in their open batches ends as any batch without a leader does.
+It belongs to the writing thread. The numbers of all slots are in one structured array that the
+kernel reads and updates; fields that only Python needs are stored beside it. The slots of a topic
+are adjacent, so `first_slot + partition` is a partition's slot. When a topic grows, its slots move
+to the end of the array. A recreated topic may have fewer partitions: the slots of the others
+remain, and their open batches end like any batch without a leader.
 
-Batches are found by age, too. They are not opened in the order of their age: a batch is as old as
-its first record, which may have been staged before a younger batch was opened.
+Batches can also be looked up by age. They are not opened in the order of their age: a batch is as
+old as its first record, which may have been staged before a younger batch was opened.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ if TYPE_CHECKING:
     from spark_kafka_sink.producer.row_history import RowOrigin
 
 NO_SLOT = -1
-#: So many batches that are not open any more may be among those by age, before they are dropped.
+#: The number of closed batches that may remain in the heap by age before it is cleaned up.
 MAX_STALE = 64
 _NO_BLOCK: NDArray[np.uint8] = np.array([], np.uint8)
 
 
 @dataclass(slots=True)
 class TopicSlots:
-    """Where a topic's slots are; `index` is the topic's row in the sticky table."""
+    """The slots of a topic; `index` is the topic's row in the sticky table."""
 
     index: int
     first_slot: int
-    #: How many partitions the topic has now.
+    #: The number of partitions the topic has now.
     partition_count: int
-    #: How many slots it has: as many as it ever had partitions.
+    #: The number of its slots: the most partitions it has ever had.
     slot_count: int
 
 
 @dataclass(frozen=True, slots=True)
 class FilledBlock:
-    """What an open batch had become when it was closed."""
+    """The contents of an open batch at the time it was closed."""
 
     topic_partition: TopicPartition
     slot: int
@@ -58,7 +58,7 @@ class FilledBlock:
     #: When it was opened, in seconds.
     opened_at: float
     block: NDArray[np.uint8]
-    #: Bytes used, the room for the batch header included.
+    #: Bytes used, including the space for the batch header.
     used_bytes: int
     record_count: int
     base_timestamp: int
@@ -69,13 +69,13 @@ class FilledBlock:
 
 @dataclass(slots=True)
 class _OpenBatch:
-    """What the kernel need not know of an open batch."""
+    """The part of an open batch that the kernel does not need."""
 
     block: NDArray[np.uint8]
     origin: RowOrigin
     opened_at: float
     result: ProduceResult
-    #: Where it is now; `NO_SLOT` once it has been closed.
+    #: Its current slot; `NO_SLOT` once it is closed.
     slot: int
 
 
@@ -83,19 +83,19 @@ class OpenBatches:
     """The slot table and the blocks behind it."""
 
     def __init__(self, call_later: CallLater = call_now) -> None:
-        """Know no topic yet; `call_later` calls the callbacks of batches that have ended."""
+        """Create an empty table; `call_later` runs the callbacks of batches that have ended."""
         self._call_later = call_later
         self.slots: NDArray[np.void] = np.zeros(0, dtype=SLOT_DTYPE)
         self.sticky: NDArray[np.void] = np.zeros(0, dtype=STICKY_DTYPE)
-        #: Per slot, the bytes its last batch had grown to: where the next one starts.
+        #: Per slot, the size of its last batch in bytes: the starting size of the next one.
         self.last_bytes: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        #: How often slots were given other numbers, since a topic had grown.
+        #: How often slots were renumbered because a topic grew.
         self.moves = 0
         self._topics: dict[str, TopicSlots] = {}
         self._partitions: list[TopicPartition] = []
         #: By slot.
         self._batches: dict[int, _OpenBatch] = {}
-        #: A heap of all open batches by `opened_at`, and some that were closed.
+        #: A heap of all open batches and some closed ones, by `opened_at`.
         self._by_age: list[tuple[float, int, _OpenBatch]] = []
         self._numbers = count()
 
@@ -106,7 +106,7 @@ class OpenBatches:
         return slot in self._batches
 
     def topic(self, name: str, partition_count: int) -> TopicSlots:
-        """Give a topic's slots, as many as it has partitions by now."""
+        """Return a topic's slots; add slots if it has more partitions than before."""
         known = self._topics.get(name)
         if known is not None and partition_count <= known.slot_count:
             if partition_count != known.partition_count:
@@ -151,13 +151,13 @@ class OpenBatches:
                 self._batches[batch.slot] = batch
 
     def topic_partition(self, slot: int) -> TopicPartition:
-        """Name the partition that a slot is for."""
+        """Return the partition of a slot."""
         return self._partitions[slot]
 
     def open(
         self, slot: int, block: NDArray[np.uint8], limit: int, *, origin: RowOrigin, now: float
     ) -> None:
-        """Begin a batch in an empty block, of which `limit` bytes may be used."""
+        """Open a batch in an empty block, of which `limit` bytes may be used."""
         result = ProduceResult(self._partitions[slot], self._call_later)
         batch = self._batches[slot] = _OpenBatch(block, origin, now, result, slot)
         if len(self._by_age) > 2 * len(self._batches) + MAX_STALE:
@@ -172,15 +172,15 @@ class OpenBatches:
         entry["max_record_bytes"] = 0
 
     def used_bytes(self, slot: int) -> int:
-        """Count the bytes an open batch has used, the header's room included."""
+        """Return the bytes an open batch has used, including the header's space."""
         return int(self.slots["position"][slot])
 
     def block_bytes(self, slot: int) -> int:
-        """Count the bytes of the block of an open batch."""
+        """Return the size of an open batch's block in bytes."""
         return self._batches[slot].block.nbytes
 
     def result(self, slot: int) -> ProduceResult:
-        """Give what those wait for who have records in an open batch."""
+        """Return the pending result of the records in an open batch."""
         return self._batches[slot].result
 
     def opened_at(self, slot: int) -> float:
@@ -188,9 +188,9 @@ class OpenBatches:
         return self._batches[slot].opened_at
 
     def due(self, now: float, linger: float) -> tuple[list[int], float | None]:
-        """List the slots whose batch has been open for `linger` seconds, the oldest first.
+        """Return the slots whose batch has been open for `linger` seconds, oldest first.
 
-        And return when the oldest of the others was opened; None where there is no other.
+        Also returns when the oldest of the other batches was opened; None if there is no other.
         """
         found = []
         while self._by_age:
@@ -201,13 +201,13 @@ class OpenBatches:
                 found.append(self._by_age[0])
             heappop(self._by_age)
         next_opened_at = self._by_age[0][0] if self._by_age else None
-        # They are open until somebody takes them.
+        # These batches remain open until `take`.
         for entry in found:
             heappush(self._by_age, entry)
         return [batch.slot for _, _, batch in found], next_opened_at
 
     def grow(self, slot: int, block: NDArray[np.uint8], limit: int) -> NDArray[np.uint8]:
-        """Move an open batch to a larger block; give the old one back."""
+        """Move an open batch to a larger block; return the old block."""
         old = self._batches[slot].block
         used = self.used_bytes(slot)
         block[:used] = old[:used]
@@ -218,7 +218,7 @@ class OpenBatches:
         return old
 
     def take(self, slot: int) -> FilledBlock:
-        """End an open batch and hand over its block."""
+        """Close an open batch and return its contents."""
         entry = self.slots[slot]
         batch = self._batches.pop(slot)
         batch.slot = NO_SLOT
@@ -235,7 +235,7 @@ class OpenBatches:
             max_record_bytes=int(entry["max_record_bytes"]),
             origin=batch.origin,
         )
-        # It stays among those by age for a while, where it must not keep the block in memory.
+        # The entry stays in the heap for a while, and must not keep the block in memory.
         batch.block = _NO_BLOCK
         self.last_bytes[slot] = filled.used_bytes
         entry["address"] = 0
@@ -245,10 +245,10 @@ class OpenBatches:
         return filled
 
     def open_slots(self) -> list[int]:
-        """List the slots with an open batch."""
+        """Return the slots with an open batch."""
         return list(self._batches)
 
     def fullest(self) -> int:
-        """Name the slot whose open batch has used most."""
-        # A slot without an open batch has used nothing.
+        """Return the slot whose open batch has used the most bytes."""
+        # A slot without an open batch has used 0 bytes.
         return int(np.argmax(self.slots["position"]))

@@ -1,14 +1,14 @@
 """The objects that settings name: serializers, interceptors, partitioners and reporters.
 
-This runs in the process that makes the producer, never where the configuration is read. A plug-in
-has the life cycle of Java's (Configurable, Closeable), as far as it has the methods:
+They are created in the process that creates the producer, never where the configuration is read. A
+plug-in has the life cycle of Java's (Configurable, Closeable), as far as it has the methods:
 
-- `configure(settings)`, once it is made, with the producer's settings by Kafka's names; those of
-  security are left out. One with a parameter `is_key` is told by it which of the two serializers it
-  is. Its error is a ConfigError.
-- What it is for, again and again.
-- `close()`, once, when the producer is closed or could not be made. Its error is logged: it keeps
-  no other plug-in from being closed.
+- `configure(settings)` is called once, after creation, with the producer's settings by Kafka's
+  names except the security settings. If it has a parameter `is_key`, this says whether the
+  serializer is for keys. An error becomes a ConfigError.
+- Its own methods are called any number of times.
+- `close()` is called once, when the producer is closed or could not be created. An error is logged,
+  and the other plug-ins are still closed.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _NO_SETTINGS: Final[Mapping[str, object]] = MappingProxyType({})
 
 
 class PlugIns:
-    """The plug-ins of one producer, from their making to their end."""
+    """The plug-ins of one producer, from creation to close."""
 
     def __init__(self, settings: Mapping[str, object] = _NO_SETTINGS) -> None:
-        """Make none yet; `settings` are for their `configure`."""
+        """Create no plug-in yet; `settings` are passed to their `configure`."""
         self._settings = settings
         self._made: list[object] = []
 
     def load(self, reference: PluginReference, setting: str, **about: object) -> object:
-        """Make and configure what `setting` refers to; a class is called without arguments.
+        """Create and configure the object that `setting` names; call a class without arguments.
 
-        `about` are further arguments of `configure`, for one that has parameters of these names.
-        Raises ConfigError when it cannot be imported, made or configured.
+        `about` are further arguments of `configure`, passed only if it has parameters of these
+        names. Raises ConfigError when the object cannot be imported, created or configured.
         """
         plug_in = load_plugin(reference, setting)
         if not any(plug_in is made for made in self._made):
@@ -61,7 +61,7 @@ class PlugIns:
         return plug_in
 
     def close(self) -> None:
-        """Close all in the order in which they were made, each once, whatever another one does."""
+        """Close each plug-in once, in the order of creation, even if another one fails."""
         with ExitStack() as closing:
             while self._made:
                 closing.callback(_close, self._made.pop())
@@ -77,7 +77,7 @@ def _close(plug_in: object) -> None:
 
 
 def plug_in_settings(config: ProducerConfig) -> Mapping[str, object]:
-    """Return all settings but those of security by Kafka's names, as the producer reads them."""
+    """Return all settings except security by Kafka's names, with the producer's values."""
     return MappingProxyType(
         {
             each.name.replace("_", "."): getattr(config, each.name)
@@ -88,9 +88,9 @@ def plug_in_settings(config: ProducerConfig) -> Mapping[str, object]:
 
 
 def load_plugin(reference: PluginReference, setting: str) -> object:
-    """Give the object that `setting` refers to; a class is called without arguments, as in Java.
+    """Return the object that `setting` names; call a class without arguments, as in Java.
 
-    Raises ConfigError when it cannot be imported or made.
+    Raises ConfigError when it cannot be imported or created.
     """
     target = reference.load(setting)
     if not isinstance(target, type):
@@ -109,7 +109,7 @@ def takes(function: Callable[..., object], name: str) -> bool:
     try:
         return name in inspect.signature(function).parameters
     except (TypeError, ValueError):
-        # Some functions written in C do not tell; such were not written for Kafka.
+        # Some functions written in C have no signature; such functions were not written for Kafka.
         return False
 
 
@@ -118,11 +118,12 @@ def check_signature(
 ) -> None:
     """Raise ConfigError for a function that cannot be called with `parameters`, "(a, b, c)".
 
-    `name` is the setting, and what of it is called; `by_name` are further parameters, which the
-    call gives by keyword.
+    `name` names the setting and the function; `by_name` are further parameters that are passed by
+    keyword.
     """
     if "__signature__" in getattr(function, "__dict__", ()):
-        # A decorator has copied it from what it wraps; its wrapper is what is called.
+        # A decorator copied the signature of the wrapped function, but the wrapper is what is
+        # called.
         return
     try:
         signature = inspect.signature(function, follow_wrapped=False)

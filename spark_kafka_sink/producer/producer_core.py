@@ -1,7 +1,7 @@
 """The parts of one producer, put together, and the two places where its threads meet.
 
-`KafkaProducer` is what users see; this is what it is made of. Everything below `start` runs on the
-callers' threads, but for `_serve`, `_gather` and `_fail`, which belong to the network thread.
+`KafkaProducer` is the public class; this is its implementation. All methods from `start` on run on
+the calling threads, except for `_serve`, `_gather` and `_fail`, which belong to the network thread.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ProducerCore:
         lingers: bool,
         undo: ExitStack,
     ) -> None:
-        """Put the parts together; nothing runs yet but reporters, which `undo` is to close."""
+        """Put the parts together; only metrics reporters run yet, and `undo` closes them."""
         self._config = config
         self.clock: Callable[[], float] = time.monotonic
         self._max_block = config.max_block_ms / 1000
@@ -69,7 +69,7 @@ class ProducerCore:
         self._partition_counts: dict[str, int] = {}
         self._on_end: Callable[[], None] = lambda: None
         self._wakeup_pending = False
-        #: When the first node may be tried again that has an open batch to wait for it.
+        #: The earliest time at which a blocked node that has open batches may be tried again.
         self._blocked_until = NEVER
         read_security(config.security)
         self._compression = BatchCompression(
@@ -144,9 +144,9 @@ class ProducerCore:
         self._worker = WorkerThread(self._thread.call_soon, client_id=config.client_id)
 
     def start(self, *, on_end: Callable[[], None], undo: ExitStack) -> None:
-        """Start the network thread, which `undo` is to stop.
+        """Start the network thread; `undo` stops it.
 
-        `on_end` is called on it when the producer has ended.
+        The network thread calls `on_end` when the producer has ended.
         """
         self._on_end = on_end
         self._thread.start(undo)
@@ -182,18 +182,18 @@ class ProducerCore:
         self._thread.started()
         try:
             await self._sender.run()
-        except BaseException as error:  # noqa: BLE001 - told to the callers, whatever it is
+        except BaseException as error:  # noqa: BLE001 - reported to the callers, whatever it is
             self._end(error)
         finally:
             self._end(ProducerClosedError("the producer is closed"))
             self._worker.close()
-            # What it was at is given back now.
+            # The worker's outcomes are delivered to the network thread now.
             await asyncio.sleep(0)
             self.callbacks.end()
             await self._client.close()
 
     def _end(self, error: BaseException) -> None:
-        """End the producer: what failed with it must not be passed over by a commit either."""
+        """End the producer, so that a commit cannot ignore records that failed with it."""
         fatal = _fatal(error)
         if self.transaction_manager is not None:
             self.transaction_manager.transition_to_fatal_error(fatal)
@@ -207,7 +207,7 @@ class ProducerCore:
 
     def _call_back(self, run: Callable[[], None]) -> None:
         run()
-        # Callbacks may have sent.
+        # Callbacks may have sent records.
         self._sender.wakeup()
 
     def _wakeup(self) -> None:
@@ -228,14 +228,15 @@ class ProducerCore:
             return False
         if self._client.ready_connection(leader) is not None:
             return True
-        # Of a throttle or a back-off that is over nobody tells, unlike of answers and connections.
+        # Answers and connections wake the sender, but nothing signals the end of a throttle or
+        # back-off.
         ready_at = self._client.ready_at(leader)
         if ready_at > time.monotonic():
             self._blocked_until = min(self._blocked_until, ready_at)
         return False
 
     def _fail(self, error: Exception) -> None:
-        """Resolve what the accumulator has never seen; the producer has ended."""
+        """Fail the records that the accumulator has never seen; the producer has ended."""
         self._on_end()
         self._client.close_unsent()
         self.gatherer.fail_all(error)
@@ -243,7 +244,7 @@ class ProducerCore:
     def _lower_batch_size(self, topic: str, refused_bytes: int) -> None:
         self._size_limits[topic] = min(self._batch_size_of(topic), refused_bytes // 2)
 
-    # --- what the parts ask for
+    # --- services for the parts
 
     def _batch_size_of(self, topic: str) -> int:
         return self._size_limits.get(topic, self._config.batch_size)
@@ -255,15 +256,15 @@ class ProducerCore:
             self.accumulator.refuse_batch(batch, error)
             if not self.is_network_thread:
                 raise
-            # That one has what is queued to look after still.
+            # The network thread must go on: it still handles the batches in the queues.
         if not self.is_network_thread:
-            # That one is about to look at the queues.
+            # The network thread itself is about to check the queues.
             self.wake_network_thread()
         elif not batch.is_compressed and not batch.is_done:
             self._sender.compress(batch)
 
     def _count_partitions(self, topic: str) -> int:
-        """Count the partitions of a topic that was waited for; the last count if it is gone."""
+        """Return the partition count of a topic; the last known one if the topic was deleted."""
         metadata = self._client.metadata
         metadata.add_topic(topic, time.monotonic())
         count = metadata.snapshot.partition_count(topic)
@@ -272,24 +273,24 @@ class ProducerCore:
         return count or self._partition_counts.get(topic, 0)
 
     def leaders(self, topic: str) -> Sequence[int]:
-        """See `row_placement.ClusterView`."""
+        """Implement `row_placement.ClusterView`."""
         known = self._client.metadata.snapshot.topics.get(topic)
         return [partition.leader_id for partition in known.partitions] if known is not None else ()
 
     def queue_sizes(self, topic: str) -> Mapping[int, int]:
-        """See `row_placement.ClusterView`."""
+        """Implement `row_placement.ClusterView`."""
         return self.accumulator.queue_sizes(topic)
 
     @property
     def snapshot(self) -> MetadataSnapshot:
-        """See `row_placement.ClusterView`."""
+        """Implement `row_placement.ClusterView`."""
         return self._client.metadata.snapshot
 
     # --- the callers' threads
 
     @property
     def metadata(self) -> Metadata:
-        """What is known of the cluster."""
+        """The metadata of the cluster."""
         return self._client.metadata
 
     @property
@@ -308,7 +309,7 @@ class ProducerCore:
         return self.accumulator.has_failed
 
     def fail_if_not_ready_for_send(self) -> None:
-        """Raise what ended the producer, or why its transaction takes no records now."""
+        """Raise the error that ended the producer, or the reason why no transaction is open."""
         self.accumulator.raise_if_failed()
         self._fail_if_transaction_not_ready()
 
@@ -317,38 +318,39 @@ class ProducerCore:
             self.transaction_manager.fail_if_not_ready_for_send()
 
     def note_failed_send(self, error: Exception, records: int = 1) -> None:
-        """Count records that got into no batch; their transaction can only be aborted."""
+        """Count records that were added to no batch; their transaction can only be aborted."""
         self.sender_metrics.on_send_failed(time.monotonic(), records)
         if self.is_transactional and self.transaction_manager is not None:
             self.transaction_manager.maybe_transition_to_error_state(error)
 
     def wake_network_thread(self) -> None:
-        """Have it look at everything soon; once for all that comes before it gets to it."""
+        """Wake the network thread soon; calls before it runs are merged into one."""
         if not self._wakeup_pending:
             try:
                 self._wakeup_pending = True
                 self._thread.call_soon(self._wakeup)
             except BaseException:
-                # An interrupt of the caller's: without this nobody would wake it any more.
+                # The caller was interrupted. With the flag set, the thread would never be woken
+                # again.
                 self._wakeup_pending = False
                 raise
 
     def give_up_at(self) -> float:
-        """When a call that begins now must not wait any longer, whatever for (max.block.ms)."""
+        """Return the time at which all waits of a call that begins now must end (max.block.ms)."""
         return self.clock() + self._max_block
 
     def await_topics(self, topics: Iterable[str], give_up_at: float) -> list[int]:
-        """Count the partitions of topics; see `await_partition`."""
+        """Return the partition counts of topics; see `await_partition`."""
         return [self.await_partition(topic, give_up_at=give_up_at) for topic in topics]
 
     def await_partition(
         self, topic: str, partition: int | None = None, *, give_up_at: float | None = None
     ) -> int:
-        """Count a topic's partitions, waiting for its metadata if need be.
+        """Return a topic's partition count, waiting for its metadata if needed.
 
-        Until `give_up_at`, or else up to max.block.ms. With `partition`, that one has to be among
-        them. Raises KafkaTimeoutError, BrokerError where the topic is refused, NetworkError where
-        no broker answers.
+        Waits until `give_up_at`, by default up to max.block.ms. If `partition` is set, waits until
+        the topic has it. Raises KafkaTimeoutError, BrokerError if the topic is refused,
+        NetworkError if no broker answers.
         """
         count = self._count_partitions(topic)
         known = self._client.metadata.snapshot.partition_count(topic)
@@ -367,12 +369,12 @@ class ProducerCore:
         return self._count_partitions(topic)
 
     def refresh_metadata(self, timeout: float) -> None:
-        """Ask about all topics again, and wait for the answer.
+        """Refresh the metadata of all topics, and wait for the answer.
 
-        `timeout` seconds at most, or max.block.ms if that is less.
+        Waits at most `timeout` seconds, or max.block.ms if that is shorter.
 
-        Raises NetworkError or DecodeError where there is none, AuthenticationError or ConfigError
-        where a broker cannot be connected to as things are.
+        Raises NetworkError or DecodeError if there is no valid answer, AuthenticationError or
+        ConfigError if the settings do not allow a connection to a broker.
         """
         with self.timed(TimedCall.METADATA_WAIT):
             deadline = min(self.give_up_at(), self.clock() + timeout)
@@ -387,7 +389,7 @@ class ProducerCore:
 
     @contextmanager
     def timed(self, call: TimedCall) -> Iterator[None]:
-        """Add up the time that a call takes."""
+        """Record the time that a call takes."""
         started = time.monotonic()
         try:
             yield
@@ -396,7 +398,7 @@ class ProducerCore:
             self.sender_metrics.on_timed_call(call, now - started, now)
 
     def flush(self, timeout: float | None) -> None:
-        """Close every batch, and wait until all that is queued by then has ended."""
+        """Close every batch, and wait until all records queued by then have been handled."""
         self.accumulator.raise_if_failed()
         self._send_all(timeout)
         self.accumulator.raise_if_failed()
@@ -409,13 +411,13 @@ class ProducerCore:
         for result in results:
             if not result.wait_for_all(deadline, time.monotonic):
                 raise KafkaTimeoutError(f"not everything was acknowledged within {timeout} s")
-        # Those of records that got into no batch, too.
+        # Callbacks of records that were added to no batch are waited for, too.
         left = None if deadline is None else max(deadline - time.monotonic(), 0)
         if not self.callbacks.wait(left):
             raise KafkaTimeoutError(f"not every callback was called within {timeout} s")
 
     def await_transaction(self, result: TransactionalRequestResult, give_up_at: float) -> None:
-        """Make the sender carry out an operation, and wait for its end until `give_up_at`."""
+        """Wake the sender for an operation, and wait until `give_up_at` for its result."""
         self._thread.call_soon(self._wakeup)
         left = max(give_up_at - self.clock(), 0)
         result.wait(left, lambda: self._client.last_error, limit=self._max_block)
@@ -426,19 +428,19 @@ class ProducerCore:
         return manager is not None and manager.has_ongoing_transaction
 
     def acks(self) -> dict[TopicPartition, PartitionAcks]:
-        """Tell what has been acknowledged so far, by partition."""
+        """Return what has been acknowledged so far, by partition."""
         return dict(self._sender.acks)
 
     def take_acks(self) -> dict[TopicPartition, PartitionAcks]:
-        """Tell the same, and begin anew."""
+        """Return what has been acknowledged since the last call, and reset it."""
         return self._sender.take_acks()
 
     def close(self, timeout: float | None) -> None:
-        """Send all, then end the network thread; with `timeout` 0 at once.
+        """Send all records, then stop the network thread; with `timeout` 0 at once.
 
-        Raises KafkaTimeoutError for what was given up, and else what rows were lost by that nobody
-        has a future of. What ended the producer was told to futures and transactional calls, and
-        may come at any moment: it is not told again.
+        Raises KafkaTimeoutError for records that were given up, or else the error that lost rows
+        without futures. The error that ended the producer is not raised: it may occur at any
+        moment, and futures and transactional calls report it.
         """
         started = time.monotonic()
         try:
@@ -449,7 +451,7 @@ class ProducerCore:
                 raise
         finally:
             if self._thread.is_alive:
-                # An open transaction is aborted while there is time.
+                # An open transaction is aborted if there is time.
                 if self.has_ended and not self._has_open_transaction:
                     left = 0.0
                 elif timeout is None:

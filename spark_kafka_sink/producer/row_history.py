@@ -1,9 +1,9 @@
-"""Which input row a record of a batch was, so that a refused record can be named (KIP-467).
+"""The input rows of the records of a batch, so that errors can name a refused record (KIP-467).
 
-A broker blames records by their place in a batch, and the rows of a batch were scattered over the
-input. What was scattered is remembered as it came from the kernel, one slot number per row, for the
-last rows only: 4 bytes each, 4 MB at most. For older rows the answer is None. Records that were
-sent one by one have no number, but are counted: a batch may hold both.
+A broker reports refused records by their index in a batch, but the rows of one batch are scattered
+over the input. This history stores one slot number per row, as the kernel returned them, for the
+latest rows only: 4 bytes each, 4 MB at most. For older rows the answer is None. Records sent one by
+one have no row number, but they are counted, because a batch may contain both kinds.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ MAX_ROWS = 1 << 20
 
 
 class RowOrigin(NamedTuple):
-    """Where the first record of a batch came from."""
+    """The origin of the first record of a batch."""
 
-    #: How many records the history was told of before.
+    #: The number of records added to the history before.
     position: int
     #: The number of its input row; None for a record without one.
     row: int | None
-    #: Which of the callers' countings of rows that is.
+    #: The numbering of rows that `row` belongs to; a caller may start a new one.
     numbering: int
 
 
@@ -37,20 +37,21 @@ class _Rows(NamedTuple):
 
 
 class RowHistory:
-    """The slots of the last rows. One thread adds, any thread asks."""
+    """The slots of the latest rows. One thread adds, any thread may read."""
 
     def __init__(self, max_rows: int = MAX_ROWS) -> None:
-        """Remember nothing yet."""
+        """Create an empty history."""
         self._max_rows = max_rows
         self._pieces: deque[_Rows] = deque()
         self._row_count = 0
-        #: How many records there have been.
+        #: The number of records added so far.
         self.position = 0
 
     def add(self, first_row: int | None, slots: NDArray[np.int32]) -> None:
-        """Remember the slots of records written one after the other, negative for one in none.
+        """Add the slots of records written in sequence; negative for a record in none.
 
-        They are neighbouring input rows, the first of which is number `first_row`, or have none.
+        They are consecutive input rows starting at number `first_row`, or have no numbers if that
+        is None.
         """
         self._pieces.append(_Rows(self.position, slots, first_row))
         self.position += len(slots)
@@ -59,14 +60,14 @@ class RowHistory:
             self._row_count -= len(self._pieces.popleft().slots)
 
     def clear(self) -> None:
-        """Forget all, since slots are numbered anew."""
+        """Remove all rows, because slots are renumbered."""
         self._pieces.clear()
         self._row_count = 0
 
     def row_of(self, slot: int, position: int, index: int) -> int | None:
-        """Name the row of a record: number `index` of those of its slot, from `position` on.
+        """Return the row of record number `index` of a slot, counted from `position` on.
 
-        None if it is forgotten, or has none.
+        Returns None if the row is no longer stored, or has no number.
         """
         pieces = list(self._pieces)
         if not pieces or position < pieces[0].position:
@@ -82,18 +83,18 @@ class RowHistory:
 
 
 class BatchRows(NamedTuple):
-    """The rows of one batch, or of a part of one: what `RowHistory` has to be asked for."""
+    """The rows of a batch or of a part of one, as a reference into `RowHistory`."""
 
     history: RowHistory
     slot: int
     position: int
-    #: Records of the batch before this part of it.
+    #: Records of the batch before this part.
     skipped: int = 0
 
     def row_of(self, index: int) -> int | None:
-        """Name the input row of the batch's record `index`; None where that is not known."""
+        """Return the input row of the batch's record `index`; None if it is not known."""
         return self.history.row_of(self.slot, self.position, self.skipped + index)
 
     def behind(self, record_count: int) -> BatchRows:
-        """Give the rows behind the first `record_count` of these."""
+        """Return the rows after the first `record_count` of these."""
         return self._replace(skipped=self.skipped + record_count)

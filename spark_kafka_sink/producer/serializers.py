@@ -1,14 +1,13 @@
-"""How keys and values become bytes (Kafka's `org.apache.kafka.common.serialization`).
+"""The conversion of keys and values to bytes (Kafka's `org.apache.kafka.common.serialization`).
 
-The built-in ones write what Java's write, and take what their name says and nothing like it: a
-number given where text was meant is a mistake to be told, not to be printed. None is no key, or a
-tombstone: it is never given to a serializer.
+The built-in serializers write what Java's write, and accept exactly the type in their name: a
+number passed to the string serializer is an error, and is not formatted as text. None is a missing
+key or a tombstone, and is never passed to a serializer.
 
-A serializer of the user's is anything that can be called with the value; if it has parameters
-named `topic` or `headers`, it gets these by keyword. An object that cannot be called may have the
-method of Java's instead, `serialize(topic, headers, data)`. The headers are a list of pairs that a
-serializer may change: what is in it then is sent. A class is made first, without arguments; see
-`plugins` for its life cycle.
+A custom serializer is any callable that takes the value; parameters named `topic` or `headers` are
+passed by keyword. An object that is not callable may have Java's method instead, `serialize(topic,
+headers, data)`. The headers are a list of pairs that a serializer may change; the changed list is
+sent. A class is instantiated first, without arguments; see `plugins` for its life cycle.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.plugin_reference import PluginReference
     from spark_kafka_sink.config.producer_config import ProducerConfig
 
-    #: What a serializer may change; None where none of the two wants it.
+    #: The headers that a serializer may change; None if neither serializer takes headers.
     MutableHeaders: TypeAlias = list[tuple[str, bytes | None]] | None
 
-#: Value, topic and headers -> bytes; None stays None. Raises SerializationError.
+#: Converts value, topic and headers to bytes; None stays None. Raises SerializationError.
 Serializer: TypeAlias = "Callable[[Any, str, MutableHeaders], bytes | None]"
-#: What a built-in one does with a value that is not None; it raises what it likes.
+#: The conversion by a built-in serializer of a value that is not None; it may raise any error.
 _Conversion: TypeAlias = "Callable[[Any], bytes | None]"
 
 
@@ -54,7 +53,7 @@ def _integer(layout: str) -> _Conversion:
     pack = struct.Struct(layout).pack
 
     def convert(value: Any) -> bytes:
-        # True is an int to Python, and a mistake here.
+        # In Python True is an int; here it is a mistake.
         if isinstance(value, bool):
             raise TypeError("an int is needed")
         return pack(index(value))
@@ -81,7 +80,7 @@ def _boolean(value: Any) -> bytes:
 
 
 def _json(value: Any) -> bytes:
-    # NaN and the infinities are no JSON: other readers refuse the whole record.
+    # NaN and the infinities are not valid JSON: other consumers would reject the whole record.
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode()
 
@@ -96,8 +95,8 @@ def _uuid(value: Any) -> bytes:
     return str(value).encode()
 
 
-#: As ByteArray-, Short-, Integer-, Long-, Float-, Double-, Boolean-, Void-, String- and
-#: UUIDSerializer; big-endian, and text as UTF-8.
+#: Matches ByteArray-, Short-, Integer-, Long-, Float-, Double-, Boolean-, Void-, String- and
+#: UUIDSerializer; numbers are big-endian, text is UTF-8.
 _CONVERSIONS: Final[Mapping[str, _Conversion]] = MappingProxyType(
     {
         "bytes": _bytes,
@@ -118,22 +117,22 @@ _CONVERSIONS: Final[Mapping[str, _Conversion]] = MappingProxyType(
 
 
 class ResolvedSerializer(NamedTuple):
-    """How keys or values become bytes."""
+    """The serializer of keys or of values."""
 
     serialize: Serializer
-    #: Whether it has to be given the headers of each record.
+    #: Whether it needs the headers of each record.
     takes_headers: bool = False
 
 
 class Serializers(NamedTuple):
-    """Those of one producer."""
+    """The key and value serializers of one producer."""
 
     key: ResolvedSerializer
     value: ResolvedSerializer
 
 
 def resolve_serializers(config: ProducerConfig, plug_ins: PlugIns) -> Serializers:
-    """Make both; raises ConfigError."""
+    """Create both serializers; raise ConfigError."""
     return Serializers(
         resolve_serializer(config.key_serializer, is_key=True, plug_ins=plug_ins),
         resolve_serializer(config.value_serializer, is_key=False, plug_ins=plug_ins),
@@ -143,9 +142,9 @@ def resolve_serializers(config: ProducerConfig, plug_ins: PlugIns) -> Serializer
 def resolve_serializer(
     reference: PluginReference | None, *, is_key: bool, plug_ins: PlugIns | None = None
 ) -> ResolvedSerializer:
-    """Make what `key.serializer` or `value.serializer` names; None takes bytes as they are.
+    """Create the serializer of `key.serializer` or `value.serializer`; None takes raw bytes.
 
-    Raises ConfigError for what cannot be called, or not with what it will be given.
+    Raises ConfigError for an object that cannot be called, or not with the arguments it will get.
     """
     part = "key" if is_key else "value"
     if reference is None:
@@ -203,11 +202,11 @@ def _asked_as_javas(method: Callable[..., Any], name: str, part: str) -> Resolve
 
 
 def _returned(data: object, name: str, part: str, topic: str) -> bytes:
-    """Return what a serializer of the user's has made, as bytes."""
+    """Return the result of a custom serializer as bytes."""
     try:
         return _bytes(data)
     except TypeError:
-        # Neither the record's fault nor its caller's.
+        # The serializer is at fault, not the record or the caller.
         advice = "text.encode()" if isinstance(data, str) else "bytes(...)"
         raise SerializationError(
             f"topic {topic!r}: the serializer {name} ({part}.serializer) returned "
@@ -232,8 +231,8 @@ def _built_in(name: str, part: str) -> ResolvedSerializer:
 def _refused(
     name: str, part: str, topic: str, value: object, error: Exception
 ) -> SerializationError:
-    # The error may quote the value, which is the caller's data and stays out of logs: it is told
-    # only as the cause.
+    # The error may quote the value, which is the caller's data and must not be logged: it is only
+    # attached as the cause.
     return SerializationError(
         f"topic {topic!r}: the {part}, of type {type(value).__qualname__}, cannot be written by "
         f"the serializer {name} ({type(error).__name__}). Give what it takes, or set "

@@ -5,7 +5,7 @@
     producer.send(...)
     producer.commit_transaction()        or abort_transaction(), or prepare_transaction()
 
-A call whose wait has timed out can be made again: it goes on waiting for the same operation.
+After a timeout the call can be repeated: it continues to wait for the same operation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class TransactionalCalls:
-    """What a producer with a transactional.id can do besides sending."""
+    """The methods of a producer with a transactional.id, besides those for sending."""
 
     _core: ProducerCore
 
@@ -37,12 +37,13 @@ class TransactionalCalls:
         raise NotImplementedError
 
     def init_transactions(self) -> None:
-        """Get the producer id of transactional.id; call it once, before anything else.
+        """Initialize the producer id of transactional.id; call this once, before any other call.
 
-        And once after each `prepare_transaction`, before the next transaction.
+        Call it again after each `prepare_transaction`, before the next transaction.
 
-        Ends what an earlier producer of this id left open, and fences that one. Raises
-        KafkaTimeoutError after max.block.ms, IllegalStateError when called twice, and BrokerError.
+        It ends any transaction that an earlier producer with this transactional.id left open, and
+        fences that producer. Raises KafkaTimeoutError after max.block.ms, IllegalStateError when
+        called twice, and BrokerError.
         """
         manager = self._manager()
         give_up_at = self._core.give_up_at()
@@ -50,7 +51,7 @@ class TransactionalCalls:
             self._core.await_transaction(manager.initialize_transactions(), give_up_at)
 
     def begin_transaction(self) -> None:
-        """Begin a transaction; raises IllegalStateError while another one is open."""
+        """Begin a transaction; raise IllegalStateError while another one is open."""
         with self._core.timed(TimedCall.BEGIN_TRANSACTION):
             self._core.gatherer.begin_transaction(
                 self._manager().begin_transaction,
@@ -67,9 +68,10 @@ class TransactionalCalls:
     ) -> None:
         """Commit a consumer group's offsets with this transaction.
 
-        The offsets are those of the next records to be read. Raises KafkaTimeoutError after
-        max.block.ms (called again with equal arguments it goes on waiting for the same request),
-        IllegalStateError outside of a transaction, and what the brokers refuse.
+        Each offset is that of the next record to read. Raises KafkaTimeoutError after max.block.ms
+        (a repeated call with equal arguments continues to wait for the same request),
+        IllegalStateError outside of a transaction, and BrokerError for offsets that the brokers
+        refuse.
         """
         manager = self._manager()
         give_up_at = self._core.give_up_at()
@@ -79,11 +81,11 @@ class TransactionalCalls:
                 self._core.await_transaction(sent, give_up_at)
 
     def prepare_transaction(self) -> PreparedTransaction:
-        """Flush, and leave the transaction open for another process to end.
+        """Flush, and return the open transaction in a form that another process can end.
 
-        It is told which one it is. Whoever knows that its end was asked for, or may let it be
-        aborted, begins the next one by `init_transactions`; closing the producer leaves it open.
-        Raises the error of a record that was not delivered: then abort, or close.
+        Once its commit has been requested, or if it may be aborted, call `init_transactions` to
+        begin the next transaction; closing the producer leaves the prepared one open. Raises the
+        error of a record that was not delivered: then abort, or close.
         """
         manager = self._manager()
         with self._core.timed(TimedCall.PREPARE_TRANSACTION):
@@ -91,9 +93,9 @@ class TransactionalCalls:
             return manager.prepare_transaction()
 
     def commit_transaction(self) -> None:
-        """Flush, and commit. Raises the error of a record that was not delivered: then abort.
+        """Flush and commit; raise the error of a record that was not delivered: then abort.
 
-        Raises KafkaTimeoutError after max.block.ms: call it again to go on waiting.
+        Raises KafkaTimeoutError after max.block.ms: call it again to continue waiting.
         """
         manager = self._manager()
         give_up_at = self._core.give_up_at()
@@ -102,17 +104,18 @@ class TransactionalCalls:
             self._core.await_transaction(committed, give_up_at)
 
     def abort_transaction(self) -> None:
-        """Abort; what is not sent yet is dropped: its futures fail with TransactionAbortedError.
+        """Abort the transaction; unsent records fail with TransactionAbortedError.
 
-        So are offsets that no broker has seen yet, such as those of a group without a coordinator.
+        Offsets that no broker has received yet, such as those of a group without a coordinator, are
+        dropped, too.
 
-        Raises KafkaTimeoutError after max.block.ms: call it again to go on waiting.
+        Raises KafkaTimeoutError after max.block.ms: call it again to continue waiting.
         """
         manager = self._manager()
         give_up_at = self._core.give_up_at()
         with self._core.timed(TimedCall.ABORT_TRANSACTION):
             result = manager.begin_abort()
-            # Who writes just now may wait for memory for long: the abort begins meanwhile.
+            # A thread that is writing may wait long for memory: the abort begins meanwhile.
             self._core.wake_network_thread()
             self._core.gatherer.abort(
                 TransactionAbortedError("the record was not sent: its transaction was aborted"),

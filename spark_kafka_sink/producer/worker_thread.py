@@ -1,7 +1,7 @@
-"""A thread for work that would hold up the network thread: compressing and splitting batches.
+"""A thread for work that would block the network thread: compressing and splitting batches.
 
-One job after another. Each outcome goes back to the network thread, which alone decides what
-becomes of it; the order of a partition's batches is that of its queue, not that of the jobs.
+It runs one job at a time. Each outcome is passed to the network thread, which alone decides what
+happens next. A partition's batches are ordered by its queue, not by these jobs.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 
 class WorkOutcome(NamedTuple):
-    """What a job returned, or what it raised."""
+    """The return value of a job, or the error that it raised."""
 
     result: Any
     error: BaseException | None = None
 
 
-#: Takes a job, and who is told its outcome on the network thread.
+#: Takes a job, and a function that receives its outcome on the network thread.
 RunAside: TypeAlias = "Callable[[Callable[[], Any], Callable[[WorkOutcome], None]], None]"
 
 
 class WorkerThread:
-    """Runs jobs for one producer; its thread begins with the first of them."""
+    """A worker for one producer; its thread starts with the first job."""
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], None], *, client_id: str) -> None:
-        """Take `call_soon`, which runs a function on the network thread."""
+        """Create the worker; `call_soon` runs a function on the network thread."""
         self._call_soon = call_soon
         self._jobs: queue.SimpleQueue[
             tuple[Callable[[], Any], Callable[[WorkOutcome], None]] | None
@@ -42,9 +42,9 @@ class WorkerThread:
         self._name = f"kafka-producer-worker-thread | {client_id}"
 
     def run_aside(self, work: Callable[[], Any], then: Callable[[WorkOutcome], None]) -> None:
-        """Run `work` on the worker thread, and then `then` with its outcome on the network thread.
+        """Run `work` on the worker thread, then `then` with its outcome on the network thread.
 
-        Only the network thread calls this.
+        Only the network thread may call this.
         """
         if self._thread is None:
             thread = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -53,7 +53,7 @@ class WorkerThread:
         self._jobs.put((work, then))
 
     def close(self) -> None:
-        """Wait for the job that is running, and end the others with ProducerClosedError."""
+        """Wait for the running job, and fail the others with ProducerClosedError."""
         self._is_closing = True
         if self._thread is not None:
             self._jobs.put(None)
@@ -69,5 +69,5 @@ class WorkerThread:
             return WorkOutcome(None, ProducerClosedError("the producer is closed"))
         try:
             return WorkOutcome(work())
-        except BaseException as error:  # noqa: BLE001  handed over to the network thread
+        except BaseException as error:  # noqa: BLE001  passed to the network thread
             return WorkOutcome(None, error)
