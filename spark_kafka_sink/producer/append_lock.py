@@ -1,4 +1,4 @@
-"""The lock that goes with the open batches of a producer: see `record_gatherer`."""
+"""The lock of a producer's open batches: see `record_gatherer`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class AppendLock:
-    """A lock that tells whether the caller itself has it, and when somebody has let go of it."""
+    """A lock that knows whether the caller holds it, and that signals its release."""
 
     def __init__(self, on_release: Callable[[], None]) -> None:
-        """Start free; `on_release` is called after every release but quiet ones."""
+        """Create an unlocked lock; `on_release` is called after every release except quiet ones."""
         self._lock = threading.Lock()
         self._holder: int | None = None
         self._on_release = on_release
@@ -24,14 +24,14 @@ class AppendLock:
         self._turns: list[threading.Lock] = []
 
     def acquire(self, timeout: float = -1) -> bool:
-        """Wait for it, `timeout` seconds at most, where that is not negative."""
+        """Acquire the lock; wait at most `timeout` seconds unless that is negative."""
         taken = self._lock.acquire(timeout=timeout)
         if taken:
             self._holder = threading.get_ident()
         return taken
 
     def release(self, *, quietly: bool = False) -> None:
-        """Let go of it."""
+        """Release the lock."""
         self._holder = None
         self._lock.release()
         self.note_progress()
@@ -41,12 +41,12 @@ class AppendLock:
     def note_progress(self) -> None:
         """Wake the threads in `acquire_unless`."""
         for turn in list(self._turns):
-            # That of a thread that has been woken already, and has not run since.
+            # The thread was woken already, and has not run since.
             with suppress(RuntimeError):
                 turn.release()
 
     def acquire_unless(self, condition: Callable[[], bool], timeout: float) -> bool:
-        """Wait for the lock or for `note_progress`; False without the lock, or if `condition()`."""
+        """Acquire unless `condition()`; return False also after `note_progress` or `timeout`."""
         if condition():
             return False
         if self.acquire(timeout=0):
@@ -55,7 +55,7 @@ class AppendLock:
         turn.acquire()
         self._turns.append(turn)
         try:
-            # Looked at once more: what comes from now on wakes us.
+            # Checked once more: any change from now on wakes this thread.
             if not condition() and self._lock.locked():
                 turn.acquire(timeout=timeout)
         finally:
@@ -64,25 +64,25 @@ class AppendLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether any thread has it."""
+        """Whether any thread holds the lock."""
         return self._lock.locked()
 
     @property
     def is_held_here(self) -> bool:
-        """Whether the calling thread has it."""
+        """Whether the calling thread holds the lock."""
         return self._holder == threading.get_ident()
 
     def __enter__(self) -> None:
-        """Wait for it, however long."""
+        """Acquire the lock, waiting without limit."""
         self.acquire()
 
     def __exit__(self, *_: object) -> None:
-        """Let go of it."""
+        """Release the lock."""
         self.release()
 
 
 def lock_timeout(seconds: float) -> KafkaTimeoutError:
-    """Return the error of a thread that has waited for the lock for so long."""
+    """Return the error of a thread that waited `seconds` for the lock."""
     return KafkaTimeoutError(
         f"another thread has been waiting for memory for {seconds:g} s (max.block.ms, if not less "
         "time was given): check that the brokers keep up"

@@ -1,7 +1,7 @@
-"""How connections were authenticated, under Kafka's names (parts of Java's Selector).
+"""Metrics of authentication, under Kafka's names (parts of Java's Selector).
 
-As there, a TLS handshake authenticates like SASL does, and a connection without either counts for
-nothing. A session that is renewed on its connection (KIP-368) counts by itself.
+As in Java, a TLS handshake counts as authentication like SASL, and a connection without either is
+not counted. A session that is renewed on its connection (KIP-368) has metrics of its own.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _MS_PER_SECOND = 1000
 
 
 class AuthenticationMetrics:
-    """The sensors of one producer. Called on the network thread; times in seconds."""
+    """The sensors of one producer. Called on the network thread; times are in seconds."""
 
     def __init__(self, group: MetricGroup, new_sensor: Callable[[str], Sensor]) -> None:
-        """Register them in `group`."""
+        """Register the sensors in `group`."""
         self._successes = new_sensor("successful-authentication")
         group.meter(self._successes, "successful-authentication", "Connections authenticated")
-        # Java counts here what a client does that cannot authenticate again, on the side of the
-        # client too, where no authenticator says that it can: each connection.
+        # Java counts here connections of clients that cannot reauthenticate. It also does so on the
+        # client side, where no authenticator says that it can: every connection is counted.
         self._successes.add(
             group.name(
                 "successful-authentication-no-reauth-total",
@@ -47,18 +47,18 @@ class AuthenticationMetrics:
         )
 
     def authenticated(self, now: float) -> None:
-        """Take note of a connection whose both sides accept each other."""
+        """Record a connection on which both sides accepted each other."""
         self._successes.record(1, now)
 
     def authentication_failed(self, now: float) -> None:
-        """Take note of a connection that one side refused."""
+        """Record a connection that one side refused."""
         self._failures.record(1, now)
 
     def reauthenticated(self, latency: float, now: float) -> None:
-        """Take note of a session that was renewed, and of the seconds that it took."""
+        """Record a renewed session and the seconds that the renewal took."""
         self._renewals.record(1, now)
         self._latency.record(round(latency * _MS_PER_SECOND), now)
 
     def reauthentication_failed(self, now: float) -> None:
-        """Take note of a session whose renewal was refused."""
+        """Record a session whose renewal was refused."""
         self._refused_renewals.record(1, now)

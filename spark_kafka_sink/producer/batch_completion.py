@@ -1,8 +1,8 @@
-"""Ends each batch by what its broker says, or puts it back (Kafka's Sender, from completeBatch on).
+"""The outcome of each batch: done or put back (Kafka's Sender, from completeBatch on).
 
-On the network thread. Every answer, and every batch without one, comes here: it is completed, put
-back to be tried again, divided, or failed, by the table of `error_rules`. Nothing here sends, waits
-or looks at a clock.
+This runs on the network thread. Every answered or unanswered batch is completed, put back for a
+retry, split, or failed, according to the table of `error_rules`. Nothing here sends, waits or reads
+a clock.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ if TYPE_CHECKING:
 
 
 class BatchListener(Protocol):
-    """What the Sender tells whoever counts; `now` is monotonic seconds."""
+    """An observer of the Sender's batches; `now` is monotonic seconds."""
 
     def on_batches_drained(self, batches: Sequence[ProducerBatch], now: float) -> None:
-        """Hear of the batches of one request."""
+        """Record the batches of one request."""
 
     def on_batch_retried(self, batch: ProducerBatch, now: float) -> None:
-        """Hear of a batch that will be sent again."""
+        """Record a batch that will be resent."""
 
     def on_batch_failed(self, batch: ProducerBatch, now: float) -> None:
-        """Hear of a batch that was not delivered."""
+        """Record a batch that was not delivered."""
 
     def on_batch_split(self, now: float) -> None:
-        """Hear of a batch that was too large for its broker."""
+        """Record a batch that was too large for its broker."""
 
 
 class BatchCompletion:
-    """What becomes of batches that were sent, or were to be."""
+    """The handling of batches that were sent, or could not be sent."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class BatchCompletion:
         on_message_too_large: Callable[[str, int], None],
         listener: BatchListener | None,
     ) -> None:
-        """See `Sender`; `run_aside` also tells when an outcome comes."""
+        """Create it; see `Sender`. `run_aside` also passes the time of each outcome."""
         self._metadata = metadata
         self._accumulator = accumulator
         self._transaction_manager = transaction_manager
@@ -93,13 +93,13 @@ class BatchCompletion:
         self._retry_backoff = retry_backoff
         self._on_message_too_large = on_message_too_large
         self._listener = listener
-        #: What was acknowledged, by partition.
+        #: The acknowledgements so far, by partition.
         self.acks: dict[TopicPartition, PartitionAcks] = {}
 
     def on_unanswered(
         self, batches: Sequence[ProducerBatch], error: BaseException, now: float
     ) -> None:
-        """Try batches again that got no answer, unless it was by a mistake of ours."""
+        """Retry unanswered batches after a NetworkError; fail them after any other error."""
         failure = error if isinstance(error, Exception) else KafkaError(repr(error))
         self._accumulator.no_longer_held(batches)
         for batch in batches:
@@ -109,7 +109,7 @@ class BatchCompletion:
                 )
 
     def on_sent_without_response(self, batches: Sequence[ProducerBatch]) -> None:
-        """Complete batches of which nobody will tell where they are (acks=0)."""
+        """Complete batches whose offsets will never be known (acks=0)."""
         self._accumulator.no_longer_held(batches)
         for batch in batches:
             if not batch.is_done:
@@ -123,7 +123,7 @@ class BatchCompletion:
         response: ProduceResponse,
         now: float,
     ) -> None:
-        """Do with each batch of a request what its broker says."""
+        """Handle each batch of a request as its broker answered."""
         self._accumulator.no_longer_held(batches)
         answers = partition_responses(request, response)
         hints = leader_hints(answers)
@@ -151,9 +151,10 @@ class BatchCompletion:
         code = answer.error_code
         action = produce_action(code)
         if action is ProduceAction.COMPLETE:
-            # A duplicate of a batch older than the broker's memory: it is in, where is forgotten.
+            # A duplicate of a batch that the broker no longer remembers: it was appended, but its
+            # offset is not known.
             offset = answer.base_offset if code == ErrorCode.NONE else UNKNOWN_OFFSET
-            # Of a duplicate the broker tells the latest timestamp, whoever has set it.
+            # For a duplicate the broker returns the latest timestamp, no matter whether it set it.
             is_replaced = answer.log_append_time_ms != batch.max_timestamp
             append_time = answer.log_append_time_ms if is_replaced else NO_LOG_APPEND_TIME
             self._complete(batch, offset, append_time)
@@ -183,7 +184,7 @@ class BatchCompletion:
         return action in {ProduceAction.RETRY, ProduceAction.REFRESH_METADATA}
 
     def compress(self, batch: ProducerBatch) -> None:
-        """Begin to compress a queued batch; it keeps its place in the queue meanwhile."""
+        """Start compressing a queued batch; it keeps its place in the queue meanwhile."""
         batch.is_with_worker = True
         self._run_aside(
             partial(self._compression.compressed, batch), partial(self._on_compressed, batch)
@@ -195,7 +196,7 @@ class BatchCompletion:
 
     def _split(self, batch: ProducerBatch, now: float) -> None:
         self._on_message_too_large(batch.topic_partition.topic, batch.size_bytes)
-        # What follows it would only be refused as out of order.
+        # The batches after it would only be refused as out of order.
         self._accumulator.hold_back(batch.topic_partition)
         batch.is_with_worker = True
         self._run_aside(partial(self._compression.halves, batch), partial(self._on_split, batch))
@@ -207,7 +208,7 @@ class BatchCompletion:
             self._accumulator.replace(batch, batches_of(batch, outcome.result))
 
     def _goes_on(self, batch: ProducerBatch, outcome: WorkOutcome, now: float) -> bool:
-        """Take a batch back from the worker; False where it has failed, there or meanwhile."""
+        """Take a batch back from the worker; return False if it has failed, there or meanwhile."""
         self._accumulator.no_longer_held([batch])
         if not batch.is_done and outcome.error is not None:
             self.fail_batch(batch, broken_off(outcome.error), now=now, outcome_known=True)
@@ -240,7 +241,7 @@ class BatchCompletion:
         outcome_known: bool = False,
         refused: RefusedRecords | None = None,
     ) -> None:
-        """Put a batch back, or fail it. One that has expired meanwhile fails by the next look."""
+        """Put a batch back, or fail it. A batch that has expired by now fails at the next check."""
         if not can_retry or batch.attempts >= self._retries:
             self.fail_batch(batch, error, now=now, outcome_known=outcome_known, refused=refused)
             return
@@ -255,7 +256,8 @@ class BatchCompletion:
 
     def _retry_delay(self, batch: ProducerBatch, error: Exception) -> float:
         if getattr(error, "code", None) == ErrorCode.CONCURRENT_TRANSACTIONS:
-            # The markers of the transaction before are still being written: a matter of moments.
+            # The markers of the previous transaction are still being written, which takes only a
+            # moment.
             return ADD_PARTITIONS_RETRY_BACKOFF
         return self._retry_backoff.delay(batch.attempts)
 
@@ -268,14 +270,14 @@ class BatchCompletion:
         outcome_known: bool,
         refused: RefusedRecords | None = None,
     ) -> None:
-        """Fail one batch, and what cannot go on without it."""
+        """Fail one batch, and end the transaction or producer that depends on it."""
         error = delivery_error(batch, cause, refused)
         manager = self._transaction_manager
         if manager is not None:
             try:
                 manager.handle_failed_batch(batch, cause, outcome_known=outcome_known)
             except IllegalStateError as illegal:
-                # The manager has ended the producer with it (KAFKA-14831).
+                # The manager has ended the producer with this error (KAFKA-14831).
                 error = delivery_error(batch, illegal)
         if self._listener is not None:
             self._listener.on_batch_failed(batch, now)

@@ -1,7 +1,8 @@
-"""Compresses the records of closed batches, on whichever thread has the time for it.
+"""The compression of closed batches, on a thread that can afford the time.
 
-A thread that writes records compresses the batches it closes: so a slow codec holds back the
-writer. The network thread never does; it leaves that to a worker. Nothing here changes a batch.
+A thread that writes records compresses the batches it closes, so a slow codec slows down the
+writer. The network thread never compresses; it leaves that to a worker. Nothing here changes a
+batch.
 """
 
 from __future__ import annotations
@@ -19,29 +20,29 @@ if TYPE_CHECKING:
     from spark_kafka_sink.producer.producer_batch import ProducerBatch
     from spark_kafka_sink.record.compression import Compressor
 
-#: A closed batch may exceed batch.size by this much (a broker's default message.max.bytes exceeds
+#: A closed batch may exceed batch.size by this factor (a broker's default message.max.bytes exceeds
 #: our default batch.size by as much); a larger one is split before it gets a sequence number.
 OVERSHOOT = 1.048
-#: Our own batches never unpack to more; it only bounds a mistake.
+#: Our own batches never decompress to more; the limit only bounds the effect of a bug.
 MAX_UNCOMPRESSED_BYTES = 2**31 - 1
 
 
 class BatchCompression:
-    """One codec, and what is known of how well it works for each topic. Any thread may use it."""
+    """One codec, and its estimated ratio for each topic. Any thread may use it."""
 
     def __init__(self, compressor: Compressor, batch_size_of: Callable[[str], int]) -> None:
-        """`batch_size_of` returns how many bytes a topic's batches may have on the wire."""
+        """Create it; `batch_size_of` returns the largest size in bytes of a topic's batches."""
         self.codec = compressor.compression
         self._compressor = compressor
         self._batch_size_of = batch_size_of
         self._ratios = CompressionRatioEstimator()
 
     def estimated_ratio(self, topic: str) -> float:
-        """Return by how much the next batch of a topic will shrink; 1 until one was compressed."""
+        """Return the expected compression ratio of a topic's next batch; 1 before the first."""
         return self._ratios.estimation(topic, self.codec)
 
     def compressed(self, batch: ProducerBatch) -> list[BatchPart]:
-        """Compress a batch, in as many parts as it takes for each to be of batch.size or so."""
+        """Compress a batch, in as many parts as needed for each to be about batch.size."""
         return self._compressed(
             batch.topic_partition.topic,
             BatchPart(
@@ -54,7 +55,7 @@ class BatchCompression:
         )
 
     def _compressed(self, topic: str, part: BatchPart) -> list[BatchPart]:
-        # batch.size=0 switches batching off; any record exceeds 1 as well.
+        # batch.size=0 turns batching off; any record exceeds 1 as well.
         batch_size = max(self._batch_size_of(topic), 1)
         whole = part._replace(payload=memoryview(self._compressor.compress(part.payload)))
         size = RECORD_BATCH_OVERHEAD + len(whole.payload)
@@ -72,7 +73,7 @@ class BatchCompression:
         return [piece for each in smaller for piece in self._compressed(topic, each)]
 
     def halves(self, batch: ProducerBatch) -> list[BatchPart]:
-        """Halve a closed batch that a broker refused as too large; both can be sent as they are."""
+        """Split a closed batch that a broker refused as too large into two compressed halves."""
         records = memoryview(decompress(batch.compression, batch.payload, MAX_UNCOMPRESSED_BYTES))
         return [
             half._replace(payload=memoryview(self._compressor.compress(half.payload)))

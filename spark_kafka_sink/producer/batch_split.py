@@ -1,7 +1,7 @@
-"""Dividing a batch that turned out too large: before it is sent, or because a broker refused it.
+"""Splitting a batch that turned out too large: before it is sent, or because a broker refused it.
 
-Cutting and compressing take time and change no batch, so any thread may do them; the parts become
-batches where the batch's end is decided.
+Cutting and compressing take time but do not change the batch, so any thread may do it. The parts
+become batches where the outcome of the original batch is decided.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class BatchPart(NamedTuple):
-    """Some of a batch's records, or all of them, as they will be sent once they are compressed."""
+    """Some or all of a batch's records, as they will be sent once compressed."""
 
     payload: memoryview
     uncompressed_bytes: int
@@ -31,7 +31,7 @@ class BatchPart(NamedTuple):
 def split_records(
     records: memoryview, *, record_count: int, base_timestamp: int, part_count: int
 ) -> list[BatchPart]:
-    """Divide uncompressed records into about `part_count` parts, uncompressed likewise."""
+    """Split uncompressed records into about `part_count` uncompressed parts."""
     return [
         BatchPart(
             payload=memoryview(part.payload),
@@ -50,9 +50,9 @@ def split_records(
 
 
 def batches_of(batch: ProducerBatch, parts: Sequence[BatchPart]) -> list[ProducerBatch]:
-    """Make batches of the final parts of `batch`; of a single one, the batch itself.
+    """Create batches from the final parts of `batch`; a single part updates `batch` itself.
 
-    The block that its records were in remains the batch's own.
+    The block that held its records still belongs to the original batch.
     """
     if len(parts) == 1:
         batch.payload = parts[0].payload

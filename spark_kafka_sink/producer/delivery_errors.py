@@ -1,4 +1,4 @@
-"""Makes the error that a user reads when a batch could not be delivered: place, cause, advice."""
+"""The errors for records that could not be delivered: place, cause and advice."""
 
 from __future__ import annotations
 
@@ -69,25 +69,26 @@ ADVICE: dict[int, str] = {
 
 
 def advice_of(code: int) -> str | None:
-    """Say what to do about a broker's answer; None where that is not known."""
+    """Return the advice for a broker's error code; None if there is none."""
     return ADVICE.get(code)
 
 
-#: What a broker answers that does not know a producer's last batches.
+#: Error codes of a broker that does not know the producer's last batches.
 FORGOTTEN = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 
 
-#: What a broker answers for a partition that it does not have.
+#: Error codes of a broker that does not have the partition.
 _GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
-#: So many refused records are told of in one error.
+#: The most refused records that one error names.
 MAX_REFUSED_RECORDS = 5
 
 
 def refused_records(batch: ProducerBatch, messages: Mapping[int, str]) -> RefusedRecords:
-    """Find the input rows of what a broker blamed, of the first ones: to look for one takes time.
+    """Return the records that a broker refused, the first few with their input rows.
 
-    `messages`: what it said of single records, by their place in the batch (KIP-467).
+    `messages` are its error messages by index in the batch (KIP-467). Only the first rows are
+    looked up, because each look-up takes time.
     """
     indexes = sorted(messages)
     known = batch.rows
@@ -98,9 +99,9 @@ def refused_records(batch: ProducerBatch, messages: Mapping[int, str]) -> Refuse
 def delivery_error(
     batch: ProducerBatch, cause: Exception, refused: RefusedRecords | None = None
 ) -> DeliveryError:
-    """Say which records were not delivered, why, and what to do.
+    """Return the error that states which records were not delivered, why, and what to do.
 
-    Of those that the broker refused, by `refused`, the first are named.
+    It names the first of the records in `refused`.
     """
     advice = DEFAULT_ADVICE
     if isinstance(cause, BrokerError) and batch.may_be_in and cause.code in FORGOTTEN:
@@ -138,7 +139,7 @@ def _told(refused: RefusedRecords) -> str:
 
 
 def gone_partition(topic: str, partition: int, count: int) -> InvalidPartitionError:
-    """Return the error of a record whose partition was lost after the record was sent."""
+    """Return the error of a record whose partition was removed after the record was sent."""
     return InvalidPartitionError(
         f"the topic no longer has this partition: it has {count} now, numbered from 0",
         row=None,
@@ -161,7 +162,7 @@ def no_memory_for_callback() -> BufferExhaustedError:
 
 
 def broken_off(error: BaseException) -> KafkaError:
-    """Say that an error, or an interrupt, struck where a batch is in nobody's hands."""
+    """Return the error for an exception or interrupt that left a batch without an owner."""
     if isinstance(error, KafkaError):
         return error
     broken = KafkaError(

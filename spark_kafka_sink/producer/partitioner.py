@@ -1,15 +1,15 @@
-"""Which partition a record goes to that does not say so itself.
+"""The choice of a partition for records that do not name one.
 
-Two kinds of answer, of which `resolve_partitioner` gives one:
+`resolve_partitioner` returns one of two kinds:
 
-- A `KeyRule`: the kernel places records that have a key, by its hash. Those without stick to one
-  partition until it has had about a batch's worth, and then go to another one: full batches, and
-  an even share in the long run (KIP-480). `BuiltInPartitioner` chooses that other one, more often
-  one whose queue is short (KIP-794). No Python runs per record.
-- A `Partitioner`: it is asked for every record, with a key or without, and `place_rows` writes its
-  answers into the columns. Round-robin is one, users bring others.
+- A `KeyRule`: the kernel places records with a key by its hash. Records without a key stick to one
+  partition until it has received about a full batch, then move to another: batches are full, and
+  the shares even out in the long run (KIP-480). `BuiltInPartitioner` chooses the next partition and
+  prefers short queues (KIP-794). No Python code runs per record.
+- A `Partitioner`: it is called for every record, with or without a key, and `place_rows` writes its
+  results into the columns. Round-robin is one; users may supply others.
 
-Nothing here reads a clock or waits. Nothing is thread-safe but `BuiltInPartitioner`, whose load
+Nothing here reads a clock or waits. Nothing is thread-safe except `BuiltInPartitioner`, whose load
 statistics may be replaced by another thread.
 """
 
@@ -43,53 +43,55 @@ if TYPE_CHECKING:
     )
     from spark_kafka_sink.record.key_hashes import KeyRule
 
-    #: Topic, key, value, number of partitions, those with a leader -> partition.
+    #: Takes the topic, key, value, partition count and partitions with a leader; returns a
+    #: partition.
     PartitionFunction: TypeAlias = Callable[
         [str, bytes | None, bytes | None, int, Sequence[int]], int
     ]
 
 _MAX_INT32: Final = 0x7FFFFFFF
-#: With what functions are called, and the methods that are as Java's.
+#: The arguments of partitioner functions, and of methods with Java's signature.
 _OF_FUNCTIONS: Final = "(topic, key, value, partition_count, available)"
 _OF_JAVAS: Final = "(topic, key, key_bytes, value, value_bytes, cluster)"
-#: With fewer partitions there is nothing to choose by load.
+#: With fewer partitions there is no choice by load.
 _FEWEST_FOR_ADAPTIVE: Final = 2
 
 
-# --- the built-in one: sticky, uniform or by load
+# --- the built-in partitioner: sticky, uniform or by load
 
 
 class _LoadStats(NamedTuple):
-    """Partitions, and the running sum of their weights (Kafka's PartitionLoadStats)."""
+    """Partitions and the running sum of their weights (Kafka's PartitionLoadStats)."""
 
     partition_ids: Sequence[int]
     cumulative_frequencies: Sequence[int]
 
 
 class BuiltInPartitioner:
-    """Chooses the next sticky partition of one topic (Kafka's class of the same name).
+    """A chooser of the next sticky partition of one topic (Kafka's class of the same name).
 
-    The first choice is random, too, or all tasks of a job would begin with the same partition.
+    The first choice is random, too; otherwise all tasks of a job would start with the same
+    partition.
     """
 
     def __init__(self, rng: random.Random) -> None:
-        """Draw from `rng`."""
+        """Create the partitioner; `rng` makes its random choices."""
         self._rng = rng
         self._load_stats: _LoadStats | None = None
 
     def next_partition(self, available: Sequence[int], current: int | None) -> int:
-        """Choose among `available`, the partitions that have a leader; or all, if none has one.
+        """Choose one of `available`: the partitions with a leader, or all if none has one.
 
-        Without load statistics all are as likely, but for `current`, which is chosen again only if
-        there is no other. With them each has its weight, `current` too, or two partitions would
-        share evenly whatever their load.
+        Without load statistics all are equally likely, except that `current` is chosen again only
+        if there is no other. With statistics each has its weight, `current` too; otherwise two
+        partitions would share evenly whatever their load.
         """
         stats = self._load_stats
         if stats is not None:
             frequencies = stats.cumulative_frequencies
             place = bisect_right(frequencies, self._rng.randrange(frequencies[-1]))
             partition = stats.partition_ids[place]
-            # The statistics may be older than what is known of leaders now.
+            # The statistics may be older than the current metadata.
             if partition in available:
                 return partition
         others = [partition for partition in available if partition != current] or available
@@ -98,12 +100,12 @@ class BuiltInPartitioner:
     def update_load_stats(
         self, queue_sizes: Sequence[int], partition_ids: Sequence[int], partition_count: int
     ) -> None:
-        """Weigh partitions by their queues: the longest has weight 1, each batch fewer 1 more.
+        """Weight partitions by their queues: the longest gets 1, and each batch fewer adds 1.
 
-        `partition_ids` are the partitions that may be chosen, `queue_sizes` the batches each of
-        them has, unfinished ones included; `partition_count` is how many the topic has, those that
-        are left out for want of a leader or by `NodeLatencies` included. Where weights would say
-        nothing, because all are equal and none is left out, all are as likely.
+        `partition_ids` are the partitions that may be chosen, `queue_sizes` their numbers of
+        batches, including unfinished ones. `partition_count` is the number of the topic's
+        partitions, including those without a leader and those excluded by `NodeLatencies`. If all
+        queues are equal and no partition is excluded, the choice is uniform.
         """
         if len(queue_sizes) != len(partition_ids):
             raise ValueError(f"{len(queue_sizes)} queues for {len(partition_ids)} partitions")
@@ -119,26 +121,26 @@ class BuiltInPartitioner:
 
 
 class _NodeLatency(NamedTuple):
-    #: When the node last had a batch to be sent, in seconds.
+    #: When the node last had batches to send, in seconds.
     ready_at: float
-    #: When it last could be sent some.
+    #: When batches could last be sent to it, in seconds.
     drained_at: float
 
 
 class NodeLatencies:
-    """For how long brokers could not be sent what was ready for them.
+    """The times for which brokers could not be sent the batches that were ready for them.
 
-    What partitioner.availability.timeout.ms is held against, as Kafka's accumulator does with its
-    NodeLatencyStats.
+    They are compared with partitioner.availability.timeout.ms, like Kafka's NodeLatencyStats in its
+    accumulator.
     """
 
     def __init__(self, availability_timeout: float) -> None:
-        """Take seconds; 0 takes every node for available."""
+        """Create the table; the timeout is in seconds, and 0 makes every node available."""
         self._availability_timeout = availability_timeout
         self._nodes: dict[int, _NodeLatency] = {}
 
     def update(self, node_id: int, now: float, *, can_drain: bool) -> None:
-        """Note that a node has batches to be sent, and whether it can be sent any."""
+        """Record that a node has batches to send, and whether any can be sent now."""
         if self._availability_timeout <= 0:
             return
         known = self._nodes.get(node_id)
@@ -146,18 +148,18 @@ class NodeLatencies:
         self._nodes[node_id] = _NodeLatency(now, drained_at)
 
     def is_available(self, node_id: int) -> bool:
-        """Tell whether the node could be sent batches within the time-out."""
+        """Return whether batches could be sent to the node within the timeout."""
         known = self._nodes.get(node_id)
         return known is None or known.ready_at - known.drained_at <= self._availability_timeout
 
 
 def led_partitions(leaders: Sequence[int]) -> list[int]:
-    """List the partitions that have a leader; `leaders` as in `partition_loads`."""
+    """Return the partitions that have a leader; `leaders` as in `partition_loads`."""
     return [partition for partition, leader in enumerate(leaders) if leader >= 0]
 
 
 class PartitionLoads(NamedTuple):
-    """What `BuiltInPartitioner.update_load_stats` takes, in its order."""
+    """The arguments of `BuiltInPartitioner.update_load_stats`, in order."""
 
     queue_sizes: list[int]
     partition_ids: list[int]
@@ -167,12 +169,13 @@ class PartitionLoads(NamedTuple):
 def partition_loads(
     leaders: Sequence[int], queue_sizes: Mapping[int, int], latencies: NodeLatencies
 ) -> PartitionLoads:
-    """Find the partitions of a topic that may be chosen, and their loads.
+    """Return the partitions of a topic that may be chosen, and their loads.
 
-    `leaders` has the node id of each partition's leader, negative for none; `queue_sizes` the
-    number of batches of each partition that has any. Left out are partitions without a leader, and
-    those with batches for a node that is not available. One whose queue is empty stays, whatever
-    its node: nothing is ready for that node any more, so only a new batch can show that it is back.
+    `leaders` holds the node id of each partition's leader, negative for none; `queue_sizes` the
+    number of batches of each partition that has any. Partitions without a leader are excluded, and
+    those with batches for a node that is not available. A partition with an empty queue is included
+    whatever its node: nothing is ready for that node any more, so only a new batch can show that it
+    is back.
     """
     partition_ids = [
         partition
@@ -183,40 +186,40 @@ def partition_loads(
     return PartitionLoads(sizes, partition_ids, len(leaders))
 
 
-# --- plug-ins, which are asked for every record
+# --- plug-ins, called for every record
 
 
 class TopicPartitions(NamedTuple):
-    """What a partitioner may know of a topic."""
+    """What a partitioner is told about a topic."""
 
     topic: str
     partition_count: int
-    #: The partitions that have a leader now, in ascending order; there may be none.
+    #: The partitions that have a leader now, in ascending order; may be empty.
     available: Sequence[int]
-    #: All that the producer knows of the cluster: nodes, topics, leaders.
+    #: The producer's metadata of the cluster: nodes, topics, leaders.
     cluster: MetadataSnapshot = MetadataSnapshot()
 
 
 @runtime_checkable
 class Partitioner(Protocol):
-    """Places every record that names no partition: the plug-in for whole columns."""
+    """A plug-in that places every record without a partition, whole columns at a time."""
 
     def partition_rows(
         self, topic: TopicPartitions, columns: RecordColumns, rows: Int64Array
     ) -> Int32Array:
-        """Give an int32 array: the partition of each of `rows`, all of which are the topic's.
+        """Return an int32 array: the partition of each of `rows`, all of the same topic.
 
-        `rows` are indexes into `columns`, ascending, and not always all of them. `columns.key` and
-        `columns.value` have Arrow's layout of large_binary: `pyarrow.Array.from_buffers(
+        `rows` are indexes into `columns`, ascending, and not necessarily all of them. `columns.key`
+        and `columns.value` have Arrow's layout of large_binary: `pyarrow.Array.from_buffers(
         pyarrow.large_binary(), columns.num_rows, [None, py_buffer(offsets), py_buffer(data)])`
         views one without a copy. A row is null where `validity`, unless that is empty, has a 0 at
-        bit `validity_offset + row`. What is raised fails these records, and no others.
+        bit `validity_offset + row`. An exception fails these records, and no others.
         """
 
 
 @runtime_checkable
 class JavaLikePartitioner(Protocol):
-    """Places every record that names no partition: the plug-in as Java's client has it."""
+    """A plug-in that places every record without a partition, with Java's signature."""
 
     def partition(  # noqa: PLR0917  as Java's
         self,
@@ -227,15 +230,16 @@ class JavaLikePartitioner(Protocol):
         value_bytes: bytes | None,
         cluster: MetadataSnapshot,
     ) -> int:
-        """Return the partition of a record, whose key and value are as sent, and as serialized."""
+        """Return the partition of a record; key and value are passed as sent and as serialized."""
 
 
 class RoundRobinPartitioner:
-    """Gives the partitions that have a leader one record each in turn, keys or not.
+    """A partitioner that cycles through the partitions with a leader, ignoring keys.
 
-    As Java's class of the same name: each topic begins with the first one, and all partitions are
-    served while none has a leader. Java asks twice for a record that begins a batch, and so leaves
-    out every other partition (KAFKA-9965); here each record is asked for once.
+    It behaves like Java's class of the same name: each topic starts with the first partition, and
+    if no partition has a leader, all are used. Java calls its partitioner twice for a record that
+    begins a batch, and so skips every other partition (KAFKA-9965); here it is called once per
+    record.
     """
 
     def __init__(self) -> None:
@@ -247,9 +251,9 @@ class RoundRobinPartitioner:
         columns: RecordColumns,  # noqa: ARG002  as the protocol has it
         rows: Int64Array,
     ) -> Int32Array:
-        """Go on where the topic's last record went."""
+        """Return partitions that continue the topic's cycle."""
         counter = self._counters.get(topic.topic, 0)
-        # A Java int, whose sign is taken away.
+        # A Java int with its sign bit cleared.
         self._counters[topic.topic] = (counter + rows.size) & _MAX_INT32
         turns = (counter + np.arange(rows.size)) & _MAX_INT32
         served = topic.available if len(topic.available) else range(topic.partition_count)
@@ -259,29 +263,30 @@ class RoundRobinPartitioner:
 
 
 class FunctionPartitioner:
-    """Calls a function of Python for each record."""
+    """A partitioner that calls a Python function for each record."""
 
     def __init__(self, function: PartitionFunction) -> None:
-        """Call `function(topic, key, value, partition_count, available)`; key and value are bytes.
+        """Use `function(topic, key, value, partition_count, available)`; key and value are bytes.
 
-        `available` lists the partitions that have a leader; the result is a partition's number.
+        `available` lists the partitions that have a leader; the function returns a partition
+        number.
         """
         self._function = function
 
     def __str__(self) -> str:
-        """Name the function."""
+        """Return the function's name."""
         return getattr(self._function, "__qualname__", type(self._function).__qualname__)
 
     def partition(self, topic: TopicPartitions, key: bytes | None, value: bytes | None) -> int:
-        """Place one record; whether there is such a partition is not checked.
+        """Return the partition of one record, without checking that it exists.
 
-        Raises InvalidPartitionError for a function that raises, or returns no number.
+        Raises InvalidPartitionError if the function raises, or does not return a number.
         """
         try:
             chosen = self._function(topic.topic, key, value, topic.partition_count, topic.available)
-            # numpy would take "3" and 3.7 for a number as well.
+            # numpy would accept "3" and 3.7 as numbers, too.
             number = index(chosen)
-            # An OverflowError for more than 32 bits, which numpy 1 would cut off.
+            # Raises OverflowError beyond 32 bits, where numpy 1 would truncate.
             number.to_bytes(4, "big", signed=True)
         except Exception as error:
             raise _failed(str(self), topic.topic, error) from error
@@ -290,23 +295,23 @@ class FunctionPartitioner:
     def partition_rows(
         self, topic: TopicPartitions, columns: RecordColumns, rows: Int64Array
     ) -> Int32Array:
-        """Place record after record.
+        """Return the partitions of `rows`, calling the function for each.
 
-        Raises InvalidPartitionError for a function that raises, or returns no number of 32 bits.
+        Raises InvalidPartitionError if the function raises, or does not return a 32-bit number.
         """
         return _partition_each(self.partition, topic, columns, rows)
 
 
 class MethodPartitioner:
-    """Asks an object for each record as Java's client does: `partition` of six arguments."""
+    """A partitioner that calls an object like Java's client: `partition` with six arguments."""
 
     def __init__(self, plug_in: JavaLikePartitioner) -> None:
-        """Call `plug_in.partition(topic, key, key_bytes, value, value_bytes, cluster)`."""
+        """Use `plug_in.partition(topic, key, key_bytes, value, value_bytes, cluster)`."""
         self._method = plug_in.partition
         self._name = type(plug_in).__qualname__
 
     def __str__(self) -> str:
-        """Name the object's class."""
+        """Return the name of the object's class."""
         return self._name
 
     def partition(  # noqa: PLR0917  as Java's
@@ -318,9 +323,9 @@ class MethodPartitioner:
         value_bytes: bytes | None,
         cluster: MetadataSnapshot,
     ) -> int:
-        """Place one record; whether there is such a partition is not checked.
+        """Return the partition of one record, without checking that it exists.
 
-        Raises InvalidPartitionError for an object that raises, or returns no number.
+        Raises InvalidPartitionError if the object raises, or does not return a number.
         """
         try:
             number = index(self._method(topic, key, key_bytes, value, value_bytes, cluster))
@@ -332,9 +337,9 @@ class MethodPartitioner:
     def partition_rows(
         self, topic: TopicPartitions, columns: RecordColumns, rows: Int64Array
     ) -> Int32Array:
-        """Place record after record: keys and values of columns are bytes to begin with.
+        """Return the partitions of `rows`, calling the object for each; columns hold only bytes.
 
-        Raises InvalidPartitionError for an object that raises, or returns no number of 32 bits.
+        Raises InvalidPartitionError if the object raises, or does not return a 32-bit number.
         """
         return _partition_each(self._partition, topic, columns, rows)
 
@@ -383,10 +388,10 @@ def place_rows(
     *,
     first_row: int = 0,
 ) -> RecordColumns:
-    """Fill in the partition of every row that has a topic and names no partition.
+    """Set the partition of every row that has a topic but no partition.
 
     `topics` has an entry for each of `columns.topics`; `first_row` is the number of the first row,
-    for errors. Raises InvalidPartitionError when the partitioner fails, or names a partition that
+    for errors. Raises InvalidPartitionError when the partitioner fails, or returns a partition that
     the topic does not have; no row is placed then.
     """
     unplaced = np.flatnonzero(
@@ -411,11 +416,11 @@ def _chosen(
     rows: Int64Array,
     first_row: int,
 ) -> Int32Array:
-    """Ask the partitioner, and believe nothing that it says."""
+    """Call the partitioner and validate its result."""
     try:
         chosen = np.asarray(partitioner.partition_rows(topic, columns, rows))
     except InvalidPartitionError as error:
-        # A partitioner counts the rows of the columns that it was given.
+        # A partitioner counts rows from the start of its columns.
         raise error.about_row(first_row + (error.row or 0)) from error.__cause__
     except Exception as error:
         raise _refused(
@@ -462,11 +467,11 @@ def _name(partitioner: Partitioner) -> str:
 def resolve_partitioner(
     reference: PluginReference | None, plug_ins: PlugIns | None = None
 ) -> KeyRule | Partitioner:
-    """Make what `partitioner.class` names; None is the default.
+    """Create the partitioner that `partitioner.class` names; None is the default.
 
-    A plug-in is a class (made without arguments) or an object with `partition_rows`, or else a
-    function as `FunctionPartitioner` calls it, or else an object with Java's `partition`. Raises
-    ConfigError for anything else, and for one that cannot be called so.
+    A plug-in is a class (called without arguments) or an object with `partition_rows`, or a
+    function as `FunctionPartitioner` calls it, or an object with Java's `partition`, tried in this
+    order. Raises ConfigError for anything else, and for one with other parameters.
     """
     if reference is None or reference.built_in == "default":
         return DEFAULT_KEY_RULE

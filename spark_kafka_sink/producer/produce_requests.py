@@ -1,4 +1,4 @@
-"""How batches are written into a ProduceRequest, and what its answer says beside the code."""
+"""The conversion of batches to a ProduceRequest, and of its answer beyond the error code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         ProduceResponse,
     )
 
-#: Answers with which a broker may name the leader it knows of (KIP-951).
+#: Errors with which a broker may name the leader it knows of (KIP-951).
 _LEADER_MOVED = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH}
 
 
@@ -34,7 +34,7 @@ def produce_request(
     acks: int,
     timeout_ms: int,
 ) -> ProduceRequest:
-    """Put batches of different partitions, all led by one broker, into one request."""
+    """Build one request from batches of different partitions, all led by one broker."""
     topics: dict[str, list[PartitionProduceData]] = {}
     for batch in batches:
         topics.setdefault(batch.topic_partition.topic, []).append(
@@ -56,7 +56,7 @@ def produce_request(
 def leader_hints(
     answers: Mapping[TopicPartition, PartitionProduceResponse],
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Collect who leads the partitions that have moved, with the leader's epoch."""
+    """Return the new leaders, and their epochs, of partitions that have moved."""
     return {
         topic_partition: (answer.current_leader.leader_id, answer.current_leader.leader_epoch)
         for topic_partition, answer in answers.items()
@@ -67,12 +67,12 @@ def leader_hints(
 
 
 def hinted_nodes(response: ProduceResponse) -> list[Node]:
-    """List the addresses of the leaders that the answer names."""
+    """Return the addresses of the leaders that the answer names."""
     return [Node(each.node_id, each.host, each.port) for each in response.node_endpoints]
 
 
 def record_errors(answer: PartitionProduceResponse) -> dict[int, str]:
-    """Tell why single records were refused, by their index in the batch (KIP-467)."""
+    """Return why single records were refused, by their index in the batch (KIP-467)."""
     return {
         each.batch_index: each.batch_index_error_message
         or answer.error_message
@@ -82,7 +82,7 @@ def record_errors(answer: PartitionProduceResponse) -> dict[int, str]:
 
 
 def refusal(node: Node, answer: PartitionProduceResponse) -> str:
-    """Say who refused a batch, and what it said of it."""
+    """Return a message that names the broker that refused a batch, and its reason."""
     context = f"{node} refused the batch"
     if answer.record_errors:
         first = answer.record_errors[0]

@@ -1,11 +1,11 @@
-"""How a batch ended, for those who wait for it (Kafka's ProduceRequestResult).
+"""The outcome of a batch, for the threads that wait for it (Kafka's ProduceRequestResult).
 
-Made when a batch is opened and resolved once. Futures of single records and of tables point to it
-with an index, so the end of a batch costs nothing per record. A batch that had to be divided hands
-over to the results of its parts.
+It is created when a batch is opened and completed once. Futures of single records and of tables
+refer to it with an index, so the end of a batch costs nothing per record. A batch that was split
+delegates to the results of its parts.
 
-A batch may end on any thread, such as that of a sender which aborts a transaction. Its callbacks
-are left to `call_later`, which is `CallbackQueue.add` in a producer.
+A batch may end on any thread, such as a caller's that aborts a transaction. Its callbacks are
+passed to `call_later`, which is `CallbackQueue.add` in a producer.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ logger = logging.getLogger(__name__)
 
 
 class RefusedRecord(NamedTuple):
-    """What a broker said of one record of a batch (KIP-467)."""
+    """A broker's error message for one record of a batch (KIP-467)."""
 
     message: str
-    #: The number of its input row, where it has one that is remembered.
+    #: The number of its input row, if it has one that is still stored.
     row: int | None = None
 
 
-#: By their place in the batch.
+#: By index in the batch.
 RefusedRecords: TypeAlias = "Mapping[int, RefusedRecord]"
 
 NO_LOG_APPEND_TIME = -1
 
-#: What calls callbacks, now or later.
+#: Calls callbacks, now or later.
 CallLater: TypeAlias = "Callable[[Callable[[], object]], object]"
 
 
 def call_now(job: Callable[[], object]) -> None:
-    """Call back where the batch ends, for results that belong to no producer."""
+    """Call the job where the batch ends, for results that belong to no producer."""
     job()
 
 
@@ -54,7 +54,7 @@ _moment = threading.Lock()
 
 
 def _renew_moment() -> None:
-    # A thread that the child does not have may have held it when the process was forked.
+    # A thread that does not exist in the child may have held it when the process was forked.
     global _moment  # noqa: PLW0603  one for all results, since each of them would cost memory
     _moment = threading.Lock()
 
@@ -63,7 +63,7 @@ os.register_at_fork(after_in_child=_renew_moment)
 
 
 class ProduceResult:
-    """One batch's end: acknowledged, failed, or divided."""
+    """The outcome of one batch: acknowledged, failed, or split."""
 
     __slots__ = (
         "_call_later",
@@ -81,36 +81,36 @@ class ProduceResult:
     )
 
     def __init__(self, topic_partition: TopicPartition, call_later: CallLater = call_now) -> None:
-        """Know nothing yet."""
+        """Create a pending result."""
         self.topic_partition = topic_partition
         self._call_later = call_later
         self.base_offset = UNKNOWN_OFFSET
         self.log_append_time_ms = NO_LOG_APPEND_TIME
         self.error: Exception | None = None
         self.refused: RefusedRecords = {}
-        #: Whether the batch was acknowledged or has failed; never so for one that was divided.
+        #: Whether the batch was acknowledged or has failed; never true for one that was split.
         self.has_ended = False
         #: Whether its callbacks have been called, too.
         self.is_settled = False
-        #: The results of the parts of a batch that was divided.
+        #: The results of the parts of a batch that was split.
         self.parts: Sequence[ProduceResult] = ()
         self._first_indexes: Sequence[int] = ()
         self._waiter: threading.Event | None = None
         self._callbacks: list[tuple[int, Callable[[], object]]] = []
 
-    # --- from the threads that wait
+    # --- called by the threads that wait
 
     def final(self, index: int) -> tuple[ProduceResult, int]:
-        """Follow a record to the part that it is in; gives that result and the index in it."""
+        """Return the result of the part that contains a record, and the record's index in it."""
         if not self.parts:
             return self, index
         part = bisect_right(self._first_indexes, index) - 1
         return self.parts[part].final(index - self._first_indexes[part])
 
     def batches(self, first_index: int, record_count: int) -> list[tuple[ProduceResult, range]]:
-        """Name every batch that holds some of these records, and their indexes in it.
+        """Return every batch that contains some of these records, with their indexes in it.
 
-        More than one only where the batch had to be divided.
+        There are several only if the batch was split.
         """
         if not self.parts:
             return [(self, range(first_index, first_index + record_count))]
@@ -125,13 +125,13 @@ class ProduceResult:
         return found
 
     def is_done(self, index: int) -> bool:
-        """Whether a record's batch has ended."""
+        """Return whether a record's batch has ended."""
         return self.final(index)[0].has_ended
 
     def wait(self, index: int, timeout: float | None) -> bool:
-        """Wait until a record's batch is settled; False when it is not within `timeout` seconds.
+        """Wait until a record's batch is settled; return False after `timeout` seconds.
 
-        A batch that is divided meanwhile counts as having ended: ask again.
+        A batch that is split meanwhile counts as ended: call this again.
         """
         return self.final(index)[0]._wait(timeout)  # noqa: SLF001  of the same class
 
@@ -145,7 +145,7 @@ class ProduceResult:
         return waiter.wait(timeout)
 
     def wait_for_all(self, deadline: float | None, clock: Callable[[], float]) -> bool:
-        """Wait until all of the batch is settled; False when it is not by `deadline`."""
+        """Wait until the whole batch is settled; return False if it is not by `deadline`."""
         while not self.is_settled:
             if self.parts:
                 return all(part.wait_for_all(deadline, clock) for part in self.parts)
@@ -156,9 +156,9 @@ class ProduceResult:
         return True
 
     def call_when_done(self, index: int, callback: Callable[[], object]) -> None:
-        """Call `callback` when a record's batch has ended, after those that came before it.
+        """Call `callback` when a record's batch has ended, after those registered before it.
 
-        At once where all of them have been called.
+        It is called at once if all of those have been called.
         """
         if self.parts:
             result, own_index = self.final(index)
@@ -174,19 +174,19 @@ class ProduceResult:
             call_back(callback)
 
     def offset(self, index: int) -> int:
-        """Tell a record's offset, once its batch is acknowledged."""
+        """Return a record's offset, once its batch is acknowledged."""
         return UNKNOWN_OFFSET if self.base_offset == UNKNOWN_OFFSET else self.base_offset + index
 
     def error_of(self, index: int) -> Exception | None:
-        """Tell why a record was not delivered; None if it was.
+        """Return why a record was not delivered; None if it was.
 
-        Where the broker blamed single records (KIP-467), theirs is its word on them, and the others
-        are told that they were in bad company.
+        If the broker refused single records (KIP-467), each of these gets its own message; the
+        error of the others says that the broker refused other records of the batch.
         """
         return self._error(range(index, index + 1), all_of_them="this record was")
 
     def error_of_rows(self, indexes: range) -> Exception | None:
-        """Tell why rows of a table were not delivered: the first that is blamed, or all."""
+        """Return why rows of a table were not delivered: the first one refused, or all."""
         return self._error(indexes, all_of_them="rows were")
 
     def _error(self, indexes: range, *, all_of_them: str) -> Exception | None:
@@ -211,18 +211,18 @@ class ProduceResult:
         error.__cause__ = self.error
         return error
 
-    # --- from whoever ends the batch
+    # --- called by the thread that ends the batch
 
     def complete(self, base_offset: int, log_append_time_ms: int = NO_LOG_APPEND_TIME) -> None:
-        """Resolve as acknowledged."""
+        """Complete as acknowledged."""
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
         self._finish()
 
     def fail(self, error: Exception, refused: RefusedRecords | None = None) -> None:
-        """Resolve as failed; `refused` are the records that the broker blamed.
+        """Complete as failed; `refused` are the records that the broker refused.
 
-        Of a batch that was divided, those parts fail that have not ended.
+        If the batch was split, the parts that have not ended fail.
         """
         if self.parts:
             for part in self.parts:
@@ -234,7 +234,7 @@ class ProduceResult:
         self._finish()
 
     def divide(self, record_counts: Sequence[int]) -> list[ProduceResult]:
-        """Hand over to the results of as many parts, of which this gives one each, in order."""
+        """Delegate to one result per part, and return these in order."""
         parts = [ProduceResult(self.topic_partition, self._call_later) for _ in record_counts]
         first_indexes = [sum(record_counts[:number]) for number in range(len(record_counts))]
         with _moment:
@@ -250,14 +250,14 @@ class ProduceResult:
 
     def _finish(self) -> None:
         if self._callbacks:
-            # Queued before the result ends: an interrupt between the two would lose them.
+            # Queued before the result ends: an interrupt between the two would lose the callbacks.
             self._call_later(self._settle)
             self.has_ended = True
             return
         with _moment:
             self.has_ended = True
-            # At once: a callback that is added from now on runs on the thread that adds it, and not
-            # on this one, which may hold a lock. One that has come at this very moment is queued.
+            # Settled at once: a callback that is added from now on runs on the thread that adds it,
+            # not on this one, which may hold a lock. A callback added just before is queued.
             self.is_settled = is_settled = not self._callbacks
         if is_settled:
             self._wake_waiters()
@@ -265,7 +265,7 @@ class ProduceResult:
             self._call_later(self._settle)
 
     def _settle(self) -> None:
-        # How the batch ended is known when this is queued; it may run before `_finish` returns.
+        # The outcome is known when this is queued; it may run before `_finish` returns.
         self.has_ended = True
         interrupt: BaseException | None = None
         while callbacks := self._take_callbacks():
@@ -279,12 +279,12 @@ class ProduceResult:
             raise interrupt
 
     def _wake_waiters(self) -> None:
-        # Once the result is settled, no thread begins to wait.
+        # Once the result is settled, no thread starts to wait.
         if self._waiter is not None:
             self._waiter.set()
 
     def _take_callbacks(self) -> list[tuple[int, Callable[[], object]]]:
-        """Return the callbacks that have not been called; without any the result is settled."""
+        """Return the callbacks that have not been called; if there are none, mark as settled."""
         with _moment:
             callbacks, self._callbacks = self._callbacks, []
             self.is_settled = not callbacks
@@ -292,9 +292,9 @@ class ProduceResult:
 
 
 def call_back(callback: Callable[..., object], *arguments: object) -> None:
-    """Call a user's function; what it raises is logged, and ends nothing.
+    """Call a user's function; log what it raises, unless that is an interrupt.
 
-    But an interrupt is raised, see `is_interrupt`.
+    See `is_interrupt`.
     """
     try:
         callback(*arguments)
@@ -305,9 +305,10 @@ def call_back(callback: Callable[..., object], *arguments: object) -> None:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether what a user's function raised has to go on: Ctrl-C strikes the main thread anywhere.
+    """Return whether an exception of a user's function is an interrupt, and must propagate.
 
-    On other threads SystemExit and KeyboardInterrupt are the function's own, and would end ours.
+    Ctrl-C may strike the main thread anywhere. On other threads SystemExit and KeyboardInterrupt
+    are the function's own, and would end our thread.
     """
     on_main_thread = threading.current_thread() is threading.main_thread()
     return on_main_thread and not isinstance(error, Exception)

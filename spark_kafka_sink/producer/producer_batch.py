@@ -1,9 +1,9 @@
 """One record batch on its way to one partition (Kafka's ProducerBatch).
 
-Life: *open* while records are written into its block; *closed* once its records are final, and soon
-compressed too; *stamped* with producer id and sequence when it is first drained; *done* exactly
-once.
-The bytes of a stamped batch never change: every retry sends the same ones (but for a split).
+A batch is *open* while records are written into its block, and *closed* once its records are final;
+it is compressed soon after. It is *stamped* with producer id and sequence number when it is first
+drained, and *done* exactly once. The bytes of a stamped batch never change: every retry sends the
+same ones, unless the batch is split or its partition restarts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class FinalState(Enum):
-    """How a batch ended."""
+    """The outcome of a batch."""
 
     SUCCEEDED = auto()
     FAILED = auto()
@@ -37,7 +37,7 @@ class BatchAlreadyDoneError(RuntimeError):
 
 
 def empty_header() -> memoryview:
-    """Give room for a batch header apart from the records."""
+    """Return space for a batch header, separate from the records."""
     return memoryview(bytearray(RECORD_BATCH_OVERHEAD))
 
 
@@ -53,35 +53,35 @@ class ProducerBatch:
     max_timestamp: int
     #: Bytes of the records before compression, without the batch header.
     uncompressed_bytes: int
-    #: Bytes of the largest record, before compression; of a part, that of the whole.
+    #: Bytes of the largest record before compression; a part has the value of the whole batch.
     max_record_bytes: int
     compression: CompressionType
-    #: The first and the last input row that may be in this batch; rows between may be elsewhere.
-    #: None where that is not known, or has no number.
+    #: The first and the last input row that may be in this batch; rows between them may be in
+    #: others. None if it is not known, or if rows have no numbers.
     first_row: int | None
     last_row: int | None
-    #: What delivery.timeout.ms counts from: the closing, or with linger.ms the opening.
+    #: The start of delivery.timeout.ms: the closing, or with linger.ms the opening.
     created_at: float
-    #: What those wait for who have records in it.
+    #: The pending result of its records.
     result: ProduceResult
-    #: Which input rows its records were, where that is remembered.
+    #: The input rows of its records, if they are stored.
     rows: BatchRows | None = None
-    #: The block that `payload` lies in, while it is not compressed.
+    #: The block that contains `payload`, while it is not compressed.
     block: NDArray[np.uint8] | None = None
     header: memoryview = field(default_factory=empty_header)
     producer_id_and_epoch: ProducerIdAndEpoch = NO_PRODUCER_ID_AND_EPOCH
     base_sequence: int = NO_SEQUENCE
-    #: Whether it belongs to a transaction.
+    #: Whether it is part of a transaction.
     is_transactional: bool = False
-    #: Whether an attempt that failed may have been appended all the same.
+    #: Whether a failed attempt may nevertheless have been appended.
     may_be_in: bool = False
-    #: How often it has been sent in vain.
+    #: The number of failed attempts.
     attempts: int = 0
-    #: Not to be drained again before this time.
+    #: It must not be drained again before this time.
     retry_at: float = 0.0
-    #: Whether its payload is compressed as `compression` says; until then it is not sent.
+    #: Whether its payload is compressed with `compression`; it is not sent before that.
     is_compressed: bool = True
-    #: Whether its bytes have been handed to a connection that has not answered.
+    #: Whether its bytes were passed to a connection that has not answered.
     is_in_flight: bool = False
     #: Whether the worker thread is reading its bytes.
     is_with_worker: bool = False
@@ -91,17 +91,17 @@ class ProducerBatch:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes on the wire, header included."""
+        """Bytes on the wire, including the header."""
         return RECORD_BATCH_OVERHEAD + len(self.payload)
 
     @property
     def has_sequence(self) -> bool:
-        """Whether it has been given a sequence number."""
+        """Whether it has been assigned a sequence number."""
         return self.base_sequence != NO_SEQUENCE
 
     @property
     def is_held(self) -> bool:
-        """Whether somebody may be reading its bytes, so that their memory is not free."""
+        """Whether a connection or the worker may still read its bytes, so they cannot be freed."""
         return self.is_in_flight or self.is_with_worker
 
     @property
@@ -112,14 +112,14 @@ class ProducerBatch:
     def set_producer_state(
         self, producer: ProducerIdAndEpoch, base_sequence: int, *, is_transactional: bool = False
     ) -> None:
-        """Give it the identity that it keeps for all its retries."""
+        """Set the producer id, epoch and sequence number that all its retries keep."""
         self.producer_id_and_epoch = producer
         self.base_sequence = base_sequence
         self.is_transactional = is_transactional
         self._is_stamped = False
 
     def buffers(self) -> list[bytes | memoryview]:
-        """Give the batch as it goes over the wire, with its header written and its CRC made."""
+        """Return the batch as sent on the wire, with its header written and its CRC computed."""
         if not self._is_stamped:
             write_header(
                 self.header,
@@ -137,7 +137,7 @@ class ProducerBatch:
         return [self.header, self.payload]
 
     def finish(self, state: FinalState) -> None:
-        """Note how it ended; BatchAlreadyDoneError the second time."""
+        """Record the outcome; raise BatchAlreadyDoneError the second time."""
         if self.final_state is not None:
             raise BatchAlreadyDoneError(
                 f"{self.topic_partition}: {self.final_state.name} was to be {state.name}"
@@ -145,7 +145,7 @@ class ProducerBatch:
         self.final_state = state
 
     def __str__(self) -> str:
-        """Say what an operator needs to find the rows."""
+        """Return what an operator needs to find the rows."""
         records = "1 record" if self.record_count == 1 else f"{self.record_count} records"
         place = f"{records} for {self.topic_partition}"
         if self.first_row is None:

@@ -309,7 +309,7 @@ class ProducerCore:
         return self.accumulator.has_failed
 
     def fail_if_not_ready_for_send(self) -> None:
-        """Raise the error that ended the producer, or the reason why no transaction is open."""
+        """Raise the error that ended the producer, or that keeps records from being sent now."""
         self.accumulator.raise_if_failed()
         self._fail_if_transaction_not_ready()
 

@@ -1,4 +1,4 @@
-"""Makes a producer's registry of metrics as its settings say."""
+"""The creation of a producer's metrics registry from its settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.metrics.reporter import MetricsReporter
 
-#: What `metric.reporters` may name without a module.
+#: The reporters that `metric.reporters` may name without a module.
 BUILT_IN_REPORTERS: Final[Mapping[str, Callable[[], MetricsReporter]]] = {
     "logging": LoggingMetricsReporter
 }
@@ -25,10 +25,10 @@ _REPORTER_METHODS: Final = ("init", "metric_change", "metric_removal", "close")
 
 
 def create_metrics(config: ProducerConfig, clock: Callable[[], float]) -> Metrics:
-    """Make the registry, and start the reporters, which it closes.
+    """Create the registry and start the reporters, which it closes.
 
-    Raises ConfigError when one of `metric.reporters` cannot be imported, made or configured, or is
-    no reporter; those made before it are closed then.
+    Raises ConfigError when one of `metric.reporters` cannot be imported, created or configured, or
+    is not a reporter; those created before it are closed then.
     """
     plug_ins = PlugIns(plug_in_settings(config))
     try:

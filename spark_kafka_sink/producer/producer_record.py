@@ -1,4 +1,4 @@
-"""A record as the caller of `KafkaProducer.send` gave it (Kafka's ProducerRecord)."""
+"""A record as passed to `KafkaProducer.send` (Kafka's ProducerRecord)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 class ProducerRecord:
     """A record before its key and value are serialized.
 
-    Frozen, since one interceptor hands it to the next: `dataclasses.replace` makes another one.
+    It is frozen because interceptors pass it on: `dataclasses.replace` creates a changed copy.
     """
 
     topic: str
     #: None deletes the key in a compacted topic (a tombstone).
     value: Any = None
-    #: None leaves the partition to the partitioner's choice for records without a key.
+    #: None leaves the partition to the partitioner's rule for records without a key.
     key: Any = None
     headers: Sequence[tuple[str, bytes | None]] = ()
-    #: None leaves it to the partitioner.
+    #: None leaves the choice to the partitioner.
     partition: int | None = None
-    #: Milliseconds since 1970 (UTC); None is the time of sending.
+    #: Milliseconds since 1970 (UTC); None means the time of sending.
     timestamp: int | None = None

@@ -1,8 +1,8 @@
-"""Keeps closed batches until a broker has them (Kafka's RecordAccumulator).
+"""The store of closed batches until a broker has acknowledged them (Kafka's RecordAccumulator).
 
-Two threads meet here. The writing thread hands over batches that are closed; the network thread
-takes them out in the order that each partition demands, puts back those to be tried again, and ends
-each of them once. One lock guards the queues, held for moments only; `now` is monotonic seconds.
+It is shared by two threads. The writing thread adds closed batches; the network thread drains them
+in each partition's order, puts back those to be retried, and completes or fails each of them once.
+One lock guards the queues and is only held briefly; `now` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NEVER = float("inf")
-#: So many expiries of batches that are done may be kept, before they are dropped.
+#: The number of expiries of completed batches that may remain before they are removed.
 MAX_STALE = 64
 
 
 @dataclass(frozen=True, slots=True)
 class ReadyCheckResult:
-    """What could be sent (Kafka's class of the same name)."""
+    """The batches that could be sent (Kafka's class of the same name)."""
 
     #: Nodes that lead a partition with a batch to send.
     ready_nodes: tuple[Node, ...]
-    #: When a batch that waits out its back-off may go; `NEVER` if none does.
+    #: When the first batch that is backing off may be sent; `NEVER` if there is none.
     next_check_at: float
-    #: Topics with batches for partitions whose leader is not known.
+    #: Topics with batches for partitions whose leader is unknown.
     unknown_leader_topics: frozenset[str]
 
 
@@ -61,41 +61,42 @@ class RecordAccumulator:
         guarantee_order: bool,
         on_failed: Callable[[Exception], None] = lambda _: None,
     ) -> None:
-        """`guarantee_order`: one batch of a partition at a time (no idempotence, 1 in flight).
+        """Create it; `guarantee_order` allows one batch of a partition at a time.
 
-        `on_failed` hears, on the network thread, of the error that has ended the producer.
+        That is needed without idempotence, with one request in flight. `on_failed` is called on the
+        network thread with the error that ended the producer.
         """
         self._pool = pool
         self._delivery_timeout = delivery_timeout
         self._transaction_manager = transaction_manager
         self._guarantee_order = guarantee_order
         self._lock = threading.Lock()
-        #: Partitions with something queued, and only those.
+        #: Partitions with queued batches, and only those.
         self._queues: dict[TopicPartition, deque[ProducerBatch]] = {}
-        #: Every batch that is not done (Kafka's IncompleteBatches), and its place in the order of
-        #: closing: a number, and for a part of a batch that of the batch and its own.
+        #: Every batch that is not done (Kafka's IncompleteBatches), with its place in the order of
+        #: closing: a number, and for a part of a batch the batch's place and the part's number.
         self._incomplete: dict[ProducerBatch, tuple[int, ...]] = {}
-        #: What is told of batches that are done, until all callbacks have been called.
+        #: Results of batches that are done, until all their callbacks have been called.
         self._settling: deque[ProduceResult] = deque()
         self._by_place: dict[tuple[int, ...], ProducerBatch] = {}
-        #: When each batch expires, and its place. Those of some batches that are done are left in,
-        #: and so are no batches themselves: one that cannot be sent would keep all later ones in
-        #: memory until it expires.
+        #: When each batch expires, and its place. Entries of some completed batches remain. They
+        #: refer to a place instead of the batch, because one batch that cannot be sent would
+        #: otherwise keep all later ones in memory until it expires.
         self._expiries: list[tuple[float, tuple[int, ...]]] = []
         self._numbers = count()
         self._remembers_losses = False
         self._muted: set[TopicPartition] = set()
         self._failed_by: Exception | None = None
-        #: The first error by which rows were lost that nobody holds a future of.
+        #: The first error that lost rows without futures.
         self._lost_by: Exception | None = None
         self._on_failed = on_failed
 
-    # --- from the writing threads
+    # --- called by the writing threads
 
     def enqueue(self, batch: ProducerBatch) -> None:
-        """Queue a batch just closed; raises the error that ended the producer, if one did.
+        """Add a batch just closed to its queue; raise the error that ended the producer, if any.
 
-        A batch that its transaction does not take any more is refused.
+        A batch that its transaction no longer accepts fails instead.
         """
         with self._lock:
             self._raise_if_failed()
@@ -107,7 +108,7 @@ class RecordAccumulator:
             self.refuse_batch(batch, refusal)
 
     def _refusal(self, batch: ProducerBatch) -> KafkaError | None:
-        # With the lock: a transaction whose end has begun knows all of its batches.
+        # Called with the lock held: a transaction whose end has begun knows all of its batches.
         if self._transaction_manager is not None:
             try:
                 self._transaction_manager.maybe_add_partition(batch.topic_partition)
@@ -130,20 +131,20 @@ class RecordAccumulator:
         self._forget(batch)
 
     def refuse_batch(self, batch: ProducerBatch, error: Exception) -> None:
-        """End a batch instead of queueing it."""
+        """Fail a batch instead of queueing it."""
         batch.finish(FinalState.FAILED)
         self._release(batch)
         batch.result.fail(error)
 
     def remember_losses(self) -> None:
-        """Have the first batch that is lost from now on fail every later call.
+        """Make the first batch that is lost from now on fail every later call.
 
-        For rows that nobody holds a future of.
+        This is for rows without futures.
         """
         self._remembers_losses = True
 
     def note_loss(self, error: Exception) -> None:
-        """Hear of a batch that was lost before it could be queued."""
+        """Record a batch that was lost before it could be queued."""
         with self._lock:
             self._note_loss(error)
 
@@ -153,7 +154,7 @@ class RecordAccumulator:
             self._lost_by = self._lost_by or error
 
     def queue_sizes(self, topic: str) -> dict[int, int]:
-        """Count the batches that wait, for each partition of a topic that has any."""
+        """Count the queued batches of each partition of a topic that has any."""
         with self._lock:
             return {
                 topic_partition.partition: len(queue)
@@ -162,23 +163,23 @@ class RecordAccumulator:
             }
 
     def is_queue_empty(self, topic_partition: TopicPartition) -> bool:
-        """Whether a batch of this partition, were it closed now, would be the next to be sent."""
+        """Return whether a batch of this partition, if closed now, would be the next to be sent."""
         with self._lock:
             return topic_partition not in self._queues and topic_partition not in self._muted
 
     def unsettled(self) -> list[ProduceResult]:
-        """Give what a flush has to wait for: all that is queued now, and callbacks not called."""
+        """Return what a flush waits for: incomplete batches and results with pending callbacks."""
         with self._lock:
             settling = (result for result in self._settling if not result.is_settled)
             return [*settling, *(batch.result for batch in self._incomplete)]
 
     @property
     def has_failed(self) -> bool:
-        """Whether every later call is going to raise an error."""
+        """Whether every later call will raise an error."""
         return self._failed_by is not None
 
     def raise_if_failed(self) -> None:
-        """Raise the error that ended the producer, if one did."""
+        """Raise the error that ended the producer, if any."""
         with self._lock:
             self._raise_if_failed()
 
@@ -187,34 +188,34 @@ class RecordAccumulator:
             raise self._failed_by
 
     def is_failed_by(self, error: Exception) -> bool:
-        """Whether it is this error that ended the producer."""
+        """Return whether this error ended the producer."""
         return self._failed_by is error
 
     def raise_if_lost(self) -> None:
-        """Raise the error by which rows were lost that nobody holds a future of, if any were."""
+        """Raise the error that lost rows without futures, if any."""
         with self._lock:
             if self._lost_by is not None:
                 raise self._lost_by
 
     def refuse(self, error: Exception) -> None:
-        """Have every later call of the writing thread raise `error`, unless there was one before.
+        """Make every later call of the writing thread raise `error`, unless an earlier one applies.
 
-        What is queued already is still sent.
+        Batches that are already queued are still sent.
         """
         with self._lock:
             if self._failed_by is None:
                 self._failed_by = error
             self._note_loss(error)
 
-    # --- from the network thread
+    # --- called by the network thread
 
     @property
     def has_incomplete(self) -> bool:
-        """Whether any batch still waits for its end."""
+        """Whether any batch is not done."""
         return bool(self._incomplete)
 
     def ready(self, snapshot: MetadataSnapshot, now: float) -> ReadyCheckResult:
-        """Find the nodes to which something could be sent."""
+        """Return the nodes to which batches could be sent."""
         nodes: dict[Node, None] = {}
         unknown: set[str] = set()
         next_check_at = NEVER
@@ -234,10 +235,10 @@ class RecordAccumulator:
     def drain(
         self, snapshot: MetadataSnapshot, node: Node, max_bytes: int, now: float
     ) -> list[ProducerBatch]:
-        """Take out at most one batch of each partition that the node leads.
+        """Remove and return at most one batch of each partition that the node leads.
 
-        Together they have at most `max_bytes`, but for a single batch that has more. A partition
-        that was served goes to the end of the round, so none starves.
+        Together they have at most `max_bytes`, unless a single batch is larger. A partition that
+        was drained moves to the end of the round, so none starves.
         """
         drained: list[ProducerBatch] = []
         size = 0
@@ -275,7 +276,7 @@ class RecordAccumulator:
             self._muted.add(topic_partition)
 
     def reenqueue(self, batches: Sequence[ProducerBatch]) -> None:
-        """Put batches back to be tried again, before all that were never sent, in their order."""
+        """Put batches back to be retried, in order, before all that were never sent."""
         with self._lock:
             for batch in batches:
                 queue = self._queues.setdefault(batch.topic_partition, deque())
@@ -289,7 +290,7 @@ class RecordAccumulator:
                 queue.extendleft(reversed(self._transaction_manager.in_retry_order(waiting)))
 
     def put_compressed(self, batch: ProducerBatch, batches: Sequence[ProducerBatch]) -> None:
-        """Replace a queued batch by what it was compressed to: itself, or its parts."""
+        """Replace a queued batch by its compressed form: itself, or its parts."""
         self._pool.reserve(sum(each.size_bytes for each in batches))
         with self._lock:
             if batch not in batches:
@@ -304,12 +305,12 @@ class RecordAccumulator:
                 batch.block = None
 
     def hold_back(self, topic_partition: TopicPartition) -> None:
-        """Send nothing of a partition until a batch of it has been put back, or has ended."""
+        """Hold back a partition's batches until one of it has been put back, or has ended."""
         with self._lock:
             self._muted.add(topic_partition)
 
     def replace(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
-        """Let parts take the place of a batch that was too large for the broker."""
+        """Replace a batch that was too large for the broker by its parts."""
         if self._transaction_manager is not None:
             self._transaction_manager.split(batch, parts)
         self._pool.reserve(sum(part.size_bytes for part in parts))
@@ -318,20 +319,20 @@ class RecordAccumulator:
         self.reenqueue(list(reversed(parts)))
 
     def expired_batches(self, now: float) -> list[ProducerBatch]:
-        """List the batches whose delivery.timeout.ms has passed since they were created."""
+        """Return the batches older than delivery.timeout.ms."""
         with self._lock:
             due = []
             while self._expiries and self._expiries[0][0] <= now:
                 expiry = heappop(self._expiries)
                 if expiry[1] in self._by_place:
                     due.append(expiry)
-            # Whoever asked may let one live, such as one whose broker is throttled.
+            # The caller may keep some, such as a batch whose broker throttles.
             for expiry in due:
                 heappush(self._expiries, expiry)
             return [self._by_place[place] for _, place in due]
 
     def next_expiry_at(self) -> float:
-        """When the oldest batch expires; `NEVER` if there is none."""
+        """Return when the oldest batch expires; `NEVER` if there is none."""
         with self._lock:
             while self._expiries and self._expiries[0][1] not in self._by_place:
                 heappop(self._expiries)
@@ -344,7 +345,7 @@ class RecordAccumulator:
         base_offset: int = UNKNOWN_OFFSET,
         log_append_time_ms: int = NO_LOG_APPEND_TIME,
     ) -> None:
-        """End a batch that a broker has; times are its milliseconds, where it set its own."""
+        """Complete a batch that a broker has; `log_append_time_ms` is the broker's, if any."""
         batch.finish(FinalState.SUCCEEDED)
         if self._transaction_manager is not None:
             self._transaction_manager.complete(batch)
@@ -360,11 +361,11 @@ class RecordAccumulator:
         *,
         refused: RefusedRecords | None = None,
     ) -> None:
-        """End a batch that cannot be delivered, for records that were `refused` if any were."""
+        """Fail a batch that cannot be delivered; `refused` are the records to blame, if known."""
         with self._lock:
             self._end_failed(batch)
             self._note_loss(error)
-        # Who sent it is told, by a future or by the next call.
+        # The sender of the records receives the error from a future or from the next call.
         logger.debug("%s", error)
         batch.result.fail(error, refused)
 
@@ -381,7 +382,7 @@ class RecordAccumulator:
         self._settle(batch)
 
     def abort_undrained_batches(self, error: Exception) -> None:
-        """End every batch that has never been sent (RecordAccumulator.abortUndrainedBatches)."""
+        """Fail every batch that has never been sent (RecordAccumulator.abortUndrainedBatches)."""
         with self._lock:
             batches = [batch for batch in self._in_order() if not batch.has_sequence]
             for batch in batches:
@@ -391,11 +392,11 @@ class RecordAccumulator:
             batch.result.fail(error)
 
     def _in_order(self) -> list[ProducerBatch]:
-        """List all incomplete batches in the order of closing, in which callers hear of them."""
+        """Return all incomplete batches in the order of closing, in which their results end."""
         return sorted(self._incomplete, key=self._incomplete.__getitem__)
 
     def _settle(self, batch: ProducerBatch) -> None:
-        """Forget a batch whose result is going to be told next."""
+        """Remove a batch whose result is about to be completed."""
         while self._settling and self._settling[0].is_settled:
             self._settling.popleft()
         self._settling.append(batch.result)
@@ -416,9 +417,9 @@ class RecordAccumulator:
             self._pool.release(batch.size_bytes)
 
     def no_longer_held(self, batches: Sequence[ProducerBatch]) -> None:
-        """Note that neither a connection nor the worker reads the bytes of these batches any more.
+        """Record that no connection or worker reads the bytes of these batches any more.
 
-        The memory of a batch that has failed meanwhile is free only now (KAFKA-19012).
+        The memory of a batch that has failed meanwhile is freed only now (KAFKA-19012).
         """
         for batch in batches:
             batch.is_in_flight = batch.is_with_worker = False
@@ -426,9 +427,9 @@ class RecordAccumulator:
                 self._release(batch)
 
     def fail(self, error: Exception) -> None:
-        """End everything that is not done; every later call of the writing thread raises `error`.
+        """Fail all incomplete batches; every later call of the writing thread raises `error`.
 
-        The first error stays.
+        If there was an error before, that one is raised.
         """
         with self._lock:
             if self._failed_by is None:

@@ -1,7 +1,7 @@
-"""What a caller gets for what it sends (Kafka's FutureRecordMetadata, and the same for a table).
+"""The futures that callers get (Kafka's FutureRecordMetadata, and the same for a table).
 
-A future of a single record is made for every send, so it is a bare object: it learns which batch
-its record is in when a chunk of records is written at once, and works out the rest when asked.
+Every send of a single record creates a future, so it is a bare object. It is given its batch when a
+chunk of records is written at once, and computes the rest on demand.
 """
 
 from __future__ import annotations
@@ -23,60 +23,60 @@ if TYPE_CHECKING:
 
 
 class Gathering(Protocol):
-    """Where a record waits before it is in a batch (the producer)."""
+    """The producer, which holds a record until it is in a batch."""
 
     def write_staged(self, give_up_at: float | None, unless: Callable[[], bool]) -> None:
-        """Write what has been staged into batches, as much as can be by `give_up_at`.
+        """Write staged records into batches, as many as possible by `give_up_at`.
 
-        As soon as `unless()` is true, nothing is waited for any more. Raises KafkaTimeoutError
-        where nothing could be written.
+        Once `unless()` is true, nothing waits any longer. Raises KafkaTimeoutError if nothing could
+        be written.
         """
 
     def check_may_wait(self) -> None:
-        """Raise where waiting could never end: on the network thread, or after a fork."""
+        """Raise if a wait could never end: on the network thread, or after a fork."""
 
     def monotonic(self) -> float:
-        """Tell the time, in seconds."""
+        """Return monotonic time in seconds."""
 
 
 class FutureRecordMetadata:
-    """The end of one send; as a `concurrent.futures.Future`, but that it cannot be cancelled.
+    """The outcome of one send; like a `concurrent.futures.Future` that cannot be cancelled.
 
-    It is all that a send makes, and does not hold what was sent: the caller may keep it for long.
-    Whoever makes one fills in the fields up to `error`: a constructor of our own would cost more
-    than all that.
+    It is the only object that a send creates, and does not refer to the record: the caller may keep
+    it for long. Its creator sets the attributes up to `error`: a constructor would cost more than
+    everything else.
     """
 
     __slots__ = ("chunk", "error", "producer", "row")
 
     producer: Gathering
-    #: Where the record is, once it is in a batch; None before.
+    #: The chunk that the record was written in; None until it is in a batch.
     chunk: WrittenChunk | None
-    #: Why it is in none; None while there is no reason.
+    #: Why the record is in no batch; None if there is no error.
     error: Exception | None
-    #: Which record of the chunk it is, where there is one.
+    #: The index of the record in its chunk, if there is one.
     row: int
-    #: What most records do not have; see `FutureOfFullRecord`.
+    #: Attributes that most records do not have; see `FutureOfFullRecord`.
     headers: Headers | None = None
     partition: int | None = None
     timestamp: int | None = None
     callback: Callable[[FutureRecordMetadata], object] | None = None
 
     def done(self) -> bool:
-        """Whether the record is acknowledged or has failed."""
+        """Return whether the record is acknowledged or has failed."""
         if self.chunk is None:
             return self.error is not None
         result, index = self.chunk.place(self.row)
         return result.is_done(index)
 
     def cancelled(self) -> bool:
-        """Tell False: a record that was sent cannot be called back."""
+        """Return False: a record that was sent cannot be cancelled."""
         return False
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait up to `timeout` seconds; tell where the record is, or raise why it is nowhere.
+        """Wait up to `timeout` seconds; return the record's metadata, or raise its error.
 
-        Raises TimeoutError when the time was too short: the record may still be delivered.
+        Raises TimeoutError when the timeout expires: the record may still be delivered.
         """
         error = self.exception(timeout)
         if error is not None:
@@ -84,9 +84,9 @@ class FutureRecordMetadata:
         return self._metadata()
 
     def exception(self, timeout: float | None = None) -> Exception | None:
-        """Wait up to `timeout` seconds; tell why the record was not delivered, None if it was.
+        """Wait up to `timeout` seconds; return the record's error, or None if it was delivered.
 
-        Raises TimeoutError when the time was too short.
+        Raises TimeoutError when the timeout expires.
         """
         if not self.done():
             self.producer.check_may_wait()
@@ -110,11 +110,11 @@ class FutureRecordMetadata:
         return result.error_of(index)
 
     def add_done_callback(self, callback: Callable[[FutureRecordMetadata], object]) -> None:
-        """Have `callback(future)` called at the end: on the network thread, or here if it is over.
+        """Call `callback(future)` when the future is done, on the network thread; at once if it is.
 
-        The future is done by then. Callbacks of a batch are called in the order in which they were
-        given, those of `send` in the order of the records. What one raises is logged, SystemExit
-        too. It must not block: nothing is sent meanwhile.
+        The callbacks of a batch are called in the order of registration, those of `send` in the
+        order of the records. Exceptions are logged, including SystemExit. A callback must not
+        block: nothing is sent meanwhile.
         """
         chunk = self._written()
         if chunk is None:
@@ -124,13 +124,13 @@ class FutureRecordMetadata:
             result.call_when_done(index, partial(callback, self))
 
     def fail(self, error: Exception) -> None:
-        """Resolve a record that got into no batch; the producer's part, not the caller's."""
+        """Fail a record that was added to no batch; called by the producer, not by users."""
         self.error = error
 
     def _written(self, give_up_at: float | None = None) -> WrittenChunk | None:
-        """Give the chunk, which is written now if it was not; None where `error` says why not.
+        """Return the chunk, writing it now if needed; None if the record failed.
 
-        Or where it could not be by `give_up_at`.
+        Also returns None if it could not be written by `give_up_at`.
         """
         if not self._is_written():
             self.producer.write_staged(give_up_at, self._is_written)
@@ -157,41 +157,41 @@ class FutureRecordMetadata:
 
 
 class FutureOfFullRecord(FutureRecordMetadata):
-    """The future of a record that has more than topic, key and value."""
+    """The future of a record with more than topic, key and value."""
 
     __slots__ = ("callback", "headers", "partition", "timestamp")
 
 
 class TablePart:
-    """Rows of one call in one batch: neighbours, since a call has the batches to itself."""
+    """Rows of one call in one batch; they are adjacent, because a call owns the open batches."""
 
     __slots__ = ("first_index", "record_count", "result")
 
     def __init__(self, result: ProduceResult, first_index: int, record_count: int) -> None:
-        """Take the rows from `first_index` of the batch on."""
+        """Create the part that starts at index `first_index` of the batch."""
         self.result = result
         self.first_index = first_index
         self.record_count = record_count
 
 
 class FutureTableMetadata:
-    """The end of one table's send: done when every row is acknowledged, or the first has failed."""
+    """The outcome of a table's send: done when every batch with rows of it has ended."""
 
     def __init__(self, producer: Gathering, parts: Sequence[TablePart]) -> None:
-        """Wait for all of `parts`."""
+        """Create a future that waits for all `parts`."""
         self.producer = producer
         self._parts = parts
 
     def done(self) -> bool:
-        """Whether every batch with rows of the table has ended."""
+        """Return whether every batch with rows of the table has ended."""
         return all(result.is_done(indexes[0]) for result, indexes in self._batches())
 
     def result(self, timeout: float | None = None) -> dict[TopicPartition, PartitionAcks]:
-        """Wait up to `timeout` seconds; tell per partition where the rows are.
+        """Wait up to `timeout` seconds; return the rows' acknowledgements per partition.
 
-        Bytes are not told: a batch may hold the rows of several calls. Raises the error of the
-        first row that a broker blamed, or else of the first batch that failed, and TimeoutError
-        when the time was too short.
+        Their `bytes` is 0, because a batch may hold the rows of several calls. Raises the error of
+        the first row that a broker refused, or else of the first batch that failed, and
+        TimeoutError when the timeout expires.
         """
         error = self.exception(timeout)
         if error is not None:
@@ -220,7 +220,7 @@ class FutureTableMetadata:
         return acks
 
     def exception(self, timeout: float | None = None) -> Exception | None:
-        """Wait up to `timeout` seconds; tell why a row was not delivered, None if all were."""
+        """Wait up to `timeout` seconds; return a row's error, or None if all were delivered."""
         self.producer.check_may_wait()
         deadline = None if timeout is None else self.producer.monotonic() + timeout
         for result, indexes in self._batches():
@@ -229,14 +229,14 @@ class FutureTableMetadata:
                 if left is not None and left <= 0:
                     raise TimeoutError(f"not every row was acknowledged within {timeout} s")
                 result.wait(indexes[0], left)
-        # By now a batch may have been divided: what its parts became is looked up once more.
+        # A batch may have been split meanwhile, so the results of its parts are looked up again.
         failed = [(result, rows) for result, rows in self._batches() if result.error is not None]
         blamed = (each for each in failed if any(row in each[0].refused for row in each[1]))
         told = next(blamed, failed[0] if failed else None)
         return None if told is None else told[0].error_of_rows(told[1])
 
     def _batches(self) -> list[tuple[ProduceResult, range]]:
-        """Give the indexes in every batch, and in every part of one that was divided."""
+        """Return the rows' indexes in every batch, and in every part of a batch that was split."""
         return [
             batch
             for part in self._parts
@@ -248,7 +248,7 @@ def deliver(
     on_delivery: Callable[[RecordMetadata | None, Exception | None], object],
     future: FutureRecordMetadata,
 ) -> None:
-    """Call a delivery callback with what became of its record."""
+    """Call a delivery callback with its record's outcome."""
     error = future.exception()
     on_delivery(None if error is not None else future.result(), error)
 
@@ -258,7 +258,7 @@ def deliver_to_all(
     on_delivery: Callable[[RecordMetadata | None, Exception | None], object] | None,
     future: FutureRecordMetadata,
 ) -> None:
-    """Call the interceptors, and then the callback where there is one."""
+    """Call the interceptors, and then the callback if there is one."""
     error = future.exception()
     metadata = None if error is not None else future.result()
     on_acknowledgement(metadata, error, future.headers or ())

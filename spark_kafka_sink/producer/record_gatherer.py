@@ -1,18 +1,19 @@
-"""Where records wait until there are enough of them: staged ones, and open batches.
+"""The owner of records that are not in a closed batch yet: staged records and open batches.
 
-One lock, the *append lock*, goes with the open batches. A caller holds it while it writes columns,
-and may then wait for memory. The network thread takes it only if it is free, and never waits: if
-somebody writes just now, that one wakes it when it is done.
+One lock, the *append lock*, protects the open batches. A caller holds it while it writes columns,
+and may then wait for memory. The network thread acquires it only if it is free, and never waits: a
+thread that is writing wakes it on release.
 
-The network thread says when it will look again by itself. It is woken where that would be too late
-for what has come since, and left alone otherwise: a chunk that is written takes less time than the
-two threads would take to change places.
+The network thread sets the time of its next check. It is woken if that would be too late for new
+records, and not otherwise: writing a chunk takes less time than switching between the two threads.
 
-Single records are staged without the lock, and written in chunks: by the sender that makes a chunk
-full, by whoever waits for one of them or flushes, or by the network thread after linger.ms.
+Single records are staged without the lock, and written in chunks: by the caller of `send` that
+fills a chunk, by a thread that flushes or waits for one of them, or by the network thread after
+linger.ms.
 
-No callback is called while the lock is held: see `callback_queue`. User code that runs with it (a
-partitioner, a handler of our log) may send; that is written when the lock is free again.
+No callback is called while the lock is held: see `callback_queue`. User code that runs under the
+lock (a partitioner, a logging handler) may send; its records are written once the lock is free
+again.
 """
 
 from __future__ import annotations
@@ -50,19 +51,19 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: So many staged records are written at once: enough that a chunk's own cost (some 100 us) is
-#: little for each, and few enough that they lie in the processor's cache still.
+#: Staged records are written this many at a time: enough that the chunk's own cost (about 100 us)
+#: is small per record, and few enough that they are still in the processor's cache.
 CHUNK_RECORDS = 2_048
-#: Large records make a full chunk when they have so many bytes together.
+#: Large records fill a chunk when they have this many bytes together.
 MAX_HEAVY_BYTES = 1_048_576
-#: Less than is ever free.
+#: Less than can ever be free.
 NEVER_SHORT = -(2**63)
-#: When there was no memory for what is staged, look again after this many seconds.
+#: Seconds to wait before trying staged records again for which there was no memory.
 EXHAUSTED_PAUSE = 0.05
 
 
 class RecordGatherer:
-    """Guards the open batches of one producer."""
+    """The guard of one producer's open batches."""
 
     def __init__(
         self,
@@ -80,14 +81,16 @@ class RecordGatherer:
         fail_if_not_ready: Callable[[], None] = lambda: None,
         callbacks: CallbackQueue | None = None,
     ) -> None:
-        """`linger` in seconds, None where only callers close batches; `max_block` likewise.
+        """Create it; `linger` and `max_block` are in seconds.
 
-        `count_partitions` knows every topic of a staged record; `wakeup` has the network thread
-        call `gather` soon; `on_broken_off` hears of an error that may have lost rows on their way
-        to a batch, `on_refused` of one that kept so many staged records from getting into one.
-        `fail_if_not_ready` raises where no transaction takes records: it is asked with the lock, so
-        that none gets from one transaction into another. `callbacks` calls those of records that
-        get into no batch; without it they are called where that is found out.
+        `linger` is None if only callers close batches. `count_partitions` must know every topic of
+        a staged record. `wakeup` makes the network thread call `gather` soon. `on_broken_off` is
+        called with an error that may have lost rows on their way to a batch, `on_refused` with an
+        error and the number of staged records that it kept from being added to one.
+        `fail_if_not_ready` raises if no transaction accepts records; it is called with the lock
+        held, so that no record moves from one transaction to another. `callbacks` runs the
+        callbacks of records that are added to no batch; by default they are called where the record
+        fails.
         """
         self._builder = builder
         self._open = open_batches
@@ -101,27 +104,27 @@ class RecordGatherer:
         self._fail_if_not_ready = fail_if_not_ready
         self._wakeup = wakeup
         self._lock = AppendLock(self._on_release)
-        #: When the network thread will look by itself; `NEVER` while it is about to find that out.
+        #: When the network thread will check by itself; `NEVER` while it is about to set it.
         self._looks_at = NEVER
-        #: Whether it came while somebody else had the lock.
+        #: Whether it came while another thread held the lock.
         self._was_locked_out = False
         self._failed_by: Exception | None = None
-        #: How much memory was free when it did not suffice the last time.
+        #: How much memory was free when there was not enough the last time.
         self._short_with = NEVER_SHORT
         self._callbacks = callbacks
         self.staged = StagedRecords(call_now if callbacks is None else callbacks.add)
-        #: When the oldest staged record came, in seconds; None while nobody has noted one.
+        #: When the oldest staged record arrived, in seconds; None until a thread has noted it.
         self.staged_since: float | None = None
 
-    # --- from the callers' threads
+    # --- called by the callers' threads
 
     def note_staged(self) -> None:
-        """Note that a record was staged: its time counts from the first since the last writing."""
+        """Record that a record was staged; its time counts from the first since the last write."""
         if self.staged_since is None:
             self.staged_since = since = self._clock()
             self._wake_if_too_late_for(since)
         if self._failed_by is not None:
-            # It came while all others were being failed.
+            # The record was staged while all others were being failed.
             self.fail_all(self._failed_by)
 
     def _wake_if_too_late_for(self, since: float) -> None:
@@ -133,7 +136,7 @@ class RecordGatherer:
         if self._was_locked_out:
             self._wakeup()
         else:
-            # A record is staged still where there was no memory for it.
+            # A record is still staged if there was no memory for it.
             first = self._builder.first_opened_at
             self._wake_if_too_late_for(first if since is None else min(first, since))
         if self._callbacks is not None:
@@ -146,7 +149,7 @@ class RecordGatherer:
 
     @property
     def is_full(self) -> bool:
-        """Whether what is staged makes a full chunk, which should be written now."""
+        """Whether the staged records fill a chunk, which should be written now."""
         return len(self.staged) >= CHUNK_RECORDS or self.staged.heavy_bytes > MAX_HEAVY_BYTES
 
     def write_columns(
@@ -157,11 +160,11 @@ class RecordGatherer:
         give_up_at: float | None = None,
         watcher: TableWatcher | None = None,
     ) -> None:
-        """Write rows that nobody holds a future of; errors as of `BatchBuilder.append`.
+        """Write rows without futures; raises the errors of `BatchBuilder.append`.
 
-        KafkaTimeoutError when another thread does not let go of the batches by `give_up_at`, or
-        memory does not come free by then. Memory that came free in time gives the next row
-        max.block.ms of its own.
+        Raises KafkaTimeoutError when another thread does not release the lock by `give_up_at`, or
+        memory is not available by then. After each wait that ends with memory, the next row may
+        wait for max.block.ms again.
         """
         with self._filling_batches(self._fail_if_not_ready, give_up_at=give_up_at):
             self._write_all_staged(give_up_at)
@@ -182,7 +185,7 @@ class RecordGatherer:
         first_row: int,
         give_up_at: float | None = None,
     ) -> list[TablePart]:
-        """Write rows whose end somebody waits for; errors likewise."""
+        """Write rows of a table with a future; return its parts. Raises the same errors."""
         watcher = TableWatcher(columns.num_rows, self._open)
         self.write_columns(columns, partition_counts, first_row, give_up_at, watcher)
         return watcher.parts
@@ -190,11 +193,11 @@ class RecordGatherer:
     def write_staged(
         self, give_up_at: float | None = None, unless: Callable[[], bool] = never
     ) -> None:
-        """Write all that is staged into batches; each record that cannot be fails by itself.
+        """Write all staged records into batches; a record that cannot be written fails alone.
 
-        Where `give_up_at` comes before max.block.ms is over, what could not be written by then
-        stays staged. So does all when another thread does not let go of the batches in time, which
-        raises KafkaTimeoutError. As soon as `unless()` is true, nothing is waited for any more.
+        If `give_up_at` is earlier than max.block.ms allows, records that could not be written by
+        then stay staged. All of them do when another thread does not release the lock in time,
+        which raises KafkaTimeoutError. Once `unless()` is true, nothing waits any longer.
         """
         if self.is_writing:
             return
@@ -213,11 +216,11 @@ class RecordGatherer:
             self._lock.release()
 
     def write_for(self, future: FutureRecordMetadata, give_up_at: float) -> None:
-        """Write a full chunk, for the record that made it full.
+        """Write a full chunk, for the record that filled it.
 
-        When memory has not sufficed by `give_up_at`, that record fails: its sender has waited for
-        long enough. The senders of the others have not, so those stay staged. So do all when
-        another thread does not let go of the batches in time.
+        When there is not enough memory by `give_up_at`, that record fails: its caller has waited
+        long enough. The callers of the other records have not, so those stay staged. All of them do
+        when another thread does not release the lock in time.
         """
         if self.is_writing or not self._lock.acquire(max(give_up_at - self._clock(), 0)):
             self.note_staged()
@@ -231,7 +234,7 @@ class RecordGatherer:
             self._lock.release()
 
     def write_without_waiting(self) -> None:
-        """Write a full chunk as far as there is memory now, if nobody else has the batches."""
+        """Write a full chunk as far as memory is free now, unless another thread holds the lock."""
         if not self._lock.acquire(timeout=0):
             return
         try:
@@ -242,12 +245,12 @@ class RecordGatherer:
             self._lock.release()
 
     def check_may_stage(self) -> None:
-        """Raise BufferExhaustedError where no more may be staged by a thread that must not wait.
+        """Raise BufferExhaustedError if a thread that must not wait may not stage any more.
 
-        While another thread has the batches but does not wait for memory, that thread will write
-        what is staged: that much may be staged as there is memory free.
+        A thread that holds the lock without waiting for memory will write the staged records. Until
+        then as many may be staged as there is free memory.
         """
-        # A chunk is much to look at for each record that fails.
+        # Processing a chunk for each record that fails would be expensive.
         if self.is_full and self._builder.free_bytes > self._short_with:
             self.write_without_waiting()
         if self.is_full and not (
@@ -256,15 +259,15 @@ class RecordGatherer:
             raise no_memory_for_callback()
 
     def _write_all_staged(self, give_up_at: float | None) -> None:
-        """Write all that is staged; raises BufferExhaustedError when memory did not suffice."""
+        """Write all staged records; raise BufferExhaustedError if there was not enough memory."""
         shortage = self._write_staged(may_wait=True, give_up_at=give_up_at)
         if shortage is not None:
             raise shortage
 
     def close_batches(self, give_up_at: float | None = None) -> None:
-        """Write what is staged and close every open batch: nothing lingers any longer.
+        """Write all staged records and close every open batch, without waiting for linger.ms.
 
-        Raises KafkaTimeoutError where that could not be done by `give_up_at`.
+        Raises KafkaTimeoutError if that was not possible by `give_up_at`.
         """
         with self._filling_batches(give_up_at=give_up_at):
             shortage = self._write_staged(may_wait=True, give_up_at=give_up_at)
@@ -276,20 +279,21 @@ class RecordGatherer:
                 ) from shortage
 
     def abort(self, error: Exception, give_up_at: float | None = None) -> None:
-        """Fail all that is in no closed batch yet; later records are welcome.
+        """Fail all records that are in no closed batch; later records are accepted.
 
-        Raises KafkaTimeoutError when another thread does not let go of the batches in time.
+        Raises KafkaTimeoutError when another thread does not release the lock in time.
         """
-        # Who has the lock may wait for memory that the network thread frees by this very abort.
+        # The holder of the lock may be waiting for memory that the network thread frees by this
+        # abort.
         self._wakeup()
         with self._holding_batches(give_up_at):
             self._builder.abort_open(error)
             self._fail_staged(error)
 
     def end_transaction(self, begin: Callable[[], T], give_up_at: float | None = None) -> T:
-        """Close every open batch, and `begin` to commit before anybody can open another one.
+        """Close every open batch, and call `begin` to commit before another one can be opened.
 
-        Raises KafkaTimeoutError where that could not be done by `give_up_at`: nothing has begun.
+        Raises KafkaTimeoutError if that was not possible by `give_up_at`: nothing has begun then.
         """
         with self._holding_batches(give_up_at):
             with self._telling_what_breaks_off():
@@ -300,9 +304,9 @@ class RecordGatherer:
     def begin_transaction(
         self, begin: Callable[[], None], error: Exception, give_up_at: float | None = None
     ) -> None:
-        """`begin` a transaction; what was staged before it fails with `error`.
+        """Call `begin` to begin a transaction; records staged before it fail with `error`.
 
-        Raises KafkaTimeoutError when another thread does not let go of the batches in time.
+        Raises KafkaTimeoutError when another thread does not release the lock in time.
         """
         with self._holding_batches(give_up_at):
             late = len(self.staged)
@@ -325,9 +329,9 @@ class RecordGatherer:
     def _filling_batches(
         self, check: Callable[[], None] = lambda: None, *, give_up_at: float | None = None
     ) -> Iterator[None]:
-        """Have the open batches to oneself; end the producer if they may have lost rows.
+        """Hold the lock; end the producer if the open batches may have lost rows.
 
-        What `check` raises comes before anything has been done.
+        `check` is called first: what it raises changes nothing.
         """
         with self._holding_batches(give_up_at):
             check()
@@ -339,18 +343,19 @@ class RecordGatherer:
         try:
             yield
         except (RecordError, KafkaTimeoutError):
-            # Raised before the row was touched: those before it are where they should be.
+            # Raised before the row was touched: the rows before it were written as they should be.
             raise
         except BaseException as error:
-            # An interrupt, say, may strike between a batch's closing and its queue, or while one
-            # moves to a larger block. Going on would acknowledge everything but that batch.
+            # An interrupt, for example, may strike between closing a batch and queueing it, or
+            # while one moves to a larger block. Continuing would acknowledge everything except that
+            # batch.
             broken = broken_off(error)
             self._on_broken_off(broken)
             self._failed_by = broken
             self._fail_gathered(broken)
             raise
 
-    # --- with the lock
+    # --- called with the lock held
 
     def _write_staged(
         self,
@@ -359,7 +364,7 @@ class RecordGatherer:
         give_up_at: float | None = None,
         unless: Callable[[], bool] = never,
     ) -> BufferExhaustedError | None:
-        """Write all that is staged; return why the rest was put back, None where there is none."""
+        """Write all staged records; return why the rest was put back, or None if none was."""
         began_at, self.staged_since = self.staged_since, None
         chunk: StagedChunk | None = None
         try:
@@ -374,7 +379,7 @@ class RecordGatherer:
                 if shortage is not None:
                     self.staged_since = self._clock()
                     return shortage
-                # In one piece: once futures serve others, an interrupt must not fail them.
+                # One statement: once futures are reused, an interrupt must not fail them.
                 written, chunk = chunk, None
                 self.staged.reuse(written)
         except BaseException as error:
@@ -392,7 +397,7 @@ class RecordGatherer:
         unless: Callable[[], bool],
         began_at: float | None,
     ) -> BufferExhaustedError | None:
-        """Write a chunk; return why the rest of it was put back, None where there is none."""
+        """Write a chunk; return why the rest of it was put back, or None if none was."""
         refusal = self._refusal()
         if refusal is not None:
             chunk.fail(range(len(chunk.futures)), refusal)
@@ -447,8 +452,8 @@ class RecordGatherer:
         return self._failed_by
 
     def _fail_gathered(self, error: Exception) -> bool:
-        """Fail what is staged and in open batches; tell whether there was any of the latter."""
-        # Before the records are failed: one that is staged later has to be noted again.
+        """Fail all staged records and open batches; return whether any batch was open."""
+        # Reset before the records fail: one that is staged later must be noted again.
         self.staged_since = None
         had_open_batches = self._builder.abort_open(error)
         self._fail_staged(error)
@@ -458,16 +463,16 @@ class RecordGatherer:
         while (chunk := self.staged.take(self._wall_clock_ms(), CHUNK_RECORDS)) is not None:
             chunk.fail(range(len(chunk.futures)), error)
 
-    # --- from the network thread
+    # --- called by the network thread
 
     def gather(self, now: float, is_drainable: Callable[[TopicPartition], bool]) -> float:
-        """Close the batches that are due; give the time when the next one will be.
+        """Close the batches that are due; return when the next one will be.
 
-        `is_drainable` tells whether a batch of a partition, were it closed, could be sent at once.
+        `is_drainable` returns whether a partition's batch could be sent at once if it were closed.
         """
         if self._linger is None or self._failed_by is not None:
             return NEVER
-        # Noted before looking: what comes from now on may be overlooked, and wakes us again.
+        # Set before checking: a record that arrives from now on may be missed, and wakes us again.
         self._looks_at = NEVER
         self._was_locked_out = True
         if not self._lock.acquire(timeout=0):
@@ -478,7 +483,7 @@ class RecordGatherer:
             if self.staged_since is not None:
                 if self.staged_since + self._linger <= now:
                     if self._write_staged(may_wait=False) is not None:
-                        # Memory may come free without a sound, when batches expire.
+                        # Nothing signals that memory was freed when batches expire.
                         next_at = now + max(self._linger, EXHAUSTED_PAUSE)
                 else:
                     next_at = self.staged_since + self._linger
@@ -489,11 +494,11 @@ class RecordGatherer:
             self._lock.release(quietly=True)
 
     def fail_all(self, error: Exception) -> None:
-        """Fail all that is in no closed batch, now and later: the producer has ended."""
+        """Fail all records in no closed batch, now and later: the producer has ended."""
         self._failed_by = error
         if self.is_writing:
             return
-        # Whoever holds the lock is not waiting for memory any more: the pool is closed by now.
+        # The holder of the lock no longer waits for memory: the pool is closed by now.
         with self._lock:
             if self._fail_gathered(error):
                 self._on_broken_off(error)

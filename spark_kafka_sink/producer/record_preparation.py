@@ -1,8 +1,8 @@
-"""What is done with a single record before it is staged: serialized, checked, placed.
+"""The preparation of a single record before it is staged: serialization, checks, placement.
 
-The order is that of Java's `KafkaProducer.doSend`: interceptors have seen the record before; then
-key and value become bytes, a partitioner that works record by record is asked, and the size is
-held against the limits, so that a record that can never be sent is refused at once.
+The order is that of Java's `KafkaProducer.doSend`. Interceptors have already seen the record. Key
+and value are serialized, a partitioner that works record by record is called, and the size is
+checked against the limits, so that a record that can never be sent is refused at once.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from spark_kafka_sink.producer.serializers import Serializers
     from spark_kafka_sink.record.key_hashes import KeyRule
 
-#: What a record takes beside key, value and headers, at most: varints, attributes (DefaultRecord).
+#: The most bytes of a record besides key, value and headers: varints, attributes (DefaultRecord).
 MAX_RECORD_OVERHEAD = 21
-#: A varint of 32 bits, at most.
+#: The longest 32-bit varint.
 MAX_VARINT_BYTES = 5
 MAX_PARTITION = 2**31 - 1
 MAX_TIMESTAMP = 2**63 - 1
 
 
 class PreparedRecord(NamedTuple):
-    """A record as it is staged, but for its future."""
+    """A record as it is staged, except for its future."""
 
     topic: str
     value: bytes | None
@@ -49,7 +49,7 @@ class PreparedRecord(NamedTuple):
 
     @property
     def max_bytes(self) -> int:
-        """What the record takes in a batch, at most, before compression."""
+        """The most bytes that the record can take in a batch, before compression."""
         size = MAX_RECORD_OVERHEAD + len(self.key or b"") + len(self.value or b"")
         for name, value in self.headers or ():
             size += 2 * MAX_VARINT_BYTES + len(name.encode()) + len(value or b"")
@@ -57,7 +57,7 @@ class PreparedRecord(NamedTuple):
 
 
 class RecordPreparation:
-    """Serializers, partitioner and limits of one producer."""
+    """The serializers, partitioner and limits of one producer."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class RecordPreparation:
         serializers: Serializers | None = None,
         cluster: Callable[[], MetadataSnapshot] = MetadataSnapshot,
     ) -> None:
-        """`partitions_of` tells of a topic whose metadata is there, `cluster` of everything."""
+        """Create it; `partitions_of` needs the topic's metadata, `cluster` returns all metadata."""
         references = config.key_serializer, config.value_serializer
         self._takes_bytes = all(each is None or each.built_in == "bytes" for each in references)
         made = serializers or resolve_serializers(config, PlugIns())
@@ -84,18 +84,18 @@ class RecordPreparation:
 
     @property
     def takes_bytes_as_they_are(self) -> bool:
-        """Whether keys and values are the bytes that the caller gives."""
+        """Whether keys and values are the caller's bytes, unchanged."""
         return self._takes_bytes
 
     @property
     def places_each_record(self) -> bool:
-        """Whether a partitioner has to be asked for every record."""
+        """Whether a partitioner must be called for every record."""
         return self._partitioner is not None or self._java_like is not None
 
     def prepare(self, record: ProducerRecord) -> PreparedRecord:
-        """Give what is staged of a record whose topic's metadata is there.
+        """Return the prepared form of a record whose topic has known metadata.
 
-        Raises SerializationError, TypeError or ValueError for what is no record,
+        Raises SerializationError, TypeError or ValueError for an invalid record,
         InvalidPartitionError and RecordTooLargeError.
         """
         headers = _checked_headers(record.headers)
@@ -155,13 +155,14 @@ class RecordPreparation:
 
 
 def check_place(topic: Any, partition: Any) -> None:
-    """Raise TypeError or ValueError for what no record can have as topic and partition."""
+    """Raise TypeError or ValueError for an invalid topic or partition."""
     if not isinstance(topic, str):
         raise TypeError(f"the topic must be a str, not {type(topic).__name__}")
     if not topic:
         raise ValueError("the topic must not be empty")
     if not topic.isascii():
-        # No topic is called so, but brokers are to say that; half a surrogate cannot be asked for.
+        # No topic has such a name, but the broker is to report that. A lone surrogate cannot be
+        # sent.
         topic.encode()
     if partition is None:
         return
@@ -172,7 +173,7 @@ def check_place(topic: Any, partition: Any) -> None:
 
 
 def check_timeout(timeout: Any) -> None:
-    """Raise TypeError or ValueError for what is no number of seconds, and not None."""
+    """Raise TypeError or ValueError unless the timeout is None or a valid number of seconds."""
     if timeout is None:
         return
     if not isinstance(timeout, int | float) or isinstance(timeout, bool):
@@ -184,7 +185,7 @@ def check_timeout(timeout: Any) -> None:
 
 
 def check_callback(on_delivery: Any) -> None:
-    """Raise TypeError for what cannot be called when a record has ended, and is not None."""
+    """Raise TypeError unless the delivery callback is None or callable."""
     if on_delivery is not None and not callable(on_delivery):
         raise TypeError(f"on_delivery must be a function, not {type(on_delivery).__name__}")
 

@@ -1,8 +1,8 @@
-"""Where rows go: the slot of each, and the next sticky partition of a topic.
+"""The placement of rows: the slot of each row, and the next sticky partition of a topic.
 
-On the writing thread. Rows that name their partition go there; those with a key where the key rule
-says; all others to the sticky partition of their topic, which `move_sticky` chooses anew whenever
-it has had its share. A partitioner plug-in places rows before all that.
+This runs on the writing thread. Rows with a partition go to it; rows with a key go where the key
+rule says; all others go to the topic's sticky partition, which `move_sticky` changes whenever it
+has received its share. A partitioner plug-in places rows before all that.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 
 
 class ClusterView(Protocol):
-    """What placing needs to know of the cluster at this moment."""
+    """The cluster state that placement needs."""
 
     def leaders(self, topic: str) -> Sequence[int]:
-        """List the node id of each partition's leader, negative for none."""
+        """Return the node id of each partition's leader, negative for none."""
 
     def queue_sizes(self, topic: str) -> Mapping[int, int]:
-        """Count the batches that wait, by partition; none for a partition is 0."""
+        """Return the number of queued batches by partition; a missing partition has none."""
 
     @property
     def snapshot(self) -> MetadataSnapshot:
-        """All that is known of the cluster."""
+        """The current metadata of the cluster."""
 
 
 class PlacedRows(NamedTuple):
@@ -63,7 +63,7 @@ class PlacedRows(NamedTuple):
 
 
 class RowPlacement:
-    """Gives rows to the slots of `OpenBatches`."""
+    """The assignment of rows to the slots of `OpenBatches`."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class RowPlacement:
         latencies: NodeLatencies,
         rng: random.Random,
     ) -> None:
-        """Place by `partitioner`; `latencies` tells which nodes cannot keep up."""
+        """Create it; rows are placed by `partitioner`, and `latencies` identifies slow nodes."""
         self._open = open_batches
         self._key_rule = partitioner if isinstance(partitioner, KeyRule) else DEFAULT_KEY_RULE
         self._plug_in = None if isinstance(partitioner, KeyRule) else partitioner
@@ -89,9 +89,9 @@ class RowPlacement:
     def place(
         self, columns: RecordColumns, partition_counts: Sequence[int], first_row: int
     ) -> PlacedRows:
-        """Give every row its slot; `partition_counts` has an entry for each of `columns.topics`.
+        """Assign a slot to every row; `partition_counts` has an entry for each of `columns.topics`.
 
-        Raises InvalidTopicError or InvalidPartitionError, with the row counted from `first_row`.
+        Raises InvalidTopicError or InvalidPartitionError, with row numbers starting at `first_row`.
         """
         if self._plug_in is not None:
             cluster = self._cluster.snapshot
@@ -144,11 +144,11 @@ class RowPlacement:
     def move_sticky(
         self, sticky: np.void, topic_name: str, topic: TopicSlots, *, batch_size: int
     ) -> None:
-        """Choose another sticky partition, which is to have `batch_size` bytes."""
+        """Choose another sticky partition, which is to receive `batch_size` bytes."""
         partitioner = self._built_in.get(topic_name)
         if partitioner is None:
             partitioner = self._built_in[topic_name] = BuiltInPartitioner(self._rng)
-        # Partitions that the topic has been given since these rows were counted have no slots yet.
+        # Partitions that were added to the topic after these rows were counted have no slots yet.
         leaders = self._cluster.leaders(topic_name)[: topic.partition_count]
         led = led_partitions(leaders)
         if self._by_load and led:

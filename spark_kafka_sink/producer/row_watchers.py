@@ -1,4 +1,4 @@
-"""Watch where rows go while they are written: what `batch_builder.RowWatcher` asks for."""
+"""Observers of where rows are written: the implementations of `batch_builder.RowWatcher`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ChunkWatcher:
-    """Tells the futures of a chunk which batch their records are in."""
+    """An observer that sets the batches of a chunk's futures."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class ChunkWatcher:
         on_progress: Callable[[], None],
         puts_back: Callable[[], bool],
     ) -> None:
-        """`puts_back()`: whether a record that finds no memory stays staged, and does not fail."""
+        """Create it; `puts_back()` returns whether a record without memory stays staged."""
         self._chunk = chunk
         self._open = open_batches
         self._on_refused = on_refused
@@ -41,7 +41,7 @@ class ChunkWatcher:
         self.next_row = 0
 
     def written(self, start: int, stop: int, row_slots: NDArray[np.int32]) -> None:
-        """See `RowWatcher`."""
+        """Implement `RowWatcher`."""
         slots = row_slots[start:stop]
         first = int(slots[0])
         # Records without keys go to one partition after another.
@@ -52,7 +52,7 @@ class ChunkWatcher:
         self._on_progress()
 
     def refused(self, row: int, error: Exception) -> bool:
-        """See `RowWatcher`."""
+        """Implement `RowWatcher`."""
         if isinstance(error, BufferExhaustedError) and self._puts_back():
             return False
         self._on_refused(error, 1)
@@ -62,22 +62,22 @@ class ChunkWatcher:
 
 
 class TableWatcher:
-    """Notes which stretches of which batches the rows of a table are."""
+    """An observer that records where the rows of a table are in their batches."""
 
     def __init__(self, count: int, open_batches: OpenBatches) -> None:
-        """Watch `count` rows."""
+        """Create an observer of `count` rows."""
         self._open = open_batches
         self.row_indexes: NDArray[np.int32] = np.zeros(count, np.int32)
         self.parts: list[TablePart] = []
 
     def written(self, start: int, stop: int, row_slots: NDArray[np.int32]) -> None:
-        """See `RowWatcher`."""
+        """Implement `RowWatcher`."""
         slots = row_slots[start:stop]
         for slot in np.unique(slots).tolist():
             indexes = self.row_indexes[start:stop][slots == slot]
-            # A call has the batches to itself, so its rows in one are neighbours.
+            # A call owns the open batches, so its rows are adjacent in each.
             self.parts.append(TablePart(self._open.result(slot), int(indexes[0]), len(indexes)))
 
     def refused(self, row: int, error: Exception) -> bool:  # noqa: ARG002  as the protocol has it
-        """See `RowWatcher`."""
+        """Implement `RowWatcher`."""
         return False

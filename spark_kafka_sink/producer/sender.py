@@ -1,9 +1,9 @@
-"""Sends what has been gathered (Kafka's Sender); what then becomes of it is `BatchCompletion`'s.
+"""Sends batches (Kafka's Sender); `BatchCompletion` handles their outcomes.
 
-Runs on the network thread's event loop. `run_once` only looks and starts: what can be sent now is
-sent, what needs a connection, metadata or an answer has that asked for, and every answer wakes the
-loop again. A batch that cannot be delivered fails by itself; only what ends the whole producer (see
-`error_rules`) fails everything.
+It runs on the network thread's event loop. `run_once` only checks and starts. Batches that can be
+sent now are sent; connections, metadata and answers that others need are requested, and every
+answer wakes the loop again. A batch that cannot be delivered fails alone; only an error that ends
+the whole producer (see `error_rules`) fails everything.
 """
 
 from __future__ import annotations
@@ -46,14 +46,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The last Produce that adds no partition to a transaction by itself (KIP-890): all that TV1 knows.
+#: The last Produce version that does not add partitions to a transaction itself (KIP-890), and so
+#: the last for TV1.
 LAST_PRODUCE_WITHOUT_ADD = 11
-#: How soon to look again at a batch that expires only when its broker has had time to take it.
+#: Seconds between checks of a batch whose expiry is postponed because its broker throttles.
 POSTPONED_EXPIRY_INTERVAL = 1.0
 
 
 class _Shipment(NamedTuple):
-    """The request that a batch is in, from its sending until its outcome is known."""
+    """The request that contains a batch, from its sending until its outcome is known."""
 
     connection: BrokerConnection
     outcome: asyncio.Future[Any]
@@ -77,12 +78,11 @@ class Sender:
         listener: BatchListener | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """`on_message_too_large` is told a topic and the size its broker refused.
+        """Create it; `on_message_too_large` is called with a topic and the size its broker refused.
 
-        `run_aside(work, then)` does what would take too long here (see `WorkerThread`);
-        `gather(now)` queues the open batches that are due, and gives when the next one will be;
-        `latencies` learns which nodes cannot keep up;
-        `clock` is that of the event loop unless another one is given.
+        `run_aside(work, then)` runs work that would take too long here (see `WorkerThread`).
+        `gather(now)` queues the open batches that are due, and returns when the next one will be.
+        `latencies` records which nodes cannot keep up. `clock` defaults to that of the event loop.
         """
         self._config = config
         self._client = client
@@ -142,16 +142,16 @@ class Sender:
         self._completion.compress(batch)
 
     def wakeup(self) -> None:
-        """Look again soon: something was enqueued, answered, connected, asked for or lost."""
+        """Make the loop run soon, after an enqueue, answer, connection, request or loss."""
         self._wakeup.set()
 
     @property
     def acks(self) -> dict[TopicPartition, PartitionAcks]:
-        """What has been acknowledged, by partition."""
+        """The acknowledgements so far, by partition."""
         return self._completion.acks
 
     def take_acks(self) -> dict[TopicPartition, PartitionAcks]:
-        """Give what was acknowledged since this was called last; any thread may, after a flush."""
+        """Return the acknowledgements since the last call; any thread may call it after a flush."""
         completion = self._completion
         taken, completion.acks = completion.acks, {}
         return taken
@@ -159,8 +159,9 @@ class Sender:
     def initiate_close(self, timeout: float = 0.0) -> None:
         """End the loop when all is sent and answered, at the latest after `timeout` seconds.
 
-        A transaction that is open by then is aborted, if time allows. What is neither acknowledged
-        nor refused in the end stays so. Called again, the earlier end counts.
+        A transaction that is still open then is aborted if there is time. Batches that are neither
+        acknowledged nor refused by then remain so. If this is called again, the earlier end
+        applies.
         """
         close_at = self._clock() + timeout
         self._close_at = close_at if self._close_at is None else min(self._close_at, close_at)
@@ -175,7 +176,7 @@ class Sender:
                 next_check_at = self.run_once(now)
                 if self._close_at is not None:
                     next_check_at = min(next_check_at, self._close_at)
-                # A timer of our own: `wait_for` would make a task for every look.
+                # A separate timer, because `wait_for` would create a task for every check.
                 timer = None
                 if next_check_at != NEVER:
                     delay = max(next_check_at - now, 0)
@@ -217,14 +218,15 @@ class Sender:
             try:
                 manager.begin_abort()
             except KafkaError:
-                # Another thread was in the middle of something else: the coordinator will abort it.
+                # Another thread is in the middle of another operation: the coordinator will abort
+                # it.
                 return True
         return False
 
     def run_once(self, now: float) -> float:
-        """Start all that can be started at `now`; return when to look again at the latest."""
+        """Start everything that is possible at `now`; return the latest time of the next check."""
         if self._client.refusal is not None:
-            # A wrong password is not tried again and again: accounts get locked by that.
+            # A wrong password is not tried repeatedly: that may lock the account.
             self.fail(self._client.refusal)
             return NEVER
         next_check_at = min(self._gather(now), self._fail_expired(now))
@@ -244,7 +246,7 @@ class Sender:
     ) -> float:
         error = manager.take_authorization_error()
         if error is not None:
-            # Without an id nothing can be sent; with the right granted the next batches may be.
+            # Without an id nothing can be sent; once access is granted, the next batches may be.
             for batch in self._accumulator.expired_batches(NEVER):
                 self._accumulator.fail_batch(batch, error)
         if manager.has_abortable_error:
@@ -257,12 +259,12 @@ class Sender:
             )
         if self._accumulator.has_incomplete:
             manager.bump_idempotent_epoch_and_reset_id_if_needed()
-        # In this order: when the end of a transaction has begun, all of its batches are known.
+        # The order matters: once the end of a transaction has begun, all of its batches are known.
         may_end = manager.is_completing or manager.has_abortable_error
         has_incomplete_batches = not may_end or self._accumulator.has_incomplete
         look_again_at = requests.advance(now, has_incomplete_batches=has_incomplete_batches)
         if may_end and not manager.has_ongoing_transaction:
-            # It was empty: it has ended without a request whose answer would be heard of.
+            # It was empty, and ended without a request whose answer would wake the loop.
             self.wakeup()
         return look_again_at
 
@@ -274,7 +276,7 @@ class Sender:
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            # Expected errors are handled inside the task; what escapes is fatal.
+            # Expected errors are handled inside the task; any other is fatal.
             self.fail(error)
         self.wakeup()
 
@@ -296,19 +298,19 @@ class Sender:
 
     async def _update_metadata(self, now: float) -> None:
         with contextlib.suppress(NetworkError, DecodeError):
-            # Kept as the client's last error; the metadata's back-off decides when to ask again.
+            # Stored as the client's last error; the metadata's back-off decides when to retry.
             await self._client.update_metadata(now + self._request_timeout)
 
     # --- sending
 
     def send_producer_data(self, now: float) -> float:
-        """Send to every node that can take a request; return when a batch leaves its back-off."""
+        """Send to every node that can accept a request; return when to check again."""
         snapshot = self._client.metadata.snapshot
         ready = self._accumulator.ready(snapshot, now)
         next_check_at = ready.next_check_at
         if ready.unknown_leader_topics:
             for topic in ready.unknown_leader_topics:
-                # It may have been forgotten as idle while its batches waited.
+                # It may have been removed as idle while its batches waited.
                 self._client.metadata.add_topic(topic, now)
             self._client.metadata.request_update()
         for node in ready.ready_nodes:
@@ -362,7 +364,7 @@ class Sender:
         except NetworkError as error:
             self._completion.on_unanswered(batches, error, self._clock())
         except KafkaError as error:
-            # The broker lacks a version that can say it: so it will next time.
+            # The broker has no version that can express the request, which no retry can change.
             self._accumulator.no_longer_held(batches)
             self.fail(error)
         else:
@@ -405,10 +407,10 @@ class Sender:
     # --- time
 
     def _fail_expired(self, now: float) -> float:
-        """Fail what delivery.timeout.ms has passed for; return when the next batch expires.
+        """Fail batches whose delivery.timeout.ms has passed; return when the next one expires.
 
-        A batch whose broker told us to wait (KIP-219) could not be sent in its time: it gets
-        request.timeout.ms from when the broker takes requests again.
+        A batch whose broker throttles us (KIP-219) could not be sent in time. It gets
+        request.timeout.ms from the end of the throttle.
         """
         postponed = False
         for batch in self._accumulator.expired_batches(now):
@@ -416,7 +418,7 @@ class Sender:
                 postponed = True
                 continue
             if batch.is_done or self._is_about_to_end(batch):
-                # The one before may have ended the producer, and all other batches with it.
+                # The batch before it may have ended the producer, and with it all other batches.
                 continue
             self._completion.fail_batch(batch, self._expiry(batch), now=now, outcome_known=False)
         if postponed:
@@ -424,11 +426,11 @@ class Sender:
         return self._accumulator.next_expiry_at()
 
     def _is_about_to_end(self, batch: ProducerBatch) -> bool:
-        """Return whether the outcome of an expired batch's request comes right after this.
+        """Return whether the outcome of an expired batch's request is processed right after this.
 
-        Because it is known already, or because the connection is closed now: as long as the socket
-        has not taken all of a request the broker cannot have the batch, and must not get it after
-        it has been reported as failed.
+        Either it is known already, or the connection is closed now: as long as the socket has not
+        accepted a whole request, the broker cannot have the batch, and must not receive it after it
+        has been reported as failed.
         """
         shipment = self._shipments.get(batch)
         if shipment is None:

@@ -1,13 +1,13 @@
-"""What the producer measures, under Kafka's names.
+"""The producer's metrics, under Kafka's names.
 
 In Java these are SenderMetricsRegistry, KafkaProducerMetrics, and parts of BufferPool and Selector.
-All is called once per batch or per request, never per record: the sizes and counts that a batch has
-anyway are what is looked at. Calls about batches and requests come on the network thread, those
-about waiting on the thread that waited. `now` is monotonic seconds, durations are seconds too; the
-metrics are in Kafka's units.
+All methods are called once per batch or per request, never per record: they use the sizes and
+counts that a batch has anyway. Calls about batches and requests come from the network thread, those
+about waits from the thread that waited. `now` and durations are in seconds (`now` is monotonic);
+the metrics have Kafka's units.
 
-Of the metrics of a Java producer these are missing: `select-*` and `io-*`, since asyncio has no
-such loop to tell of; and `app-info`, whose values are no numbers.
+Two kinds of a Java producer's metrics are missing: `select-*` and `io-*`, because asyncio has no
+such loop, and `app-info`, whose values are not numbers.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ PRODUCER_GROUP: Final = "producer-metrics"
 TOPIC_GROUP: Final = "producer-topic-metrics"
 NODE_GROUP: Final = "producer-node-metrics"
 
-#: How often topics are looked through for idle ones, at most; a new topic is the occasion.
+#: The minimum interval in seconds between checks for idle topics; a new topic triggers a check.
 EXPIRY_CHECK_INTERVAL: Final = 30.0
 _MS_PER_SECOND: Final = 1000
 
 
 class DrainedBatch(Protocol):
-    """What is read of a `ProducerBatch`."""
+    """The attributes of `ProducerBatch` that the metrics read."""
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Where it goes."""
+        """The partition the batch is for."""
 
     @property
     def record_count(self) -> int:
-        """How many records it has."""
+        """The number of its records."""
 
     @property
     def size_bytes(self) -> int:
-        """Bytes on the wire, header included."""
+        """Bytes on the wire, including the header."""
 
     @property
     def uncompressed_bytes(self) -> int:
-        """Bytes of the records before compression, header not included."""
+        """Bytes of the records before compression, without the header."""
 
     @property
     def max_record_bytes(self) -> int:
@@ -67,27 +67,27 @@ class DrainedBatch(Protocol):
 
     @property
     def created_at(self) -> float:
-        """When it was opened, or in a bulk write, which has no linger.ms, closed."""
+        """When it was opened; in a bulk write, which has no linger.ms, when it was closed."""
 
 
 class BufferState(Protocol):
-    """What is read of the `BufferPool`."""
+    """The attributes of `BufferPool` that the metrics read."""
 
     @property
     def total_bytes(self) -> int:
-        """All there is to hand out."""
+        """The size of the pool in bytes."""
 
     @property
     def available_bytes(self) -> int:
-        """What could be handed out now; negative while it is overdrawn."""
+        """Bytes that can be allocated now; negative while the pool is overdrawn."""
 
     @property
     def waiting_threads(self) -> int:
-        """How many threads wait for memory."""
+        """The number of threads that wait for memory."""
 
 
 class TimedCall(StrEnum):
-    """Calls of the producer whose time is added up, by the name of the metric's first part."""
+    """Calls of the producer whose time is summed, with the first part of the metric's name."""
 
     FLUSH = "flush"
     INIT_TRANSACTIONS = "txn-init"
@@ -126,13 +126,13 @@ class _NodeSensors(NamedTuple):
 
 
 class SenderMetrics(NetworkListener):
-    """The sensors of one producer, told of the network by the network itself."""
+    """The sensors of one producer; the network reports its events to them."""
 
     def __init__(self, metrics: Metrics, *, topic_expiration: float = NEVER_EXPIRES) -> None:
-        """Register all that is not of one topic or node.
+        """Register all metrics except those of single topics and nodes.
 
-        The metrics of a topic go when nothing was sent to it for `topic_expiration` seconds, so a
-        producer that meets new topics all the time does not grow.
+        A topic's metrics are removed when nothing was sent to it for `topic_expiration` seconds, so
+        a producer that keeps meeting new topics does not grow.
         """
         self._metrics = metrics
         self._clock = metrics.clock
@@ -229,10 +229,10 @@ class SenderMetrics(NetworkListener):
         group.count_meter(responses, "response", "Answers received")
         group.meter(responses, "incoming-byte", "Bytes received")
 
-    # --- what is read, not told
+    # --- gauges, read on demand
 
     def observe_buffer(self, buffer: BufferState) -> None:
-        """Have the state of the buffer pool read whenever a metric is; call it once."""
+        """Add gauges that read the state of the buffer pool; call this once."""
         group = MetricGroup(self._metrics, PRODUCER_GROUP)
         gauges: dict[MetricName, Callable[[float], float]] = {
             group.name("buffer-total-bytes", "Bytes that unsent records may take."): (
@@ -254,9 +254,9 @@ class SenderMetrics(NetworkListener):
         requests_in_flight: Callable[[], int],
         metadata_updated_at: Callable[[], float | None],
     ) -> None:
-        """Have the state of the client read whenever a metric is; call it once.
+        """Add gauges that read the state of the client; call this once.
 
-        `metadata_updated_at` gives the time of the last answer, None before the first.
+        `metadata_updated_at` returns the time of the last answer, None before the first.
         """
 
         def metadata_age(now: float) -> float:
@@ -275,7 +275,7 @@ class SenderMetrics(NetworkListener):
     # --- batches (network thread)
 
     def on_batches_drained(self, batches: Sequence[DrainedBatch], now: float) -> None:
-        """Take note of the batches of one produce request, each time that they are sent."""
+        """Record the batches of one produce request, each time they are sent."""
         records = 0
         for batch in batches:
             count, size = batch.record_count, batch.size_bytes
@@ -297,21 +297,21 @@ class SenderMetrics(NetworkListener):
         self._records_per_request.record(records, now)
 
     def on_batch_retried(self, batch: DrainedBatch, now: float) -> None:
-        """Take note of a batch that goes back to be sent again."""
+        """Record a batch that will be resent."""
         self._retries.record(batch.record_count, now)
         topic = self._topics.get(batch.topic_partition.topic)
         if topic is not None:
             topic.retries.record(batch.record_count, now)
 
     def on_batch_failed(self, batch: DrainedBatch, now: float) -> None:
-        """Take note of a batch that will never be acknowledged."""
+        """Record a batch that will never be acknowledged."""
         self._errors.record(batch.record_count, now)
         topic = self._topics.get(batch.topic_partition.topic)
         if topic is not None:
             topic.errors.record(batch.record_count, now)
 
     def on_batch_split(self, now: float) -> None:
-        """Take note of a batch that its broker found too large."""
+        """Record a batch that its broker refused as too large."""
         self._splits.record(1, now)
 
     def _add_topic(self, topic: str, now: float) -> _TopicSensors:
@@ -347,22 +347,22 @@ class SenderMetrics(NetworkListener):
             for sensor in self._topics.pop(topic):
                 self._metrics.remove_sensor(sensor.name)
 
-    # --- waiting (the caller's threads)
+    # --- waits (calling threads)
 
     def on_send_failed(self, now: float, records: int = 1) -> None:
-        """Take note of records that were refused before they were in a batch."""
+        """Record records that failed before they were added to a batch."""
         self._errors.record(records, now)
 
     def on_buffer_wait(self, seconds: float, now: float) -> None:
-        """Take note of a wait for memory, however it ended."""
+        """Record a wait for memory, however it ended."""
         self._buffer_wait.record(seconds * NANOSECONDS_PER_SECOND, now)
 
     def on_buffer_exhausted(self, now: float) -> None:
-        """Take note of a wait for memory that ended in BufferExhaustedError."""
+        """Record a wait for memory that ended with BufferExhaustedError."""
         self._buffer_exhausted.record(1, now)
 
     def on_timed_call(self, call: TimedCall, seconds: float, now: float) -> None:
-        """Take note of how long a call took."""
+        """Record how long a call took."""
         self._timed_calls[call].record(seconds * NANOSECONDS_PER_SECOND, now)
 
     # --- connections (NetworkListener, network thread)
@@ -386,46 +386,46 @@ class SenderMetrics(NetworkListener):
         return sensors
 
     def connected(self, node_id: int) -> None:
-        """Take note of a connection that is ready."""
+        """Record a connection that is ready."""
         now = self._clock()
         self._connected.add(node_id)
         self._created.record(1, now)
         self._node(node_id, now)
 
     def disconnected(self, node_id: int) -> None:
-        """Take note of a connection that has ended."""
+        """Record a connection that has ended."""
         self._connected.discard(node_id)
         self._closed.record(1, self._clock())
 
     def connection_failed(self, node_id: int) -> None:  # noqa: ARG002  the listener's signature
-        """Take note of a connection that ended before it was ready; Kafka counts these too."""
+        """Record a connection that ended before it was ready; Kafka counts these, too."""
         self._closed.record(1, self._clock())
 
     def authenticated(self, node_id: int) -> None:  # noqa: ARG002
-        """Take note of a connection whose both sides accept each other."""
+        """Record a connection on which both sides accepted each other."""
         self._authentication.authenticated(self._clock())
 
     def authentication_failed(self, node_id: int) -> None:  # noqa: ARG002
-        """Take note of a connection that one side refused."""
+        """Record a connection that one side refused."""
         self._authentication.authentication_failed(self._clock())
 
     def reauthenticated(self, node_id: int, latency: float) -> None:  # noqa: ARG002
-        """Take note of a session that was renewed."""
+        """Record a session that was renewed."""
         self._authentication.reauthenticated(latency, self._clock())
 
     def reauthentication_failed(self, node_id: int) -> None:  # noqa: ARG002
-        """Take note of a session whose renewal was refused."""
+        """Record a session whose renewal was refused."""
         self._authentication.reauthentication_failed(self._clock())
 
     def request_sent(self, node_id: int, api_key: ApiKey, size: int) -> None:  # noqa: ARG002
-        """Take note of a request of `size` bytes."""
+        """Record a request of `size` bytes."""
         now = self._clock()
         self._requests.record(size, now)
         self._transfers.record(size, now)
         self._node(node_id, now).requests.record(size, now)
 
     def response_received(self, node_id: int, api_key: ApiKey, size: int, latency: float) -> None:
-        """Take note of an answer; only that to a produce request counts as latency, as in Kafka."""
+        """Record an answer; as in Kafka, only those to produce requests count as latency."""
         now = self._clock()
         node = self._node(node_id, now)
         self._responses.record(size, now)
@@ -434,21 +434,21 @@ class SenderMetrics(NetworkListener):
         if api_key is ApiKey.PRODUCE:
             self._latency.record(latency * _MS_PER_SECOND, now)
             node.latency.record(latency * _MS_PER_SECOND, now)
-        # An answer that throttles not is a 0 in the average. Whether this one does is told right
-        # after it, so the one before is what is known.
+        # An answer without a throttle counts as 0 in the average. Whether this answer throttles is
+        # reported right after it, so the 0 of the previous answer is recorded here.
         if self._unthrottled_answer:
             self._throttle_time.record(0, now)
         self._unthrottled_answer = True
 
     def throttled(self, node_id: int, api_key: ApiKey, seconds: float) -> None:  # noqa: ARG002
-        """Take note that the answer just received asks us to wait."""
+        """Record that the answer just received makes us wait."""
         self._throttle_time.record(seconds * _MS_PER_SECOND, self._clock())
         self._unthrottled_answer = False
 
     # --- for Spark
 
     def snapshot(self) -> MetricsSnapshot:
-        """Sum up the producer's life so far; any thread may ask."""
+        """Return totals since the producer's start; any thread may call this."""
         return MetricsSnapshot(
             records_per_request=self._records_per_request.summary(),
             batch_size=self._batch_size.summary(),

@@ -1,12 +1,12 @@
-"""Single records on their way to the kernel: gathered, and turned into columns in bulk.
+"""Single records on their way to the kernel: staged, and converted to columns in bulk.
 
-A send adds the fields of its record to one flat list and is done; nothing is locked and nothing is
-encoded per record, and no object is made for it but its future. Whoever next has the open batches
-to itself takes all that is staged out again, as one chunk of columns that goes through the same
-loops as a table.
+A send only appends the fields of its record to one flat list. Nothing is locked or encoded per
+record, and the future is the only object created. The next thread that owns the open batches takes
+all staged records as one chunk of columns, which goes through the same loops as a table.
 
-Most callers look at no future, or at the last one only: they flush. The futures of a chunk that
-nobody has kept serve other records: thousands of new objects would keep the garbage collector busy.
+Most callers use no future, or only the last one: they flush. The unreferenced futures of a chunk
+are reused for other records, because thousands of new objects would keep the garbage collector
+busy.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ if TYPE_CHECKING:
 
 Headers: TypeAlias = "Sequence[tuple[str, bytes | None]]"
 
-#: With more futures spare than this no others are kept.
+#: The number of spare futures above which no more are stored.
 MAX_SPARE = 4_096
-#: Of a chunk of which so many futures are held, or fewer, the others serve again: whoever sends in
-#: a loop may hold the last one only. Callers that keep their futures keep most of them.
+#: The futures of a chunk are reused if the caller holds at most this many of them: a caller that
+#: sends in a loop may hold only the last one. Callers that keep futures keep most of them.
 MAX_HELD = 4
 _NO_ROWS = np.array([], np.int32)
 
 
 class WrittenChunk:
-    """Where the records of a chunk went, and what their metadata is made of; one entry a record."""
+    """The batches of a chunk's records, and the data for their metadata; one entry per record."""
 
     __slots__ = (
         "_row_indexes",
@@ -82,28 +82,28 @@ class WrittenChunk:
         key_sizes: NDArray[np.int64],
         value_sizes: NDArray[np.int64],
     ) -> None:
-        """Know the records, but not yet where they went."""
+        """Create it for records whose batches are not known yet."""
         self.timestamps = timestamps
         self.key_sizes = key_sizes
         self.value_sizes = value_sizes
         self._row_indexes = self._row_slots = _NO_ROWS
         self._stretches: list[Stretch] = []
-        #: Futures of records in batches, of which nobody will ever ask where.
+        #: Futures of records in batches that no caller holds, so that they can be reused.
         self.unheld: list[FutureRecordMetadata] = []
 
     def add(
         self, stretch: Stretch, row_slots: NDArray[np.int32], row_indexes: NDArray[np.int32]
     ) -> None:
-        """Note where more records went: to which slots, and to which places in their batches.
+        """Add the slots of more records, and their indexes in their batches.
 
-        The arrays have an entry for each record of the chunk, filled in up to the stretch's end.
+        The arrays have an entry for each record of the chunk, valid up to the stretch's end.
         """
         self._row_slots = row_slots
         self._row_indexes = row_indexes
         self._stretches.append(stretch)
 
     def place(self, row: int) -> tuple[ProduceResult, int]:
-        """Give the batch of a record, and its index in it, for a record that is in one."""
+        """Return the result of a record's batch, and its index in it; the record must be in one."""
         number = bisect_right(self._stretches, row, key=_start) - 1
         if number >= 0 and row < self._stretches[number].stop:
             results = self._stretches[number].results
@@ -112,11 +112,11 @@ class WrittenChunk:
 
 
 class Stretch(NamedTuple):
-    """Neighbours of a chunk that were written without a batch being closed or opened between."""
+    """Adjacent records of a chunk that were written without closing or opening a batch between."""
 
     start: int
     stop: int
-    #: The batch that was open, for each slot that any of them went to.
+    #: The open batch of each slot that any of the records went to.
     results: Mapping[int, ProduceResult]
 
 
@@ -124,7 +124,7 @@ _start = attrgetter("start")
 
 
 class StagedChunk(NamedTuple):
-    """Records taken out together, as columns, with what belongs to each."""
+    """Records taken out together, as columns, with the data that belongs to each."""
 
     futures: list[FutureRecordMetadata]
     columns: RecordColumns
@@ -134,13 +134,13 @@ class StagedChunk(NamedTuple):
     is_plain: bool
     #: Whether any record has a callback.
     has_callbacks: bool
-    #: All that was staged of them, as it was.
+    #: The staged fields of these records, unchanged.
     items: list[Any]
-    #: What calls the callbacks of records that get into no batch.
+    #: Runs the callbacks of records that are added to no batch.
     call_later: CallLater = call_now
 
     def fail(self, rows: Iterable[int], error: Exception) -> None:
-        """Resolve some futures at once, for records that get into no batch."""
+        """Fail the futures of these rows now, for records that are added to no batch."""
         for row in rows:
             future = self.futures[row]
             future.fail(error)
@@ -148,16 +148,16 @@ class StagedChunk(NamedTuple):
                 self.call_later(partial(call_back, future.callback, future))
 
     def fail_rest(self, error: Exception) -> None:
-        """Resolve all futures that know neither where their record is nor why it is nowhere."""
+        """Fail all futures that have neither a batch nor an error."""
         self.fail(self.unresolved(0), error)
 
     def unresolved(self, first_row: int) -> list[int]:
-        """List the rows, from `first_row` on, whose future has neither a batch nor an error."""
+        """Return the rows, from `first_row` on, whose future has neither a batch nor an error."""
         rest = enumerate(self.futures[first_row:], first_row)
         return [row for row, future in rest if future.chunk is None and future.error is None]
 
     def gone_partitions(self, partition_counts: Sequence[int]) -> dict[int, InvalidPartitionError]:
-        """Return an error by row for each record whose partition its topic has lost.
+        """Return an error by row for each record whose partition was removed from its topic.
 
         `partition_counts` has an entry for each of `columns.topics`.
         """
@@ -175,10 +175,10 @@ class StagedChunk(NamedTuple):
     def tell_places(
         self, stretch: Stretch, row_slots: NDArray[np.int32], row_indexes: NDArray[np.int32]
     ) -> None:
-        """Notify the futures of the records in `stretch` of where they are.
+        """Set the batches of the futures of the records in `stretch`.
 
-        Before any of these batches is closed: a future must know its batch when that ends, however
-        long the rest of the chunk waits for memory.
+        This must happen before any of these batches is closed: a future must know its batch when
+        that ends, however long the rest of the chunk waits for memory.
         """
         self.written.add(stretch, row_slots, row_indexes)
         start, stop, results = stretch
@@ -200,7 +200,7 @@ class StagedChunk(NamedTuple):
     def _tell_held(
         self, held: Sequence[int], futures: list[FutureRecordMetadata], start: int
     ) -> None:
-        """Notify only these futures of where they are; nobody will ever ask the others."""
+        """Set the batches of the held futures only; the others can never be read."""
         for row in reversed(held):
             future = futures.pop(row)
             future.row = start + row
@@ -209,17 +209,17 @@ class StagedChunk(NamedTuple):
 
 
 class StagedRecords:
-    """The records that are in no batch yet. Any thread may stage one, a single one may take."""
+    """The records that are in no batch yet. Any thread may stage one, only one may take them."""
 
     def __init__(self, call_later: CallLater = call_now) -> None:
-        """Hold nothing yet; `call_later` calls the callbacks of records that get into no batch."""
+        """Create an empty list; `call_later` runs callbacks of records that get into no batch."""
         self._call_later = call_later
-        #: Future, topic, key and value of a record, those of the next, and so on. Adding the four
-        #: at once needs no lock, and slices give the columns. It is always the same list.
+        #: Future, topic, key and value of a record, then those of the next, and so on. Adding the
+        #: four at once needs no lock, and slices yield the columns. The list object never changes.
         self.items: list[Any] = []
-        #: Futures that nobody holds, and that know nothing.
+        #: Unreferenced futures without any state.
         self.spare: list[FutureRecordMetadata] = []
-        #: How many bytes the large ones of the records have: see `weigh`.
+        #: The total size of the large records, in bytes: see `weigh`.
         self.heavy_bytes = 0
         self._weighing = threading.Lock()
 
@@ -229,18 +229,18 @@ class StagedRecords:
     def append(
         self, future: FutureRecordMetadata, topic: str, key: bytes | None, value: bytes | None
     ) -> None:
-        """Stage a record; what else it has its future carries (`FutureOfFullRecord`)."""
+        """Add a record; its future carries anything else it has (`FutureOfFullRecord`)."""
         self.items.extend((future, topic, key, value))
 
     def weigh(self, size: int) -> None:
-        """Count the bytes of a record that was staged, and is so large that they count."""
+        """Count the bytes of a staged record that is large enough to matter."""
         with self._weighing:
             self.heavy_bytes += size
 
     def withdraw(self, future: FutureRecordMetadata, error: Exception) -> bool:
-        """Take back one record, which fails; False where it is not staged any more.
+        """Remove and fail one record; return False if it is no longer staged.
 
-        As for `take`: by one thread at a time, while others may go on appending.
+        Like `take`, only one thread may call this at a time, while others may append.
         """
         for place in reversed(range(0, len(self.items), RECORD_FIELDS)):
             if self.items[place] is future:
@@ -252,12 +252,12 @@ class StagedRecords:
         return False
 
     def put_back(self, chunk: StagedChunk, first_row: int) -> None:
-        """Put records that were just taken out back before all others, from `first_row` on."""
+        """Put records of a chunk that was just taken back to the front, from `first_row` on."""
         self.items[:0] = chunk.items[RECORD_FIELDS * first_row :]
         self._weigh_again(chunk.written, slice(first_row, None))
 
     def refuse(self, chunk: StagedChunk, errors: Mapping[int, Exception]) -> None:
-        """Fail single records of a chunk that was just taken out, and put back all the others."""
+        """Fail single records of a chunk that was just taken, and put all others back."""
         for row, error in errors.items():
             chunk.fail((row,), error)
         rows = [row for row in range(len(chunk.futures)) if row not in errors]
@@ -270,28 +270,28 @@ class StagedRecords:
             self.weigh(int(sizes.clip(0).sum()))
 
     def reuse(self, chunk: StagedChunk) -> None:
-        """Keep the futures of a chunk that nobody has for other records."""
+        """Store the futures that no caller holds, for use by other records."""
         unheld, chunk.written.unheld = chunk.written.unheld, []
         if len(self.spare) < MAX_SPARE:
             self.spare += unheld
 
     def take(self, now_ms: int, max_records: int) -> StagedChunk | None:
-        """Take out the oldest, in order; None if there is nothing.
+        """Take the oldest records, in order; return None if there are none.
 
-        `now_ms`: the timestamp of records that bring none.
+        `now_ms` is the timestamp of records without one.
         """
         items = self.items
-        # Other threads go on appending, and nobody else takes.
+        # Other threads may append meanwhile, but no other thread takes.
         end = min(len(items), RECORD_FIELDS * max_records)
         if not end:
             return None
         taken: list[Any] = []
         try:
-            # In one piece: an interrupt must not find a record neither here nor there.
+            # One statement: an interrupt must not find a record in neither list.
             taken[:], items[:end] = items[:end], ()
             if self.heavy_bytes:
                 with self._weighing:
-                    # Which of them were heavy is not known; mostly none is left.
+                    # Which of them were heavy is not known; usually none is left.
                     left = len(items)
                     self.heavy_bytes = self.heavy_bytes * left // (left + end)
             return self._chunk(taken, now_ms)
@@ -303,7 +303,7 @@ class StagedRecords:
         futures: list[FutureRecordMetadata] = items[::RECORD_FIELDS]
         rows = len(futures)
         scanned = scan_items(items, FutureRecordMetadata) or _scan_slowly(items)
-        # Most records have nothing but these; to ask them all would cost as much again.
+        # Most records have nothing else; checking each of them would cost as much again.
         is_plain = scanned.is_plain
         if is_plain and scanned.has_one_topic:
             columns = plain_columns(items[1], scanned.key, scanned.value)
@@ -338,7 +338,7 @@ class StagedRecords:
 
 
 def _scan_slowly(items: list[Any]) -> ScannedItems:
-    """Do what `scan_items` does, of any interpreter's objects, and of any that are like bytes."""
+    """Do the same as `scan_items`, for any interpreter and for all bytes-like objects."""
     topics = items[1::RECORD_FIELDS]
     key, key_sizes = _bytes_column(items[2::RECORD_FIELDS])
     value, value_sizes = _bytes_column(items[3::RECORD_FIELDS])
@@ -353,7 +353,7 @@ def _scan_slowly(items: list[Any]) -> ScannedItems:
 
 
 def _held_rows(futures: list[FutureRecordMetadata], unheld: int) -> list[int] | None:
-    """Find those with another number of references; None where they are more than `MAX_HELD`."""
+    """Return the futures with another reference count; None if they exceed `MAX_HELD`."""
     if reads_objects():
         return held_rows(futures, unheld, MAX_HELD)
     counts = np.fromiter(map(sys.getrefcount, futures), np.int64, len(futures))
@@ -362,13 +362,13 @@ def _held_rows(futures: list[FutureRecordMetadata], unheld: int) -> list[int] | 
 
 
 def _count_of_unheld() -> int:
-    """Find out what is counted for a future that only a chunk refers to."""
+    """Return the reference count of a future that only a chunk refers to."""
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
-        # There the counts are no more than hints.
+        # Without the GIL the counts are only approximate.
         return -1
     items = [FutureRecordMetadata()]
     futures = items[:]
-    # And the stretch of it that is told just now.
+    # The slice that `tell_places` makes adds a reference.
     stretch = futures[:]
     return next(unheld for unheld in count() if _held_rows(stretch, unheld) == [])
 
@@ -377,7 +377,7 @@ _UNHELD = _count_of_unheld()
 
 
 def _bytes_column(items: Sequence[bytes | None]) -> tuple[BytesColumn, NDArray[np.int64]]:
-    """Join byte strings into a column; gives their sizes too, `NULL_SIZE` for null."""
+    """Join byte strings into a column; return it with their sizes, `NULL_SIZE` for null."""
     count = len(items)
     offsets = np.zeros(count + 1, np.int64)
     nulls = items.count(None)

@@ -1,7 +1,7 @@
-"""What a producer's id and transaction are in: the state, and the only ways in which it changes.
+"""The state of a producer's id and transaction, and the only ways in which it changes.
 
-The bottom of TransactionManager, which says how it is used. Every method here is called with the
-lock held; properties may be read without it.
+This is the base of TransactionManager, which documents its use. Every method here is called with
+the lock held; properties may be read without it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _S = TransactionState
 
 
 class PendingOffsets(NamedTuple):
-    """Offsets that were given to a transaction, and what became of them."""
+    """Offsets that were sent to a transaction, and their result."""
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     group_metadata: ConsumerGroupMetadata
@@ -47,7 +47,7 @@ class PendingOffsets(NamedTuple):
 
 
 class TransactionCore:
-    """State of one producer."""
+    """The state of one producer."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class TransactionCore:
         transactional_id: str | None = None,
         transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS,
     ) -> None:
-        """Start without a producer id; without `transactional_id` only the order is kept."""
+        """Start without a producer id; without `transactional_id` only the order is maintained."""
         self._transactional_id = transactional_id
         self._transaction_timeout_ms = transaction_timeout_ms
         self._lock = threading.RLock()
@@ -72,16 +72,16 @@ class TransactionCore:
         self._new_partitions: set[TopicPartition] = set()
         self._pending_partitions: set[TopicPartition] = set()
         self._partitions: set[TopicPartition] = set()
-        #: The caller's operation that was begun last, and the state that it led to.
+        #: The caller's latest operation, and the state that it led to.
         self._pending_transition: tuple[TransactionalRequestResult, TransactionState] | None = None
-        #: The open transaction's offsets of whose end the caller has not learned.
+        #: The open transaction's offsets whose result the caller has not received.
         self._pending_offsets: list[PendingOffsets] = []
 
-    # --- what is known
+    # --- state
 
     @property
     def transactional_id(self) -> str | None:
-        """None for a producer without transactions."""
+        """The transactional id; None for a producer without transactions."""
         return self._transactional_id
 
     @property
@@ -91,17 +91,17 @@ class TransactionCore:
 
     @property
     def state(self) -> TransactionState:
-        """Where the producer is; may be out of date as soon as it is read."""
+        """The current state; it may be out of date as soon as it is read."""
         return self._state
 
     @property
     def last_error(self) -> Exception | None:
-        """What led to ABORTABLE_ERROR or FATAL_ERROR; None in any other state."""
+        """The cause of ABORTABLE_ERROR or FATAL_ERROR; None in any other state."""
         return self._last_error
 
     @property
     def producer_id_and_epoch(self) -> ProducerIdAndEpoch:
-        """What brokers know this producer by."""
+        """The id and epoch by which brokers know this producer."""
         return self._sequences.producer_id_and_epoch
 
     @producer_id_and_epoch.setter
@@ -110,7 +110,7 @@ class TransactionCore:
 
     @property
     def has_producer_id(self) -> bool:
-        """Whether a broker has given us our id."""
+        """Whether a producer id has been assigned."""
         return self.producer_id_and_epoch.is_valid
 
     @property
@@ -125,17 +125,17 @@ class TransactionCore:
 
     @property
     def is_aborting(self) -> bool:
-        """Whether an abort has been asked for and is not done."""
+        """Whether an abort has been requested and is not complete."""
         return self._state is _S.ABORTING_TRANSACTION
 
     @property
     def is_completing(self) -> bool:
-        """Whether a commit or an abort has been asked for and is not done."""
+        """Whether a commit or an abort has been requested and is not complete."""
         return self._state in {_S.COMMITTING_TRANSACTION, _S.ABORTING_TRANSACTION}
 
     @property
     def has_ongoing_transaction(self) -> bool:
-        """Whether a transaction has begun and not ended, nor been lost to a fatal error."""
+        """Whether a transaction has begun, and has neither ended nor been lost to a fatal error."""
         return self.is_transactional and (
             self.is_completing or self._state in {_S.IN_TRANSACTION, _S.ABORTABLE_ERROR}
         )
@@ -145,12 +145,12 @@ class TransactionCore:
         """Whether the open transaction, or the next, follows the rules of KIP-890."""
         return self._is_transaction_v2
 
-    # --- what may happen to it
+    # --- transitions
 
     def _transition_to(
         self, target: TransactionState, error: Exception | None = None, *, poison: bool = False
     ) -> None:
-        """Move as the table allows; else raise. In the Sender's hands (`poison`) that is fatal."""
+        """Change the state if the table allows it, else raise; with `poison` that is fatal."""
         if target not in TRANSITIONS[self._state]:
             illegal = IllegalStateError(
                 f"state {self._state.name} does not lead to {target.name}"
@@ -184,15 +184,15 @@ class TransactionCore:
 
     @property
     def _can_renew_epoch(self) -> bool:
-        """Whether the numbers can start anew: EndTxn brings a new epoch, or it can be asked for."""
+        """Whether the numbers can restart: EndTxn returns a new epoch, or one can be requested."""
         return self._coordinator_bumps_epochs or self._is_transaction_v2
 
     def _require_epoch_bump(self) -> None:
-        """Have the next transaction begin with another epoch; under TV2 every one does."""
+        """Require a new epoch for the next transaction; under TV2 every transaction has one."""
         self._epoch_bump_required = self._epoch_bump_required or not self._is_transaction_v2
 
     def _forget_transaction(self) -> None:
-        """Have nothing written: the last transaction is over for this producer."""
+        """Reset the transaction's state: it is over for this producer."""
         self._transaction_started = False
         self._new_partitions.clear()
         self._pending_partitions.clear()
@@ -232,7 +232,7 @@ class TransactionCore:
     def _enqueue_init_producer_id(
         self, result: TransactionalRequestResult, producer: ProducerIdAndEpoch
     ) -> None:
-        """Ask for an id, or for another epoch of the `producer` that is given."""
+        """Request a producer id, or a new epoch of the given `producer`."""
         self._requests.put(
             InitProducerIdHandler(
                 result=result,

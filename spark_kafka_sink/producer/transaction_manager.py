@@ -1,17 +1,17 @@
 """The producer's id, its order, and its transactions (Kafka's TransactionManager).
 
-Callers' threads begin and end transactions and wait for results; the network thread asks for the
-next request, hands in answers, and reports what became of each batch. One lock guards all of it,
-held for moments only. Nothing is sent here and no clock is read.
+The calling threads begin and end transactions and wait for results. The network thread fetches the
+next request, passes in answers, and reports the outcome of each batch. One lock guards everything
+and is only held briefly. Nothing is sent here and no clock is read.
 
-A producer without a transactional id uses the idempotent half alone. With one, the caller's calls
-follow the table in `transaction_state`; partitions are added to the transaction by a request of
-their own up to transaction.version 1 (TV1), and by Produce itself from 2 on (TV2, KIP-890). Which
-of the two is the coordinator's finalized feature, looked up between transactions, so that a
-transaction ends by the rules under which it began.
+A producer without a transactional id uses only the idempotent half. With one, the calls follow the
+table in `transaction_state`. Up to transaction.version 1 (TV1) a separate request adds partitions
+to the transaction; from 2 on (TV2, KIP-890) Produce does so itself. The version is the
+coordinator's finalized feature. It is checked between transactions, so that a transaction ends by
+the rules under which it began.
 
 Unlike Java, whether the next transaction needs a new epoch is decided when the old one has ended,
-not when its end is asked for: batches may fail in between.
+not when its end is requested: batches may fail in between.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ _S = TransactionState
 
 
 class TransactionManager(TransactionRequests):
-    """What users call, and what accumulator and Sender ask about batches; see the module."""
+    """The calls of users, and those of the accumulator and Sender about batches; see the module."""
 
     # --- calls of the producer's users
 
     def initialize_transactions(self) -> TransactionalRequestResult:
-        """Ask for the id, ending what an earlier producer of this transactional id left open.
+        """Request the producer id, ending any transaction that an earlier producer left open.
 
-        It may be asked for again after `prepare_transaction`. Raises IllegalStateError when it was
-        done before otherwise, or another operation is under way.
+        It may be requested again after `prepare_transaction`. Raises IllegalStateError in any other
+        state after initialization, or while another operation is pending.
         """
 
         def begin() -> TransactionalRequestResult:
@@ -81,7 +81,7 @@ class TransactionManager(TransactionRequests):
         return self._begin_or_resume(begin, _S.INITIALIZING, "init_transactions")
 
     def begin_transaction(self) -> None:
-        """Open a transaction; nothing is sent until there is something to write.
+        """Begin a transaction; nothing is sent until there is something to write.
 
         Raises IllegalStateError unless the producer is initialized and no transaction is open.
         """
@@ -97,10 +97,10 @@ class TransactionManager(TransactionRequests):
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         group_metadata: ConsumerGroupMetadata,
     ) -> TransactionalRequestResult:
-        """Have a group's offsets committed with the open transaction.
+        """Commit a group's offsets with the open transaction.
 
-        Gives the operation under way for equal arguments, so that a time-out can be waited out.
-        Raises IllegalStateError when no transaction is open.
+        Returns the pending operation if it has equal arguments, so that a caller can wait again
+        after a timeout. Raises IllegalStateError when no transaction is open.
         """
         with self._lock:
             transactional_id = self._ensure_transactional("send_offsets_to_transaction")
@@ -135,7 +135,7 @@ class TransactionManager(TransactionRequests):
             return result
 
     def prepare_transaction(self) -> PreparedTransaction:
-        """Leave the transaction, of which all is written, to whoever ends it.
+        """Return the transaction, once everything is written, for another process to end.
 
         Raises IllegalStateError when no transaction is open, TransactionAbortableError when it can
         only be aborted.
@@ -149,7 +149,7 @@ class TransactionManager(TransactionRequests):
             return PreparedTransaction(self.producer_id_and_epoch, version)
 
     def begin_commit(self) -> TransactionalRequestResult:
-        """Commit as soon as all that was written is acknowledged.
+        """Commit as soon as all records are acknowledged.
 
         Raises IllegalStateError when no transaction is open, TransactionAbortableError when it can
         only be aborted.
@@ -163,7 +163,7 @@ class TransactionManager(TransactionRequests):
         return self._begin_or_resume(begin, _S.COMMITTING_TRANSACTION, "commit_transaction")
 
     def begin_abort(self) -> TransactionalRequestResult:
-        """Abort: drop what was not sent, wait for what was, tell the coordinator.
+        """Abort: drop unsent records, wait for those in flight, then send EndTxn.
 
         Raises IllegalStateError when no transaction is open.
         """
@@ -178,9 +178,10 @@ class TransactionManager(TransactionRequests):
         return self._begin_or_resume(begin, _S.ABORTING_TRANSACTION, "abort_transaction")
 
     def fail_if_not_ready_for_send(self) -> None:
-        """Refuse a record that cannot be sent now, before anything is done for it.
+        """Raise the error that keeps records from being sent now, before any work is done.
 
-        Raises what ended the producer or its transaction; IllegalStateError outside one.
+        This is the error that ended the producer or its transaction, or IllegalStateError if no
+        transaction is open.
         """
         with self._lock:
             self._fail_if_operation_pending("send")
@@ -196,9 +197,9 @@ class TransactionManager(TransactionRequests):
                 )
 
     def maybe_add_partition(self, topic_partition: TopicPartition) -> None:
-        """Let the open transaction have a partition that a batch was closed for.
+        """Add the partition of a closed batch to the open transaction.
 
-        Raises as `fail_if_not_ready_for_send`.
+        Raises the same errors as `fail_if_not_ready_for_send`.
         """
         with self._lock:
             self.fail_if_not_ready_for_send()
@@ -213,7 +214,7 @@ class TransactionManager(TransactionRequests):
                 self._new_partitions.add(topic_partition)
 
     def maybe_transition_to_error_state(self, error: Exception) -> None:
-        """Note that a record was not delivered: the transaction, or the producer, ends of it."""
+        """Record that a record was not delivered: it ends the transaction, or the producer."""
         with self._lock:
             if self.has_fatal_error:
                 return
@@ -228,7 +229,7 @@ class TransactionManager(TransactionRequests):
         target: TransactionState,
         operation: str,
     ) -> TransactionalRequestResult:
-        """Give the operation under way if it is the same, so that a time-out can be waited out."""
+        """Return the pending operation if it is the same, to wait again; otherwise begin it."""
         with self._lock:
             self._ensure_transactional(operation)
             if self._pending_transition is not None:
@@ -259,7 +260,7 @@ class TransactionManager(TransactionRequests):
         return self._transactional_id
 
     def _fail_if_in_error(self) -> None:
-        """Raise an error of this call, which names the one that ended the producer as its cause."""
+        """Raise a new error for this call, caused by the one that ended the producer."""
         error = self._last_error
         if error is None:
             return
@@ -291,15 +292,15 @@ class TransactionManager(TransactionRequests):
     # --- ends
 
     def transition_to_fatal_error(self, error: Exception) -> None:
-        """End the producer, and all that waits for an answer."""
+        """End the producer, and fail all pending requests."""
         with self._lock:
             if not self.has_fatal_error:
                 self._fatal(error)
 
     def take_authorization_error(self) -> Exception | None:
-        """Give the error, once, if no id was given for lack of a right; the caller may try again.
+        """Return the error, once, if the request for an id was not authorized; it may be repeated.
 
-        All that waited for the id has failed by then, but for the batches.
+        All requests that needed the id have failed by then, but not the batches.
         """
         with self._lock:
             error = self._last_error
@@ -314,19 +315,19 @@ class TransactionManager(TransactionRequests):
             return error
 
     def close(self) -> None:
-        """Fail every request that waits: the producer is closed by force."""
+        """Fail every pending request: the producer was closed without waiting."""
         with self._lock:
             self._fail_requests(KafkaError("the producer was closed before the operation ended"))
 
-    # --- batches: the accumulator asks what may go, the Sender tells what became of it
+    # --- batches: queried by the accumulator, reported by the Sender
 
     def follow_topics(self, topics: Mapping[str, TopicMetadata]) -> None:
-        """Note which topics were created again; see `partition_sequences`."""
+        """Find topics that were recreated; see `partition_sequences`."""
         with self._lock:
             self._sequences.follow_topics(topics)
 
     def bump_idempotent_epoch_and_reset_id_if_needed(self) -> None:
-        """Start partitions anew that have to (KIP-360), and ask for an id where there is none."""
+        """Restart partitions that need it (KIP-360), and request a producer id if there is none."""
         with self._lock:
             self._sequences.resolve()
             if not self._sequences.restart_quiet_partitions() and self._state is _S.READY:
@@ -341,25 +342,25 @@ class TransactionManager(TransactionRequests):
                 self._enqueue_init_producer_id(result, NO_PRODUCER_ID_AND_EPOCH)
 
     def may_drain(self, first: ProducerBatch) -> bool:
-        """Whether a partition's first queued batch may be sent now.
+        """Return whether a partition's first queued batch may be sent now.
 
-        Not before there is a producer id, nor before the partition belongs to the transaction. A
-        batch that was never sent waits while older ones have another epoch, or were given up with
-        their fate unknown (RecordAccumulator.shouldStopDrainBatchesForPartition).
+        Nothing is sent without a producer id, or before the partition has been added to the
+        transaction. A batch that was never sent waits while older ones have another epoch, or were
+        given up with an unknown outcome (RecordAccumulator.shouldStopDrainBatchesForPartition).
 
-        A retried batch goes when it is the oldest one on its way: the broker would refuse any other
-        as out of order. A batch that was never sent has to wait in four more cases in which Java
-        sends it, since the retry of an older one might then be refused for ever:
+        A retried batch is sent when it is the oldest one in flight: the broker would refuse any
+        other as out of order. A batch that was never sent must wait in four more cases in which
+        Java sends it, because the retry of an older one might then be refused for ever:
 
-        - Nothing of the partition has been acknowledged yet, or nothing since its topic was created
-          again. A broker that does not know a producer takes its first batch with any sequence
-          number; if it refused the first for a moment, as the leader of a new topic does, the
-          second would pass for the first.
-        - An older one is being retried, or
-        - a newer one was acknowledged before it, for the leader has moved while the old one owes an
-          answer, or
-        - five are on their way. A broker recognizes duplicates among the last five batches only.
-          (They are counted here: a connection also counts answers that nobody has looked at yet.)
+        - Nothing in the partition has been acknowledged yet, or nothing since its topic was
+          recreated. A broker that does not know a producer accepts any sequence number in its first
+          batch. If it refused the first batch for a moment, as the leader of a new topic does, the
+          second would be accepted as the first.
+        - An older one is being retried.
+        - A newer one was acknowledged before an older one, because the leader has moved while the
+          old leader still owes an answer.
+        - Five are in flight. A broker recognizes duplicates only among the last five batches. (They
+          are counted here, because a connection also counts answers that were not processed yet.)
         """
         with self._lock:
             if not self.has_producer_id or self.has_fatal_error:
@@ -369,40 +370,40 @@ class TransactionManager(TransactionRequests):
             return self._sequences.may_drain(first)
 
     def assign_sequence(self, batch: ProducerBatch) -> None:
-        """Give a batch that is drained for the first time the next sequence numbers."""
+        """Assign the next sequence numbers to a batch that is drained for the first time."""
         with self._lock:
             self._sequences.assign(batch)
 
     def in_retry_order(self, batches: Sequence[ProducerBatch]) -> list[ProducerBatch]:
-        """Sort batches of one partition that wait for a retry by their sequence numbers."""
+        """Return the batches of one partition that await a retry, sorted by sequence number."""
         with self._lock:
             return self._sequences.in_retry_order(batches)
 
     def split(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
-        """Let parts take over the sequence numbers of a batch the broker found too large."""
+        """Assign a batch's sequence numbers to the parts it was split into."""
         with self._lock:
             self._sequences.split(batch, parts)
 
     def note_offset(self, batch: ProducerBatch, base_offset: int) -> None:
-        """Note where a batch was appended, if the broker said so."""
+        """Record the offset at which a batch was appended, if it is known."""
         with self._lock:
             self._sequences.note_offset(batch, base_offset)
 
     def complete(self, batch: ProducerBatch) -> None:
-        """Note that the broker has a batch."""
+        """Record that the broker has a batch."""
         with self._lock:
             self._sequences.acknowledge(batch)
 
     def fail(self, batch: ProducerBatch) -> None:
-        """Note that a batch will not be sent again."""
+        """Remove a batch that will not be resent."""
         with self._lock:
             self._sequences.remove(batch)
 
     def can_retry(self, batch: ProducerBatch, code: int, log_start_offset: int) -> bool:
-        """Whether a batch that was answered so may succeed if it is sent again.
+        """Return whether a batch with this error may succeed if it is resent.
 
-        With the same bytes, but for OUT_OF_ORDER_SEQUENCE_NUMBER and UNKNOWN_PRODUCER_ID, after
-        which the partition may have to start anew; see `PartitionSequences.can_retry`.
+        The bytes stay the same except after OUT_OF_ORDER_SEQUENCE_NUMBER and UNKNOWN_PRODUCER_ID,
+        where the partition may have to restart; see `PartitionSequences.can_retry`.
         """
         action = produce_action(code)
         if action is not ProduceAction.BUMP_EPOCH:
@@ -413,10 +414,10 @@ class TransactionManager(TransactionRequests):
     def handle_failed_batch(
         self, batch: ProducerBatch, error: Exception, *, outcome_known: bool
     ) -> None:
-        """Note that a batch fails with `error`, and what follows for the transaction and the order.
+        """Record that a batch fails, and its effect on the transaction and the order.
 
-        `outcome_known`: the broker has certainly not got it. Otherwise it may be in: it expired, or
-        its retries are used up.
+        With `outcome_known` the broker certainly did not append it. Otherwise it may have: the
+        batch expired, or its retries are used up.
         """
         with self._lock:
             self.maybe_transition_to_error_state(error)
@@ -434,7 +435,7 @@ def _is_fatal(error: Exception) -> bool:
 
 
 def _abortable(error: Exception) -> Exception:
-    """Say of an error that was tried long enough that the transaction cannot get over it."""
+    """Return an abortable error in place of one that was retried long enough."""
     is_txn_state = isinstance(error, BrokerError) and error.code == ErrorCode.INVALID_TXN_STATE
     if not is_txn_state and not getattr(error, "retriable", False):
         return error

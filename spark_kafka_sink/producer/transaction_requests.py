@@ -1,4 +1,4 @@
-"""The network thread's half of TransactionManager: which request goes next, what answers mean."""
+"""The network thread's half of TransactionManager: the next request and the handling of answers."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from spark_kafka_sink.protocol.messages.find_coordinator import CoordinatorType
 if TYPE_CHECKING:
     from spark_kafka_sink.producer.txn_request_handlers import TxnRequestHandler, Verdict
 
-#: Seconds between tries of the first request of a transaction while the one before still ends.
+#: Seconds between attempts at a transaction's first request while the previous one is still ending.
 ADD_PARTITIONS_RETRY_BACKOFF = 0.02
-#: The first InitProducerId that can raise the epoch of the producer that asks (KIP-360).
+#: The first InitProducerId version that can bump the epoch of its producer (KIP-360).
 FIRST_VERSION_WITH_EPOCH_BUMP = 3
 TRANSACTION_V2 = 2
 
@@ -34,13 +34,14 @@ _S = TransactionState
 
 
 class TransactionRequests(TransactionCore):
-    """Gives out requests, and takes their answers."""
+    """The requests that the network thread sends, and the handling of their answers."""
 
     def next_request(self, *, has_incomplete_batches: bool) -> TxnRequestHandler | None:
-        """Give out the request to send next; None if there is none that may be sent now.
+        """Return the request to send next; None if none may be sent now.
 
-        One at a time: the next is given out when this one was answered, put back, or has failed. A
-        transaction does not end before all of its batches have (`has_incomplete_batches`).
+        Only one request is in flight: the next is returned once this one was answered, put back, or
+        has failed. A transaction does not end before all its batches have
+        (`has_incomplete_batches`).
         """
         with self._lock:
             if self._in_flight is not None:
@@ -63,10 +64,10 @@ class TransactionRequests(TransactionCore):
             return None
 
     def _drop_unsent_offsets(self) -> None:
-        """Have an abort not wait for a group whose coordinator cannot be reached.
+        """Drop offset requests: an abort must not wait for an unreachable group coordinator.
 
-        What a broker may have seen has to be answered first: it must not come after the end of the
-        transaction.
+        Requests that a broker may have seen must be answered first: they must not arrive after the
+        end of the transaction.
         """
 
         def is_in_vain(handler: TxnRequestHandler) -> bool:
@@ -84,43 +85,43 @@ class TransactionRequests(TransactionCore):
         if self._last_error is None:
             return False
         if self.has_abortable_error and isinstance(handler, FindCoordinatorHandler):
-            # Needed for the abort that is to be expected.
+            # The abort that will follow needs it.
             return False
         handler.result.fail(self._last_error)
         return True
 
     def retry(self, handler: TxnRequestHandler) -> None:
-        """Put a request back: it was not answered, or is to be asked again."""
+        """Put back a request that was not answered, or that must be resent."""
         with self._lock:
             self._in_flight = None
             handler.attempts += 1
             self._requests.put(handler)
 
     def find_coordinator(self, handler: TxnRequestHandler) -> None:
-        """Put a request back until the broker that it goes to is known."""
+        """Put a request back until its coordinator is known."""
         with self._lock:
             self._in_flight = None
             self._requests.lookup(handler)
             self._requests.put(handler)
 
     def find_coordinator_and_retry(self, handler: TxnRequestHandler) -> None:
-        """Put a request back that was sent in vain, until the broker that it goes to is found."""
+        """Put back a request that failed to reach its coordinator, until that is found again."""
         with self._lock:
             self._requests.lookup(handler)
             self.retry(handler)
 
     def coordinator(self, handler: TxnRequestHandler) -> Node | None:
-        """Give the broker that a request goes to, if it is known."""
+        """Return the broker that a request goes to, if it is known."""
         with self._lock:
             return self._requests.coordinator(handler)
 
     def handle_coordinator_ready(
         self, *, init_producer_id_version: int, transaction_version: int
     ) -> None:
-        """Note what the transaction coordinator can do, and which rules its cluster agreed on.
+        """Update which features the transaction coordinator and its cluster support.
 
-        `transaction_version` is the finalized feature of that name, 0 where there is none: some
-        services offer Produce 12 and refuse its meaning, so nothing else decides.
+        `transaction_version` is the finalized feature of that name, 0 if there is none. Nothing
+        else decides, because some services offer Produce 12 but reject its semantics.
         """
         with self._lock:
             self._coordinator_bumps_epochs = (
@@ -129,7 +130,7 @@ class TransactionRequests(TransactionCore):
             self._next_is_transaction_v2 = transaction_version >= TRANSACTION_V2
 
     def handle_response(self, handler: TxnRequestHandler, response: Any) -> None:
-        """Take the answer to a request."""
+        """Handle the answer to a request."""
         with self._lock:
             self._in_flight = None
             if self.has_fatal_error:
@@ -153,7 +154,7 @@ class TransactionRequests(TransactionCore):
                     self._refused(handler, verdict)
 
     def handle_failure(self, handler: TxnRequestHandler, error: Exception) -> None:
-        """Note that a request could not be sent at all, for no reason that time may mend."""
+        """Fail a request that could not be sent, for a reason that is not retriable."""
         with self._lock:
             self._in_flight = None
             handler.result.fail(error)
@@ -161,9 +162,10 @@ class TransactionRequests(TransactionCore):
                 self._fatal(error)
 
     def _refused(self, handler: TxnRequestHandler, verdict: Verdict) -> None:
-        """Fail the request, and what the verdict says fails with it."""
+        """Fail the request, and the transaction or producer if the verdict says so."""
         if isinstance(handler, AddPartitionsToTxnHandler):
-            # No longer on their way: what was added before must still be able to end.
+            # No longer pending: the transaction of the partitions added before must still be able
+            # to end.
             self._pending_partitions -= handler.partitions
         action = verdict.action
         if action is TxnAction.ABORTABLE_WITH_BUMP and not self._can_renew_epoch:
@@ -192,7 +194,7 @@ class TransactionRequests(TransactionCore):
         )
 
     def _reinitialize(self, handler: TxnRequestHandler, verdict: Verdict) -> None:
-        """Let InitProducerId say whether we are fenced, or the coordinator was just faster."""
+        """Request a new epoch, which shows whether we are fenced or the coordinator was faster."""
         if not self._coordinator_bumps_epochs:
             self._refused(handler, verdict._replace(action=TxnAction.FENCED))
             return
@@ -235,9 +237,9 @@ class TransactionRequests(TransactionCore):
         handler.result.done()
 
     def _transaction_ended(self, handler: TxnRequestHandler) -> None:
-        """Get ready for the next transaction, with another epoch if the last one demands it."""
+        """Prepare for the next transaction, with a new epoch if the last one requires it."""
         if self._next_is_transaction_v2 and not self._is_transaction_v2:
-            # Partitions of the last transaction must not pass for added to the next (KIP-890).
+            # Partitions of the last transaction must not count as added to the next one (KIP-890).
             self._epoch_bump_required = True
         needs_epoch = self._epoch_bump_required
         if needs_epoch and not self._coordinator_bumps_epochs:

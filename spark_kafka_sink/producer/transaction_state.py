@@ -1,8 +1,8 @@
-"""Where a producer is in the life of its id and of its transaction (TransactionManager.State).
+"""The states of a producer's id and transaction (TransactionManager.State).
 
-The table is the whole truth: nothing else decides which state may follow which. What is not in it
-is refused, and changes nothing; in the network thread's hands the refusal ends the producer, since
-its picture of the transaction can no longer be trusted (KAFKA-14831).
+The table alone decides which state may follow which. A transition that is not in it is refused and
+changes nothing. On the network thread the refusal ends the producer, because its view of the
+transaction can no longer be trusted (KAFKA-14831).
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from enum import Enum, auto
 
 
 class TransactionState(Enum):
-    """Kafka's states; the end of a prepared transaction is left to another process."""
+    """Kafka's states; a prepared transaction is ended by another process."""
 
-    #: No producer id has been asked for, or it was given up.
+    #: No producer id was requested, or the last one was given up.
     UNINITIALIZED = auto()
-    #: A producer id or a new epoch has been asked for.
+    #: A producer id or a new epoch was requested.
     INITIALIZING = auto()
-    #: No transaction is open; of a producer without transactions: it may send.
+    #: No transaction is open; without transactions: the producer may send.
     READY = auto()
     IN_TRANSACTION = auto()
-    #: All is written, and somebody else will end the transaction.
+    #: All records are written, and another process will end the transaction.
     PREPARED_TRANSACTION = auto()
     COMMITTING_TRANSACTION = auto()
     ABORTING_TRANSACTION = auto()
-    #: The transaction can only be aborted; after that the producer can go on.
+    #: The transaction can only be aborted; after that the producer can continue.
     ABORTABLE_ERROR = auto()
     #: The producer can only be closed.
     FATAL_ERROR = auto()
@@ -32,11 +32,11 @@ class TransactionState(Enum):
 
 _S = TransactionState
 
-#: State -> the states that may follow. FATAL_ERROR may follow any, itself included.
+#: The states that may follow each state. FATAL_ERROR may follow any, including itself.
 TRANSITIONS: dict[TransactionState, frozenset[TransactionState]] = {
     _S.UNINITIALIZED: frozenset({_S.INITIALIZING, _S.FATAL_ERROR}),
     _S.INITIALIZING: frozenset({_S.READY, _S.ABORTABLE_ERROR, _S.FATAL_ERROR}),
-    # An idempotent producer whose epochs are used up needs a new id.
+    # An idempotent producer that has used all epochs needs a new id.
     _S.READY: frozenset({_S.IN_TRANSACTION, _S.UNINITIALIZED, _S.FATAL_ERROR}),
     _S.IN_TRANSACTION: frozenset(
         {
@@ -47,14 +47,14 @@ TRANSITIONS: dict[TransactionState, frozenset[TransactionState]] = {
             _S.FATAL_ERROR,
         }
     ),
-    # What has become of it is not known here: only another epoch leads on.
+    # Its outcome is not known here: the only way forward is another epoch.
     _S.PREPARED_TRANSACTION: frozenset({_S.INITIALIZING, _S.FATAL_ERROR}),
-    # To INITIALIZING where the next transaction needs another epoch.
+    # INITIALIZING follows if the next transaction needs another epoch.
     _S.COMMITTING_TRANSACTION: frozenset(
         {_S.READY, _S.INITIALIZING, _S.ABORTABLE_ERROR, _S.FATAL_ERROR}
     ),
     _S.ABORTING_TRANSACTION: frozenset({_S.READY, _S.INITIALIZING, _S.FATAL_ERROR}),
-    # To UNINITIALIZED where a right was missing: it may be granted, and initializing tried again.
+    # UNINITIALIZED follows an authorization error: access may be granted, and the call repeated.
     _S.ABORTABLE_ERROR: frozenset(
         {_S.ABORTING_TRANSACTION, _S.ABORTABLE_ERROR, _S.UNINITIALIZED, _S.FATAL_ERROR}
     ),

@@ -1,8 +1,8 @@
-"""The outcome of an operation on a transaction, for the thread that waits for it.
+"""The outcome of a transactional operation, for the thread that waits for it.
 
-Java's TransactionalRequestResult. The network thread ends it once; the caller may wait for it any
-number of times, so that an operation whose wait timed out can be waited for again instead of being
-done twice.
+This is Java's TransactionalRequestResult. The network thread completes it once. The caller may wait
+any number of times: after a timeout it can wait again for the same operation instead of starting it
+twice.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ if TYPE_CHECKING:
 
 
 class TransactionalRequestResult:
-    """Done, failed, or not yet."""
+    """The outcome of an operation: pending, successful or failed."""
 
     def __init__(self, operation: str) -> None:
-        """`operation` is the caller's name for what is waited for."""
+        """Create a pending outcome; `operation` is the name of the caller's method."""
         self.operation = operation
         self._ended = threading.Event()
         self._error: Exception | None = None
         self._acked = False
 
     def done(self) -> None:
-        """Note the success, unless it has ended already."""
+        """Mark the operation as successful, unless it has ended already."""
         self._ended.set()
 
     def fail(self, error: Exception) -> None:
-        """Note the failure, unless it has ended already."""
+        """Mark the operation as failed, unless it has ended already."""
         if not self._ended.is_set():
             self._error = error
             self._ended.set()
 
     @property
     def error(self) -> Exception | None:
-        """Why it failed; None while it has not."""
+        """The error that it failed with; None if it has not failed."""
         return self._error
 
     @property
     def is_completed(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Whether it has ended, successfully or not."""
         return self._ended.is_set()
 
     @property
     def is_successful(self) -> bool:
-        """Whether it has ended well."""
+        """Whether it has ended successfully."""
         return self._ended.is_set() and self._error is None
 
     @property
     def is_acked(self) -> bool:
-        """Whether the caller has learned of the end: only then may another operation begin."""
+        """Whether the caller has received the outcome: only then may another operation begin."""
         return self._acked
 
     def wait(
@@ -63,13 +63,13 @@ class TransactionalRequestResult:
         *,
         limit: float | None = None,
     ) -> None:
-        """Wait for the end, at most `timeout` seconds; raise the error that it failed with.
+        """Wait at most `timeout` seconds for the end; raise the error if the operation failed.
 
-        `last_error` tells what went wrong last on the network, for who has waited in vain; `limit`
-        is max.block.ms, of which the caller may have spent a part before.
+        `last_error` returns the latest network error, for the message after a timeout; `limit` is
+        max.block.ms, part of which the caller may have used already.
 
-        Raises KafkaTimeoutError when the time was too short: the operation goes on, and the same
-        call made again waits for the rest of it.
+        Raises KafkaTimeoutError when the timeout expires: the operation continues, and a repeated
+        call waits for the same operation.
         """
         if not self._ended.wait(timeout):
             cause = last_error()

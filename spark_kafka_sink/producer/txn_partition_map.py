@@ -1,14 +1,15 @@
-"""Sequence numbers, partition by partition (Kafka's TxnPartitionMap and TxnPartitionEntry).
+"""Sequence numbers of each partition (Kafka's TxnPartitionMap and TxnPartitionEntry).
 
-A broker takes an idempotent producer's batches only in the order of their sequence numbers. So a
-number is given when a batch is first drained, kept through every retry, and a batch counts as in
-flight from then until it is acknowledged or has failed for good, even while it waits for a retry.
+A broker accepts an idempotent producer's batches only in the order of their sequence numbers. A
+batch gets its number when it is first drained and keeps it through every retry. From then on it
+counts as in flight until it is acknowledged or has failed for good, even while it waits for a
+retry.
 
-Numbers change in one case only: the partition *restarts*. A batch before these was lost or refused,
-so they would leave a gap for ever, or the topic was created again and its log is empty; they get
-numbers from 0 and the producer's newest epoch (KIP-360). Unlike Java we wait with that until every
-batch of the partition that is with a broker has been answered: an answer to the old numbers must
-never be taken for one to the new.
+Numbers change only if the partition *restarts*: an earlier batch was lost or refused, so that there
+would be a gap for ever, or the topic was recreated and its log is empty. The batches in flight then
+get numbers from 0 and the producer's newest epoch (KIP-360). Unlike Java, a restart waits until
+every batch sent to a broker has been answered: an answer for the old numbers must never be taken
+for one for the new ones.
 """
 
 from __future__ import annotations
@@ -37,57 +38,57 @@ def increment_sequence(sequence: int, increment: int) -> int:
 
 
 def is_older_sequence(sequence: int, than: int) -> bool:
-    """Whether a number was given before another one, wrapped or not."""
-    # Half a turn of the wheel is far more than can ever be in flight.
+    """Return whether a number was assigned before another one, allowing for wrap-around."""
+    # Half of the range is far more than can ever be in flight.
     return sequence != than and increment_sequence(than, -sequence) < SEQUENCE_MODULUS // 2
 
 
 @dataclass(slots=True)
 class TxnPartitionEntry:
-    """One partition's sequence numbers."""
+    """The sequence numbers of one partition."""
 
-    #: With which id and epoch the numbers are given.
+    #: The producer id and epoch that the numbers belong to.
     producer_id_and_epoch: ProducerIdAndEpoch = NO_PRODUCER_ID_AND_EPOCH
     next_sequence: int = 0
-    #: The first number that the partition's present log gets from us.
+    #: The first number that this producer wrote to the partition's current log.
     first_sequence: int = 0
-    #: The last number in the present log; NO_SEQUENCE until a batch is acknowledged.
+    #: The last acknowledged number in the current log; NO_SEQUENCE if there is none.
     last_acked_sequence: int = NO_SEQUENCE
-    #: Tells a broker that has deleted our records, and forgotten us, from one that has lost them.
+    #: Distinguishes a broker that deleted our records, and our state, from one that lost them.
     last_acked_offset: int = UNKNOWN_OFFSET
-    #: Batches that have a sequence number and are not done, in the order in which they got it.
+    #: Batches that have a sequence number and are not done, in the order of assignment.
     in_flight: list[ProducerBatch] = field(default_factory=list)
-    #: The number behind a batch that was given up with its fate unknown; None where there is none.
+    #: The number after a batch that was given up with an unknown outcome; None if there is none.
     unresolved_sequence: int | None = None
-    #: Whether numbers are to be given anew, as soon as nothing is with a broker.
+    #: Whether numbers must be reassigned once no batch is waiting for an answer.
     restart_requested: bool = False
-    #: For which batch the last restart was: a broker that refuses it again will always do so.
+    #: The batch that caused the last restart: a broker that refuses it again will always do so.
     restarted_for: ProducerBatch | None = None
-    #: Whether a batch with a number has failed in the open transaction: the rest cannot follow.
+    #: Whether a numbered batch failed in the open transaction, so that no others can follow it.
     has_gap: bool = False
-    #: Whether the topic was created again, and batches still have numbers for the deleted log.
+    #: Whether the topic was recreated while batches still have numbers for the deleted log.
     log_replaced: bool = False
 
     def is_next_sequence(self, sequence: int) -> bool:
-        """Whether everything before `sequence` has been acknowledged."""
+        """Return whether everything before `sequence` has been acknowledged."""
         if self.last_acked_sequence == NO_SEQUENCE:
             return sequence == self.first_sequence
         return sequence == increment_sequence(self.last_acked_sequence, 1)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no batch is with a broker that has not answered."""
+        """Whether no batch is waiting for an answer from a broker."""
         return not any(batch.is_in_flight for batch in self.in_flight)
 
     @property
     def may_have_unanswered(self) -> bool:
-        """Return whether a broker may have a batch that it has not acknowledged."""
+        """Whether a broker may have a batch that it has not acknowledged."""
         return any(batch.may_be_in for batch in self.in_flight)
 
     def assign(
         self, batch: ProducerBatch, producer: ProducerIdAndEpoch, *, is_transactional: bool
     ) -> None:
-        """Give a batch the next numbers; from 0 where the producer is not the one before."""
+        """Assign the next numbers to a batch; from 0 if the producer id or epoch has changed."""
         if self.producer_id_and_epoch != producer and not self.in_flight:
             self.restart(producer)
         batch.set_producer_state(
@@ -97,7 +98,7 @@ class TxnPartitionEntry:
         self.in_flight.append(batch)
 
     def restart(self, producer: ProducerIdAndEpoch) -> None:
-        """Give numbers from 0 to all that is in flight, and to what will follow."""
+        """Assign numbers from 0 to all batches in flight, and to those that follow."""
         sequence = 0
         for batch in self.in_flight:
             batch.set_producer_state(producer, sequence, is_transactional=batch.is_transactional)
@@ -111,7 +112,7 @@ class TxnPartitionEntry:
         self.has_gap = False
 
     def forget_acknowledged(self) -> None:
-        """Note that the present log has nothing that was acknowledged; the numbers go on."""
+        """Reset the acknowledged state: the current log has no such batch; the numbers continue."""
         self.first_sequence = (
             self.in_flight[0].base_sequence if self.in_flight else self.next_sequence
         )
@@ -119,7 +120,7 @@ class TxnPartitionEntry:
         self.last_acked_offset = UNKNOWN_OFFSET
 
     def acknowledge(self, batch: ProducerBatch) -> None:
-        """Note that the broker has a batch."""
+        """Record that the broker has a batch."""
         if not self.remove(batch):
             return
         last = increment_sequence(batch.base_sequence, batch.record_count - 1)
@@ -129,14 +130,14 @@ class TxnPartitionEntry:
             self.last_acked_sequence = last
 
     def remove(self, batch: ProducerBatch) -> bool:
-        """Take a batch out; False if it was not in."""
+        """Remove a batch; return False if it was not in flight."""
         if batch not in self.in_flight:
             return False
         self.in_flight.remove(batch)
         return True
 
     def mark_unresolved(self, batch: ProducerBatch) -> None:
-        """Note that nobody will ever know whether the broker has this batch."""
+        """Record that it will never be known whether the broker has this batch."""
         following = increment_sequence(batch.base_sequence, batch.record_count)
         known = self.unresolved_sequence
         if known is None or is_older_sequence(known, following):
@@ -144,23 +145,23 @@ class TxnPartitionEntry:
 
 
 class TxnPartitionMap:
-    """The entries of all partitions; an unknown one starts at 0."""
+    """The entries of all partitions; a new one starts at 0."""
 
     def __init__(self) -> None:
-        """Know no partition yet."""
+        """Create an empty map."""
         self._entries: dict[TopicPartition, TxnPartitionEntry] = {}
 
     def entry(self, topic_partition: TopicPartition) -> TxnPartitionEntry:
-        """Give a partition's entry, made when first asked for."""
+        """Return a partition's entry, creating it on first use."""
         entry = self._entries.get(topic_partition)
         if entry is None:
             entry = self._entries[topic_partition] = TxnPartitionEntry()
         return entry
 
     def of_topic(self, topic: str) -> list[tuple[TopicPartition, TxnPartitionEntry]]:
-        """List the partitions of a topic that have an entry."""
+        """Return the partitions of a topic that have an entry, with their entries."""
         return [each for each in self._entries.items() if each[0].topic == topic]
 
     def reset(self) -> None:
-        """Forget all: the next epoch starts at 0 everywhere."""
+        """Remove all entries: the next epoch starts at 0 everywhere."""
         self._entries.clear()

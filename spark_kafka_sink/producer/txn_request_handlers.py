@@ -1,8 +1,8 @@
-"""The requests of a producer's id and transactions: how each is asked, and what its answer means.
+"""The requests for producer ids and transactions: how each is built, and what its answer means.
 
-Java's TxnRequestHandler and its kinds, as pure data: a handler makes a request in the version that
-the connection has, and reads an answer into a verdict by the table of `error_rules`. What follows
-from the verdict is TransactionManager's business, sending the Sender's.
+They are Java's TxnRequestHandler classes as pure data. A handler builds a request in the
+connection's version, and converts the answer into a verdict using the table of `error_rules`.
+TransactionManager acts on the verdict; the Sender does the sending.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ if TYPE_CHECKING:
     from spark_kafka_sink.protocol.messages.find_coordinator import Coordinator
     from spark_kafka_sink.protocol.schema import ApiMessage
 
-#: From this version on FindCoordinator asks for a list of keys (KIP-699).
+#: From this version on FindCoordinator takes a list of keys (KIP-699).
 FIRST_VERSION_WITH_KEYS = 4
-#: The last TxnOffsetCommit that does not add the group to the transaction (KIP-890).
+#: The last TxnOffsetCommit version that does not add the group to the transaction (KIP-890).
 LAST_OFFSET_COMMIT_WITHOUT_ADD = 4
-#: What brokers ignore unless a transaction is asked for.
+#: A value that brokers ignore unless the request has a transactional id.
 NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
 
 
 class TxnRequestPriority(IntEnum):
-    """Which request goes first.
+    """The order in which requests are sent.
 
-    The end of a transaction goes after all that belongs to it; a new epoch after that end.
+    The end of a transaction follows all its other requests; a new epoch follows that end.
     """
 
     FIND_COORDINATOR = 0
@@ -72,7 +72,7 @@ class TxnRequestPriority(IntEnum):
 
 
 class Verdict(NamedTuple):
-    """What an answer means: what to do, by which code, and of what it was said."""
+    """The meaning of an answer: the action, its error code, and the operation it is about."""
 
     action: TxnAction
     code: int = ErrorCode.NONE
@@ -81,48 +81,48 @@ class Verdict(NamedTuple):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class TxnRequestHandler(ABC):
-    """One request, until it has its answer; retries included."""
+    """One request, including retries, until it is answered."""
 
     api_key: ClassVar[ApiKey]
     is_end_txn: ClassVar[bool] = False
 
     result: TransactionalRequestResult
-    #: How often it was sent in vain.
+    #: The number of failed attempts.
     attempts: int = 0
-    #: Its place among those of its priority, once it has waited for its turn.
+    #: Its place among requests of its priority, once it has been queued.
     number: int | None = None
     #: Whether a broker may have seen it.
     was_sent: bool = False
-    #: Seconds before the next try, where the answer asks for another time than the back-off.
+    #: Seconds before the next attempt, if the answer requires a time other than the back-off.
     retry_delay: float | None = None
 
     @property
     @abstractmethod
     def priority(self) -> TxnRequestPriority:
-        """Which requests it may overtake."""
+        """The request's priority in the queue."""
 
     @property
     def coordinator_type(self) -> CoordinatorType | None:
-        """Whose coordinator is asked; None: any broker."""
+        """The type of the coordinator that the request goes to; None for any broker."""
         return CoordinatorType.TRANSACTION
 
     @property
     @abstractmethod
     def coordinator_key(self) -> str:
-        """What the coordinator is found by."""
+        """The key by which the coordinator is found."""
 
     @property
     def max_version(self) -> int | None:
-        """The highest version that means what is meant; None: any."""
+        """The highest version with the intended meaning; None for any."""
         return None
 
     @abstractmethod
     def request(self, version: int) -> ApiMessage:
-        """Make the request."""
+        """Build the request."""
 
     @abstractmethod
     def verdict(self, response: Any) -> Verdict:
-        """Read the answer."""
+        """Convert the answer into a verdict."""
 
     def _judge(self, code: int, context: str) -> Verdict:
         return Verdict(txn_action(self.api_key, code), code, context)
@@ -130,7 +130,7 @@ class TxnRequestHandler(ABC):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class FindCoordinatorHandler(TxnRequestHandler):
-    """Asks which broker looks after a transactional id or a group."""
+    """The request for the coordinator of a transactional id or a group."""
 
     api_key = ApiKey.FIND_COORDINATOR
 
@@ -139,33 +139,33 @@ class FindCoordinatorHandler(TxnRequestHandler):
 
     @property
     def priority(self) -> TxnRequestPriority:
-        """Nothing can be asked before the coordinator is known."""
+        """First of all: no other request can be sent before the coordinator is known."""
         return TxnRequestPriority.FIND_COORDINATOR
 
     @property
     def coordinator_type(self) -> CoordinatorType | None:
-        """Any broker knows."""
+        """None: any broker can answer."""
         return None
 
     @property
     def coordinator_key(self) -> str:
-        """What is asked about."""
+        """The key to look up."""
         return self.key
 
     def request(self, version: int) -> FindCoordinatorRequest:
-        """Ask for one key, in either of the two forms."""
+        """Build the request for one key, in the form of the version."""
         if version >= FIRST_VERSION_WITH_KEYS:
             return FindCoordinatorRequest(key_type=self.key_type, coordinator_keys=(self.key,))
         return FindCoordinatorRequest(key_type=self.key_type, key=self.key)
 
     def coordinator(self, response: Any) -> Coordinator | Any:
-        """Find the answer, in either of the two forms; None where there is not exactly one."""
+        """Return the answer in either of the two forms; None unless there is exactly one."""
         if not response.coordinators:
             return response
         return response.coordinators[0] if len(response.coordinators) == 1 else None
 
     def verdict(self, response: Any) -> Verdict:
-        """Read the answer for the one key."""
+        """Convert the answer for the one key into a verdict."""
         answer = self.coordinator(response)
         kind = "transactional.id" if self.key_type is CoordinatorType.TRANSACTION else "group"
         context = f"finding the coordinator of {kind} {self.key!r}"
@@ -176,7 +176,7 @@ class FindCoordinatorHandler(TxnRequestHandler):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class InitProducerIdHandler(TxnRequestHandler):
-    """Asks for an id, or for a new epoch of the one there is (KIP-360)."""
+    """The request for a producer id, or for a new epoch of the current one (KIP-360)."""
 
     api_key = ApiKey.INIT_PRODUCER_ID
 
@@ -186,28 +186,28 @@ class InitProducerIdHandler(TxnRequestHandler):
 
     @property
     def is_epoch_bump(self) -> bool:
-        """Whether the id is kept."""
+        """Whether the producer id is kept."""
         return self.producer.is_valid
 
     @property
     def priority(self) -> TxnRequestPriority:
-        """Before all that needs an id; a new epoch after the end of the old one's transaction."""
+        """Before all requests that need an id; an epoch bump after the old transaction's end."""
         if self.is_epoch_bump:
             return TxnRequestPriority.EPOCH_BUMP
         return TxnRequestPriority.INIT_PRODUCER_ID
 
     @property
     def coordinator_type(self) -> CoordinatorType | None:
-        """Any broker gives an id to a producer without transactions."""
+        """None without transactions: any broker can assign the id."""
         return None if self.transactional_id is None else CoordinatorType.TRANSACTION
 
     @property
     def coordinator_key(self) -> str:
-        """The transactional id, if there is one."""
+        """The transactional id, if any."""
         return self.transactional_id or ""
 
     def request(self, version: int) -> InitProducerIdRequest:  # noqa: ARG002 - the same in all
-        """Ask; a version below 3 cannot say which id is to be kept, and is refused then."""
+        """Build the request; versions below 3 cannot name the id to keep, so encoding fails."""
         return InitProducerIdRequest(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=self.transaction_timeout_ms,
@@ -216,7 +216,7 @@ class InitProducerIdHandler(TxnRequestHandler):
         )
 
     def verdict(self, response: Any) -> Verdict:
-        """Read the answer."""
+        """Convert the answer into a verdict."""
         context = (
             "a broker gave no producer id (enable.idempotence=true needs one)"
             if self.transactional_id is None
@@ -227,7 +227,7 @@ class InitProducerIdHandler(TxnRequestHandler):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class RequestOfTransaction(TxnRequestHandler):
-    """What belongs to a transaction, and goes to its coordinator before its end."""
+    """A request that is part of a transaction, sent to its coordinator before its end."""
 
     transactional_id: str
     producer: ProducerIdAndEpoch
@@ -245,7 +245,7 @@ class RequestOfTransaction(TxnRequestHandler):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class AddPartitionsToTxnHandler(RequestOfTransaction):
-    """Adds partitions to the transaction, where Produce does not do it by itself."""
+    """The request that adds partitions to the transaction, if Produce does not do so itself."""
 
     api_key = ApiKey.ADD_PARTITIONS_TO_TXN
 
@@ -257,7 +257,7 @@ class AddPartitionsToTxnHandler(RequestOfTransaction):
         return LAST_CLIENT_VERSION
 
     def request(self, version: int) -> AddPartitionsToTxnRequest:  # noqa: ARG002 - the same in all
-        """Name the partitions, sorted: the same set is the same request."""
+        """Build the request with sorted partitions: equal sets make equal requests."""
         return AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=self.producer.producer_id,
@@ -271,7 +271,7 @@ class AddPartitionsToTxnHandler(RequestOfTransaction):
         )
 
     def verdict(self, response: Any) -> Verdict:
-        """Take the worst of the partitions' answers; a partition without one is refused."""
+        """Return the worst verdict of the partitions; one without an answer is an error."""
         answered = {
             TopicPartition(topic.name, partition.partition_index): partition.partition_error_code
             for topic in response.results_by_topic_v3_and_below
@@ -288,7 +288,7 @@ class AddPartitionsToTxnHandler(RequestOfTransaction):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class AddOffsetsToTxnHandler(RequestOfTransaction):
-    """Adds a consumer group to the transaction, where TxnOffsetCommit does not do it by itself."""
+    """The request that adds a consumer group, if TxnOffsetCommit does not do so itself."""
 
     api_key = ApiKey.ADD_OFFSETS_TO_TXN
 
@@ -296,7 +296,7 @@ class AddOffsetsToTxnHandler(RequestOfTransaction):
     group_metadata: ConsumerGroupMetadata
 
     def request(self, version: int) -> AddOffsetsToTxnRequest:  # noqa: ARG002 - the same in all
-        """Name the group."""
+        """Build the request for the group."""
         return AddOffsetsToTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self.producer.producer_id,
@@ -305,39 +305,39 @@ class AddOffsetsToTxnHandler(RequestOfTransaction):
         )
 
     def verdict(self, response: Any) -> Verdict:
-        """Read the answer."""
+        """Convert the answer into a verdict."""
         group = self.group_metadata.group_id
         return self._judge(response.error_code, f"adding group {group!r} to the transaction")
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class TxnOffsetCommitHandler(RequestOfTransaction):
-    """Hands a group's offsets to its coordinator, to be committed with the transaction."""
+    """The request that commits a group's offsets with the transaction, sent to its coordinator."""
 
     api_key = ApiKey.TXN_OFFSET_COMMIT
 
     group_metadata: ConsumerGroupMetadata
     is_transaction_v2: bool
-    #: Those that have not been taken yet.
+    #: The offsets that are not committed yet.
     offsets: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
 
     @property
     def coordinator_type(self) -> CoordinatorType:
-        """The group's own."""
+        """The group's coordinator."""
         return CoordinatorType.GROUP
 
     @property
     def coordinator_key(self) -> str:
-        """The group."""
+        """The group id."""
         return self.group_metadata.group_id
 
     @property
     def max_version(self) -> int | None:
-        """From version 5 on the group is added to the transaction too: that is TV2."""
+        """From version 5 on the request also adds the group to the transaction, as TV2 requires."""
         return None if self.is_transaction_v2 else LAST_OFFSET_COMMIT_WITHOUT_ADD
 
     def request(self, version: int) -> TxnOffsetCommitRequest:  # noqa: ARG002 - the same in all
-        """Name the offsets; a version below 3 cannot name the member, and is refused then."""
+        """Build the request; versions below 3 cannot name the member, so encoding fails."""
         return TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             group_id=self.group_metadata.group_id,
@@ -364,7 +364,7 @@ class TxnOffsetCommitHandler(RequestOfTransaction):
         )
 
     def verdict(self, response: Any) -> Verdict:
-        """Take the worst of the partitions' answers, and ask no more for those that are in."""
+        """Return the worst of the partitions' verdicts; remove the offsets that were accepted."""
         answered = {
             TopicPartition(topic.name, partition.partition_index): partition.error_code
             for topic in response.topics
@@ -386,7 +386,7 @@ class TxnOffsetCommitHandler(RequestOfTransaction):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class EndTxnHandler(RequestOfTransaction):
-    """Commits or aborts."""
+    """The request that commits or aborts the transaction."""
 
     api_key = ApiKey.END_TXN
     is_end_txn = True
@@ -396,16 +396,16 @@ class EndTxnHandler(RequestOfTransaction):
 
     @property
     def priority(self) -> TxnRequestPriority:
-        """After all that belongs to the transaction."""
+        """After all other requests of the transaction."""
         return TxnRequestPriority.END_TXN
 
     @property
     def max_version(self) -> int | None:
-        """From version 5 on the answer brings the next epoch: that is TV2."""
+        """From version 5 on the answer contains the next epoch, as TV2 requires."""
         return None if self.is_transaction_v2 else LAST_VERSION_WITHOUT_EPOCH_BUMP
 
     def request(self, version: int) -> EndTxnRequest:  # noqa: ARG002 - the same in all
-        """Say how it ends."""
+        """Build the request to commit or abort."""
         return EndTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self.producer.producer_id,
@@ -414,7 +414,7 @@ class EndTxnHandler(RequestOfTransaction):
         )
 
     def verdict(self, response: Any) -> Verdict:
-        """Read the answer; to an abort some codes mean something else than to a commit."""
+        """Convert the answer into a verdict; some codes mean something else for an abort."""
         action = txn_action(self.api_key, response.error_code, is_abort=not self.committed)
         verb = "committing" if self.committed else "aborting"
         context = f"{verb} the transaction of {self.transactional_id!r}"

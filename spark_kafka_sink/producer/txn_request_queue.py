@@ -1,4 +1,4 @@
-"""The requests that wait to be sent, in the order in which they may go, and whom they go to."""
+"""The queue of transactional requests, in sending order, and the coordinators they go to."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class TxnRequestQueue:
-    """A queue by priority, first in first out within each, and the coordinators found so far."""
+    """A priority queue, first in first out per priority, and the coordinators found so far."""
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Create an empty queue."""
         self._heap: list[tuple[TxnRequestPriority, int, TxnRequestHandler]] = []
         self._numbers = itertools.count()
         self._coordinators: dict[tuple[CoordinatorType, str], Node] = {}
@@ -33,29 +33,29 @@ class TxnRequestQueue:
         return len(self._heap)
 
     def put(self, handler: TxnRequestHandler) -> None:
-        """Let a request wait for its turn, which is the old one if it is put back."""
+        """Add a request to the queue; one that is put back gets its old place."""
         if handler.number is None:
             handler.number = next(self._numbers)
         heapq.heappush(self._heap, (handler.priority, handler.number, handler))
 
     def peek(self) -> TxnRequestHandler | None:
-        """Show the request that is next."""
+        """Return the next request without removing it; None if there is none."""
         return self._heap[0][-1] if self._heap else None
 
     def pop(self) -> TxnRequestHandler:
-        """Take out the request that is next."""
+        """Remove and return the next request."""
         return heapq.heappop(self._heap)[-1]
 
     def drain(self) -> list[TxnRequestHandler]:
-        """Take out all, in order."""
+        """Remove and return all requests, in order."""
         return [self.pop() for _ in range(len(self._heap))]
 
     def holds(self, kind: type[TxnRequestHandler]) -> bool:
-        """Whether any request of a kind waits."""
+        """Return whether a request of this kind is waiting."""
         return any(isinstance(handler, kind) for _, _, handler in self._heap)
 
     def remove(self, is_meant: Callable[[TxnRequestHandler], bool]) -> list[TxnRequestHandler]:
-        """Take out some, in no order."""
+        """Remove and return the matching requests, in no particular order."""
         removed = [entry for entry in self._heap if is_meant(entry[-1])]
         if removed:
             self._heap = [entry for entry in self._heap if not is_meant(entry[-1])]
@@ -65,16 +65,16 @@ class TxnRequestQueue:
     # --- coordinators
 
     def coordinator(self, handler: TxnRequestHandler) -> Node | None:
-        """Give the coordinator that a request goes to, if it is known."""
+        """Return the coordinator that a request goes to, if it is known."""
         kind = handler.coordinator_type
         return None if kind is None else self._coordinators.get((kind, handler.coordinator_key))
 
     def found(self, handler: FindCoordinatorHandler, node: Node) -> None:
-        """Note who looks after a key."""
+        """Store the coordinator of a key."""
         self._coordinators[handler.key_type, handler.key] = node
 
     def lookup(self, handler: TxnRequestHandler) -> None:
-        """Have the coordinator of a request found anew; asked once, however many need it."""
+        """Look up a request's coordinator again, with one request however many need it."""
         kind, key = handler.coordinator_type, handler.coordinator_key
         if kind is None:
             return

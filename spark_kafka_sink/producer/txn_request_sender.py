@@ -1,7 +1,7 @@
-"""Brings the requests of TransactionManager to their brokers, one at a time.
+"""Sends the requests of TransactionManager to their brokers, one at a time.
 
-The half of Java's Sender.maybeSendAndPollTransactionalRequest that does the IO. `advance` only
-looks and starts, as the Sender's own loop does: it waits for nothing, and says when to look again.
+This is the IO half of Java's Sender.maybeSendAndPollTransactionalRequest. Like the Sender's own
+loop, `advance` only checks and starts: it never waits, and returns when to call it again.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from spark_kafka_sink.producer.transaction_manager import TransactionManager
     from spark_kafka_sink.producer.txn_request_handlers import TxnRequestHandler
 
-#: The finalized feature that decides which rules transactions follow (KIP-890).
+#: The finalized feature that decides which transaction protocol applies (KIP-890).
 TRANSACTION_VERSION_FEATURE = "transaction.version"
 
 
 class TxnRequestSender:
-    """Holds the request that was given out until it is sent, and hands in its answer."""
+    """The holder of the next request until it is sent; it passes the answer to the manager."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class TxnRequestSender:
         start: Callable[[Coroutine[Any, Any, None]], object],
         wakeup: Callable[[], None],
     ) -> None:
-        """`start` runs a coroutine on the loop; `wakeup` has `advance` called again soon."""
+        """Create it; `start` runs a coroutine on the loop, `wakeup` calls `advance` again soon."""
         self._client = client
         self._manager = manager
         self._retry_backoff = retry_backoff
@@ -50,13 +50,13 @@ class TxnRequestSender:
         self._clock = clock
         self._start = start
         self._wakeup = wakeup
-        #: What was given out and waits for its back-off or its connection.
+        #: The request that is waiting for its back-off or its connection.
         self._waiting: TxnRequestHandler | None = None
         self._send_at = 0.0
         self._give_up_at = 0.0
 
     def advance(self, now: float, *, has_incomplete_batches: bool) -> float:
-        """Send the next request, if it can be sent now; return when to look again at the latest."""
+        """Send the next request if possible; return the latest time at which to call this again."""
         while True:
             if self._waiting is None:
                 handler = self._manager.next_request(has_incomplete_batches=has_incomplete_batches)
@@ -79,7 +79,7 @@ class TxnRequestSender:
         return self._retry_backoff.delay(handler.attempts - 1)
 
     def _try_to_send(self, handler: TxnRequestHandler, now: float) -> float | None:
-        """Give when to look again while it must wait; None where the next request may have a go."""
+        """Return when to check again if it must wait; None if the next request may be tried."""
         if handler.coordinator_type is None:
             self._waiting = None
             self._start(self._send_to_any(handler))
@@ -103,7 +103,7 @@ class TxnRequestSender:
         if throttled_until > now:
             self._give_up_at = throttled_until + self._request_timeout
             return throttled_until
-        # A connection that failed waits for its back-off: by then somebody else may coordinate.
+        # A failed connection is backing off: by its end another broker may be the coordinator.
         if self._client.ready_at(node) > now or now >= self._give_up_at:
             self._waiting = None
             self._manager.find_coordinator_and_retry(handler)
@@ -116,7 +116,7 @@ class TxnRequestSender:
                 self._clock() + self._request_timeout
             )
         except NetworkError:
-            # The client keeps it as its last error, for whoever runs out of time.
+            # The client stores it as its last error, for the message of a timeout.
             self._manager.retry(handler)
         except KafkaError as error:
             self._manager.handle_failure(handler, error)
@@ -151,7 +151,7 @@ class TxnRequestSender:
             try:
                 self._manager.handle_response(handler, done.result())
             except IllegalStateError as illegal:
-                # The manager has ended the producer with it (KAFKA-14831).
+                # The manager has ended the producer with this error (KAFKA-14831).
                 handler.result.fail(illegal)
         elif isinstance(error, NetworkError):
             self._manager.find_coordinator_and_retry(handler)
