@@ -26,8 +26,8 @@ class AuthenticationMetrics:
         """Register the sensors in `group`."""
         self._successes = new_sensor("successful-authentication")
         group.meter(self._successes, "successful-authentication", "Connections authenticated")
-        # Java counts here connections of clients that cannot reauthenticate. It also does so on the
-        # client side, where no authenticator says that it can: every connection is counted.
+        # In Java this counts clients that cannot reauthenticate. On the client side no
+        # authenticator reports that it can, so every connection is counted.
         self._successes.add(
             group.name(
                 "successful-authentication-no-reauth-total",

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 GROWTH = 4
 FIRST_BLOCK_BYTES = 16_384
-#: Seconds after which a thread waiting for memory checks due batches that it left open again.
+#: Seconds after which a thread waiting for memory rechecks due batches that it left open.
 LEAST_PAUSE = 0.05
 
 
@@ -437,8 +437,7 @@ class BatchBuilder:
                 return
             self._hand_over(filled)
         except BaseException as error:
-            # Whatever the error, no future may wait for ever, and lost rows without a future must
-            # be noted.
+            # No future may wait for ever, and lost rows without a future must be noted.
             broken = broken_off(error)
             result.fail(broken)
             self._on_lost(broken)

@@ -83,7 +83,7 @@ class BatchCompletion:
         on_message_too_large: Callable[[str, int], None],
         listener: BatchListener | None,
     ) -> None:
-        """Create it; see `Sender`. `run_aside` also passes the time of each outcome."""
+        """Create the handler; see `Sender`. `run_aside` also passes the time of each outcome."""
         self._metadata = metadata
         self._accumulator = accumulator
         self._transaction_manager = transaction_manager
@@ -154,7 +154,7 @@ class BatchCompletion:
             # A duplicate of a batch that the broker no longer remembers: it was appended, but its
             # offset is not known.
             offset = answer.base_offset if code == ErrorCode.NONE else UNKNOWN_OFFSET
-            # For a duplicate the broker returns the latest timestamp, no matter whether it set it.
+            # For a duplicate the broker returns the latest timestamp, no matter who set it.
             is_replaced = answer.log_append_time_ms != batch.max_timestamp
             append_time = answer.log_append_time_ms if is_replaced else NO_LOG_APPEND_TIME
             self._complete(batch, offset, append_time)

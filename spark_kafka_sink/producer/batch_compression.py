@@ -31,7 +31,7 @@ class BatchCompression:
     """One codec, and its estimated ratio for each topic. Any thread may use it."""
 
     def __init__(self, compressor: Compressor, batch_size_of: Callable[[str], int]) -> None:
-        """Create it; `batch_size_of` returns the largest size in bytes of a topic's batches."""
+        """Use `compressor`; `batch_size_of` returns the largest batch size of a topic in bytes."""
         self.codec = compressor.compression
         self._compressor = compressor
         self._batch_size_of = batch_size_of

@@ -1,6 +1,6 @@
 """Splitting a batch that turned out too large: before it is sent, or because a broker refused it.
 
-Cutting and compressing take time but do not change the batch, so any thread may do it. The parts
+Cutting and compressing take time but do not change the batch, so any thread may do both. The parts
 become batches where the outcome of the original batch is decided.
 """
 

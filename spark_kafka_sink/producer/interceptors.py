@@ -47,8 +47,8 @@ class ProducerInterceptor:
     ) -> None:
         """Handle the outcome of a record: `error` is None if it was acknowledged.
 
-        `metadata` is None if the record failed before its topic was known. If the method has a
-        third parameter, `headers`, it receives the record's headers (KIP-512).
+        `metadata` is None if the record failed. If the method has a third parameter, `headers`, it
+        receives the record's headers (KIP-512).
         """
 
     def close(self) -> None:

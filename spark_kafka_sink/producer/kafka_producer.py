@@ -395,7 +395,7 @@ class KafkaProducer(TransactionalCalls):
         """Return a summary of the metrics that can be pickled and merged."""
         return self._core.sender_metrics.snapshot()
 
-    # --- the end
+    # --- closing
 
     @property
     def has_ended(self) -> bool:
@@ -403,7 +403,7 @@ class KafkaProducer(TransactionalCalls):
         return self._closed or self._core.has_ended
 
     def close(self, timeout: float | None = None) -> None:
-        """Flush, stop the network thread and close all connections. May be called twice.
+        """Flush, stop the network thread and close all connections; a second call does nothing.
 
         After `timeout` seconds (at once with 0) unacknowledged records are given up, and their
         futures fail. An open transaction is aborted if there is time. With 0, or if no broker
@@ -446,7 +446,7 @@ class KafkaProducer(TransactionalCalls):
         if os.getpid() == self._process_id:
             self.close(timeout=None if exc_type is None else 0)
 
-    # --- who may call
+    # --- checks of the caller
 
     def _check_usable(self) -> None:
         if os.getpid() != self._process_id:

@@ -1,9 +1,9 @@
 """The batches that are being filled: one slot per partition, in the form the kernel works on.
 
-It belongs to the writing thread. The numbers of all slots are in one structured array that the
-kernel reads and updates; fields that only Python needs are stored beside it. The slots of a topic
-are adjacent, so `first_slot + partition` is a partition's slot. When a topic grows, its slots move
-to the end of the array. A recreated topic may have fewer partitions: the slots of the others
+The table belongs to the writing thread. The numbers of all slots are in one structured array that
+the kernel reads and updates; fields that only Python needs are stored beside it. The slots of a
+topic are adjacent, so `first_slot + partition` is a partition's slot. When a topic grows, its slots
+move to the end of the array. A recreated topic may have fewer partitions: the slots of the others
 remain, and their open batches end like any batch without a leader.
 
 Batches can also be looked up by age. They are not opened in the order of their age: a batch is as

@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     )
     from spark_kafka_sink.record.key_hashes import KeyRule
 
-    #: Takes the topic, key, value, partition count and partitions with a leader; returns a
-    #: partition.
+    #: Topic, key, value, number of partitions, partitions with a leader -> partition.
     PartitionFunction: TypeAlias = Callable[
         [str, bytes | None, bytes | None, int, Sequence[int]], int
     ]
@@ -128,7 +127,7 @@ class _NodeLatency(NamedTuple):
 
 
 class NodeLatencies:
-    """The times for which brokers could not be sent the batches that were ready for them.
+    """The time for which each broker could not be sent the batches that were ready for it.
 
     They are compared with partitioner.availability.timeout.ms, like Kafka's NodeLatencyStats in its
     accumulator.
@@ -190,7 +189,7 @@ def partition_loads(
 
 
 class TopicPartitions(NamedTuple):
-    """What a partitioner is told about a topic."""
+    """The state of a topic, as passed to a partitioner."""
 
     topic: str
     partition_count: int
@@ -266,7 +265,7 @@ class FunctionPartitioner:
     """A partitioner that calls a Python function for each record."""
 
     def __init__(self, function: PartitionFunction) -> None:
-        """Use `function(topic, key, value, partition_count, available)`; key and value are bytes.
+        """Call `function(topic, key, value, partition_count, available)`; key and value are bytes.
 
         `available` lists the partitions that have a leader; the function returns a partition
         number.
@@ -306,7 +305,7 @@ class MethodPartitioner:
     """A partitioner that calls an object like Java's client: `partition` with six arguments."""
 
     def __init__(self, plug_in: JavaLikePartitioner) -> None:
-        """Use `plug_in.partition(topic, key, key_bytes, value, value_bytes, cluster)`."""
+        """Call `plug_in.partition(topic, key, key_bytes, value, value_bytes, cluster)`."""
         self._method = plug_in.partition
         self._name = type(plug_in).__qualname__
 

@@ -1,7 +1,7 @@
 """The parts of one producer, put together, and the two places where its threads meet.
 
-`KafkaProducer` is the public class; this is its implementation. All methods from `start` on run on
-the calling threads, except for `_serve`, `_gather` and `_fail`, which belong to the network thread.
+`KafkaProducer` is the public class; this is its implementation. The sections of the class name the
+thread that runs their methods; services for the parts are called on either.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class ProducerCore:
         finally:
             self._end(ProducerClosedError("the producer is closed"))
             self._worker.close()
-            # The worker's outcomes are delivered to the network thread now.
+            # One turn of the loop delivers the outcomes of the worker's last jobs.
             await asyncio.sleep(0)
             self.callbacks.end()
             await self._client.close()

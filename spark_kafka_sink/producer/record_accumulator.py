@@ -61,7 +61,7 @@ class RecordAccumulator:
         guarantee_order: bool,
         on_failed: Callable[[Exception], None] = lambda _: None,
     ) -> None:
-        """Create it; `guarantee_order` allows one batch of a partition at a time.
+        """Create empty queues; `guarantee_order` allows one batch of a partition at a time.
 
         That is needed without idempotence, with one request in flight. `on_failed` is called on the
         network thread with the error that ended the producer.

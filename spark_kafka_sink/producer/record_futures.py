@@ -110,7 +110,7 @@ class FutureRecordMetadata:
         return result.error_of(index)
 
     def add_done_callback(self, callback: Callable[[FutureRecordMetadata], object]) -> None:
-        """Call `callback(future)` when the future is done, on the network thread; at once if it is.
+        """Call `callback(future)` on the network thread when it is done; here if it already is.
 
         The callbacks of a batch are called in the order of registration, those of `send` in the
         order of the records. Exceptions are logged, including SystemExit. A callback must not

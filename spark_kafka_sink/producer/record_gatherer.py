@@ -81,7 +81,7 @@ class RecordGatherer:
         fail_if_not_ready: Callable[[], None] = lambda: None,
         callbacks: CallbackQueue | None = None,
     ) -> None:
-        """Create it; `linger` and `max_block` are in seconds.
+        """Create a gatherer; `linger` and `max_block` are in seconds.
 
         `linger` is None if only callers close batches. `count_partitions` must know every topic of
         a staged record. `wakeup` makes the network thread call `gather` soon. `on_broken_off` is
@@ -104,9 +104,9 @@ class RecordGatherer:
         self._fail_if_not_ready = fail_if_not_ready
         self._wakeup = wakeup
         self._lock = AppendLock(self._on_release)
-        #: When the network thread will check by itself; `NEVER` while it is about to set it.
+        #: When the network thread will check by itself; `NEVER` until it has determined that.
         self._looks_at = NEVER
-        #: Whether it came while another thread held the lock.
+        #: Whether the network thread came while another thread held the lock.
         self._was_locked_out = False
         self._failed_by: Exception | None = None
         #: How much memory was free when there was not enough the last time.
@@ -483,7 +483,7 @@ class RecordGatherer:
             if self.staged_since is not None:
                 if self.staged_since + self._linger <= now:
                     if self._write_staged(may_wait=False) is not None:
-                        # Nothing signals that memory was freed when batches expire.
+                        # Nothing signals this thread when expiring batches free memory.
                         next_at = now + max(self._linger, EXHAUSTED_PAUSE)
                 else:
                     next_at = self.staged_since + self._linger

@@ -75,7 +75,7 @@ class RowPlacement:
         latencies: NodeLatencies,
         rng: random.Random,
     ) -> None:
-        """Create it; rows are placed by `partitioner`, and `latencies` identifies slow nodes."""
+        """Place rows by `partitioner`; `latencies` identifies slow nodes."""
         self._open = open_batches
         self._key_rule = partitioner if isinstance(partitioner, KeyRule) else DEFAULT_KEY_RULE
         self._plug_in = None if isinstance(partitioner, KeyRule) else partitioner

@@ -31,7 +31,7 @@ class ChunkWatcher:
         on_progress: Callable[[], None],
         puts_back: Callable[[], bool],
     ) -> None:
-        """Create it; `puts_back()` returns whether a record without memory stays staged."""
+        """Observe `chunk`; `puts_back()` returns whether a record without memory stays staged."""
         self._chunk = chunk
         self._open = open_batches
         self._on_refused = on_refused

@@ -78,7 +78,7 @@ class Sender:
         listener: BatchListener | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """Create it; `on_message_too_large` is called with a topic and the size its broker refused.
+        """Create a sender; `on_message_too_large` receives a topic and the size that was refused.
 
         `run_aside(work, then)` runs work that would take too long here (see `WorkerThread`).
         `gather(now)` queues the open batches that are due, and returns when the next one will be.
@@ -142,7 +142,7 @@ class Sender:
         self._completion.compress(batch)
 
     def wakeup(self) -> None:
-        """Make the loop run soon, after an enqueue, answer, connection, request or loss."""
+        """Wake the loop, for example after a batch was queued or a connection made or lost."""
         self._wakeup.set()
 
     @property

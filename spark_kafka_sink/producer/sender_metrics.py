@@ -350,7 +350,7 @@ class SenderMetrics(NetworkListener):
     # --- waits (calling threads)
 
     def on_send_failed(self, now: float, records: int = 1) -> None:
-        """Record records that failed before they were added to a batch."""
+        """Count records that failed before they were added to a batch."""
         self._errors.record(records, now)
 
     def on_buffer_wait(self, seconds: float, now: float) -> None:
@@ -441,7 +441,7 @@ class SenderMetrics(NetworkListener):
         self._unthrottled_answer = True
 
     def throttled(self, node_id: int, api_key: ApiKey, seconds: float) -> None:  # noqa: ARG002
-        """Record that the answer just received makes us wait."""
+        """Record that the answer just received throttles us."""
         self._throttle_time.record(seconds * _MS_PER_SECOND, self._clock())
         self._unthrottled_answer = False
 

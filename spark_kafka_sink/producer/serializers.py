@@ -1,8 +1,8 @@
 """The conversion of keys and values to bytes (Kafka's `org.apache.kafka.common.serialization`).
 
-The built-in serializers write what Java's write, and accept exactly the type in their name: a
-number passed to the string serializer is an error, and is not formatted as text. None is a missing
-key or a tombstone, and is never passed to a serializer.
+The built-in serializers write what Java's write, and accept only what their name says: a number
+passed to the string serializer is an error, and is not formatted as text. None is a missing key or
+a tombstone, and is never passed to a serializer.
 
 A custom serializer is any callable that takes the value; parameters named `topic` or `headers` are
 passed by keyword. An object that is not callable may have Java's method instead, `serialize(topic,

@@ -150,7 +150,7 @@ class TransactionCore:
     def _transition_to(
         self, target: TransactionState, error: Exception | None = None, *, poison: bool = False
     ) -> None:
-        """Change the state if the table allows it, else raise; with `poison` that is fatal."""
+        """Change the state if the table allows it, or raise; with `poison` the refusal is fatal."""
         if target not in TRANSITIONS[self._state]:
             illegal = IllegalStateError(
                 f"state {self._state.name} does not lead to {target.name}"

@@ -63,8 +63,8 @@ class TransactionManager(TransactionRequests):
     def initialize_transactions(self) -> TransactionalRequestResult:
         """Request the producer id, ending any transaction that an earlier producer left open.
 
-        It may be requested again after `prepare_transaction`. Raises IllegalStateError in any other
-        state after initialization, or while another operation is pending.
+        It may be requested again after `prepare_transaction`. Any other second call raises
+        IllegalStateError, and so does a call while another operation is pending.
         """
 
         def begin() -> TransactionalRequestResult:
@@ -260,7 +260,7 @@ class TransactionManager(TransactionRequests):
         return self._transactional_id
 
     def _fail_if_in_error(self) -> None:
-        """Raise a new error for this call, caused by the one that ended the producer."""
+        """If the transaction or producer has failed, raise a new error caused by that failure."""
         error = self._last_error
         if error is None:
             return
@@ -289,7 +289,7 @@ class TransactionManager(TransactionRequests):
         )
         return result
 
-    # --- ends
+    # --- failure and closing
 
     def transition_to_fatal_error(self, error: Exception) -> None:
         """End the producer, and fail all pending requests."""
@@ -435,7 +435,7 @@ def _is_fatal(error: Exception) -> bool:
 
 
 def _abortable(error: Exception) -> Exception:
-    """Return an abortable error in place of one that was retried long enough."""
+    """Convert a retriable error after its last retry, or INVALID_TXN_STATE, to an abortable one."""
     is_txn_state = isinstance(error, BrokerError) and error.code == ErrorCode.INVALID_TXN_STATE
     if not is_txn_state and not getattr(error, "retriable", False):
         return error

@@ -194,7 +194,7 @@ class TransactionRequests(TransactionCore):
         )
 
     def _reinitialize(self, handler: TxnRequestHandler, verdict: Verdict) -> None:
-        """Request a new epoch, which shows whether we are fenced or the coordinator was faster."""
+        """Require a new epoch, to find out if we are fenced or the coordinator had aborted."""
         if not self._coordinator_bumps_epochs:
             self._refused(handler, verdict._replace(action=TxnAction.FENCED))
             return

@@ -83,9 +83,10 @@ class TransactionalCalls:
     def prepare_transaction(self) -> PreparedTransaction:
         """Flush, and return the open transaction in a form that another process can end.
 
-        Once its commit has been requested, or if it may be aborted, call `init_transactions` to
-        begin the next transaction; closing the producer leaves the prepared one open. Raises the
-        error of a record that was not delivered: then abort, or close.
+        Call `init_transactions` before the next transaction, but only once the other process has
+        requested the end of this one: it aborts a transaction that is still open. Closing the
+        producer leaves the transaction open. Raises the error of a record that was not delivered:
+        then abort, or close.
         """
         manager = self._manager()
         with self._core.timed(TimedCall.PREPARE_TRANSACTION):

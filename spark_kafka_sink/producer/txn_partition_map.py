@@ -50,7 +50,7 @@ class TxnPartitionEntry:
     #: The producer id and epoch that the numbers belong to.
     producer_id_and_epoch: ProducerIdAndEpoch = NO_PRODUCER_ID_AND_EPOCH
     next_sequence: int = 0
-    #: The first number that this producer wrote to the partition's current log.
+    #: The first number of this producer in the partition's current log.
     first_sequence: int = 0
     #: The last acknowledged number in the current log; NO_SEQUENCE if there is none.
     last_acked_sequence: int = NO_SEQUENCE
