@@ -1,1 +1,1 @@
-"""One module per API; each opens with the versions it serves and how it behaves."""
+"""Request handlers, one module per API; each opens with its versions and its behaviour."""

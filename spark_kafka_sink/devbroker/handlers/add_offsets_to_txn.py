@@ -1,8 +1,8 @@
-"""AddOffsetsToTxn 0-4: the offsets of a consumer group take part in a transaction.
+"""AddOffsetsToTxn 0-4: adds the offsets of a consumer group to a transaction.
 
-To the coordinator they are a partition of __consumer_offsets, the one that the group belongs to.
-Clients of transaction.version 2 do without this request. Versions 0 and 1 say
-INVALID_PRODUCER_EPOCH for PRODUCER_FENCED.
+The coordinator treats them as a partition of __consumer_offsets: the one that holds the group.
+Clients that use transaction.version 2 do not need this request. Versions 0 and 1 return
+INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -23,7 +23,7 @@ _FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 
 
 class AddOffsetsToTxnHandler(Handler[AddOffsetsToTxnRequest, AddOffsetsToTxnResponse]):
-    """Adds groups to transactions."""
+    """The handler that adds consumer groups to transactions."""
 
     api_key = ApiKey.ADD_OFFSETS_TO_TXN
     versions = AddOffsetsToTxnRequest.versions
@@ -31,7 +31,7 @@ class AddOffsetsToTxnHandler(Handler[AddOffsetsToTxnRequest, AddOffsetsToTxnResp
     def handle(
         self, context: RequestContext, request: AddOffsetsToTxnRequest
     ) -> AddOffsetsToTxnResponse:
-        """Add the group."""
+        """Add the group to the transaction."""
         if request.transactional_id:
             context.cluster.check_transaction_coordinator(context.node_id, request.transactional_id)
         context.cluster.transactions.add_partitions(
@@ -50,7 +50,7 @@ class AddOffsetsToTxnHandler(Handler[AddOffsetsToTxnRequest, AddOffsetsToTxnResp
         error_code: ErrorCode,
         message: str,
     ) -> AddOffsetsToTxnResponse:
-        """Answer that the group was not added."""
+        """Return a response with the error: the group was not added."""
         return AddOffsetsToTxnResponse(
             error_code=context.fenced_as_of(_FIRST_VERSION_WITH_PRODUCER_FENCED, error_code)
         )

@@ -1,11 +1,11 @@
-"""AddPartitionsToTxn 0-5: partitions take part in a transaction, before they are written to.
+"""AddPartitionsToTxn 0-5: adds partitions to a transaction before they are written to.
 
-All of a transaction's partitions are added, or none: where one does not exist it is
-UNKNOWN_TOPIC_OR_PARTITION, and the others are OPERATION_NOT_ATTEMPTED. Versions 4 and 5 are those
-that brokers use among themselves: several transactions at once, `verify_only` to ask whether the
-partitions are in it already (if not, TRANSACTION_ABORTABLE), and epochs that are bumped with each
-transaction (KIP-890). An id that is named twice is INVALID_REQUEST. Versions 0 and 1 say
-INVALID_PRODUCER_EPOCH for PRODUCER_FENCED.
+Either all partitions of a transaction are added or none: one that does not exist gets
+UNKNOWN_TOPIC_OR_PARTITION and the others OPERATION_NOT_ATTEMPTED. Brokers use versions 4 and 5
+among themselves: these carry several transactions, `verify_only` to check that the partitions are
+already in the transaction (TRANSACTION_ABORTABLE if not), and epochs that are bumped with each
+transaction (KIP-890). A transactional id that occurs twice gets INVALID_REQUEST. Versions 0 and 1
+return INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -37,7 +37,7 @@ _FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 
 
 class AddPartitionsToTxnHandler(Handler[AddPartitionsToTxnRequest, AddPartitionsToTxnResponse]):
-    """Adds partitions to transactions."""
+    """The handler that adds partitions to transactions."""
 
     api_key = ApiKey.ADD_PARTITIONS_TO_TXN
     versions = AddPartitionsToTxnRequest.versions
@@ -45,8 +45,8 @@ class AddPartitionsToTxnHandler(Handler[AddPartitionsToTxnRequest, AddPartitions
     def handle(
         self, context: RequestContext, request: AddPartitionsToTxnRequest
     ) -> AddPartitionsToTxnResponse:
-        """Add or verify each transaction's partitions."""
-        # Each step of an id costs as much as all the partitions of its transaction.
+        """Add or verify the partitions of each transaction."""
+        # Ids must not be repeated: each change rewrites all the partitions of the transaction.
         times = Counter(each.transactional_id for each in request.transactions)
 
         def answer(transaction: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
@@ -64,7 +64,7 @@ class AddPartitionsToTxnHandler(Handler[AddPartitionsToTxnRequest, AddPartitions
         error_code: ErrorCode,
         message: str,
     ) -> AddPartitionsToTxnResponse:
-        """Answer that nothing was added."""
+        """Return a response with the error: nothing was added."""
         response = _response(
             context, request, lambda transaction: _result(transaction, lambda _: error_code)
         )
@@ -80,7 +80,7 @@ def _response(
     request: AddPartitionsToTxnRequest,
     answer: Callable[[AddPartitionsToTxnTransaction], AddPartitionsToTxnResult],
 ) -> AddPartitionsToTxnResponse:
-    """Answer for each transaction, in the form of the version."""
+    """Build the response from each transaction's result, in the layout of the request's version."""
     if context.version > LAST_CLIENT_VERSION:
         return AddPartitionsToTxnResponse(
             results_by_transaction=tuple(answer(each) for each in request.transactions)

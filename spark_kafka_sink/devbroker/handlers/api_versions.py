@@ -1,15 +1,16 @@
-"""ApiVersions 0-4: which APIs this broker has, and in which versions.
+"""ApiVersions 0-4: lists the APIs that this broker supports, with their versions.
 
-A version that it does not have is answered in version 0 with UNSUPPORTED_VERSION and the range for
-ApiVersions alone, so that the client can ask again (KIP-511). From version 3 on, a client that
-gives its software an impossible name or version gets INVALID_REQUEST.
+A request in an unsupported version gets a version 0 response with UNSUPPORTED_VERSION and the
+range of ApiVersions only, so that the client can retry (KIP-511). From version 3 on, a client with
+an invalid software name or version gets INVALID_REQUEST.
 
-Produce is listed from version 0 on although versions 0 to 2 are not served, as Kafka 4 does:
-clients built on librdkafka take a missing version 0 as a sign that compression is not supported
+Like Kafka 4, the broker lists Produce from version 0 on although it does not serve versions 0 to
+2: clients built on librdkafka read a missing version 0 as missing support for compression
 (KAFKA-18659).
 
-The finalized level of the feature transaction.version tells clients how transactions end (KIP-890).
-Up to version 3 a feature that can have level 0 is not listed as supported (KIP-1022).
+The finalized level of the feature transaction.version selects the transaction protocol that
+clients use (KIP-890). Up to version 3, features with a minimum level of 0 are not listed as
+supported (KIP-1022).
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -41,18 +42,18 @@ _FIRST_VERSION_WITH_SOFTWARE_NAME = 3
 _FIRST_VERSION_WITH_LEVEL_0 = 4
 _TRANSACTION_VERSION = "transaction.version"
 _LATEST_TRANSACTION_VERSION = 2
-#: Features are finalized once, when the cluster is made.
+#: Features are finalized once, when the cluster is created.
 _FEATURES_EPOCH = 0
 
 
 class ApiVersionsHandler(Handler[ApiVersionsRequest, ApiVersionsResponse]):
-    """Lists the APIs it is told of, and itself."""
+    """The handler that lists the supported APIs, including ApiVersions itself."""
 
     api_key = ApiKey.API_VERSIONS
     versions = ApiVersionsRequest.versions
 
     def __init__(self, others: Mapping[ApiKey, VersionRange], *, transaction_version: int) -> None:
-        """Know the versions of the other APIs, and the level of transaction.version."""
+        """Create a handler; `others` are the versions of the other APIs."""
         supported = {**others, self.api_key: self.versions}
         self._api_keys = tuple(
             ApiVersion(
@@ -75,7 +76,7 @@ class ApiVersionsHandler(Handler[ApiVersionsRequest, ApiVersionsResponse]):
         )
 
     def handle(self, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-        """List all APIs."""
+        """Return all APIs and features."""
         if context.version >= _FIRST_VERSION_WITH_SOFTWARE_NAME:
             for value in (request.client_software_name, request.client_software_version):
                 if not _SOFTWARE_NAME_OR_VERSION.fullmatch(value):
@@ -101,7 +102,7 @@ class ApiVersionsHandler(Handler[ApiVersionsRequest, ApiVersionsResponse]):
         )
 
     def unsupported_version(self) -> ApiVersionsResponse:
-        """Answer a version that this broker does not have; to be encoded as version 0."""
+        """Return the response to an unsupported version; it must be encoded as version 0."""
         return ApiVersionsResponse(
             error_code=ErrorCode.UNSUPPORTED_VERSION,
             api_keys=tuple(key for key in self._api_keys if key.api_key == self.api_key),
@@ -114,5 +115,5 @@ class ApiVersionsHandler(Handler[ApiVersionsRequest, ApiVersionsResponse]):
         error_code: ErrorCode,
         message: str,
     ) -> ApiVersionsResponse:
-        """Answer that the request failed."""
+        """Return a response with the error and no APIs."""
         return ApiVersionsResponse(error_code=error_code, api_keys=())

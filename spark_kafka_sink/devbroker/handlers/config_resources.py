@@ -1,4 +1,4 @@
-"""What has settings, as DescribeConfigs and IncrementalAlterConfigs name it: topics and brokers."""
+"""The config resources of DescribeConfigs and IncrementalAlterConfigs: topics and brokers."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 class ResourceType(IntEnum):
-    """Kafka's ConfigResource.Type, as far as this broker has them."""
+    """The types of Kafka's ConfigResource.Type that this broker supports."""
 
     TOPIC = 2
     BROKER = 4
 
 
-#: Those that Kafka has: topic, broker, broker logger, client metrics, group.
+#: All types that Kafka has: topic, broker, broker logger, client metrics, group.
 KAFKA_RESOURCE_TYPES = frozenset({2, 4, 8, 16, 32})
 
 
 class ConfigType(IntEnum):
-    """Kafka's DescribeConfigsResponse.ConfigType."""
+    """The value types of Kafka's DescribeConfigsResponse.ConfigType."""
 
     BOOLEAN = 1
     STRING = 2

@@ -1,10 +1,13 @@
-"""CreatePartitions 0-3: more partitions for topics that exist.
+"""CreatePartitions 0-3: adds partitions to existing topics.
 
-INVALID_PARTITIONS for a number that is not above the present one, INVALID_REPLICA_ASSIGNMENT for
-assignments that do not fit (brokers that run, as many as each partition has), INVALID_REQUEST for a
-topic that is named twice. More than `request_max_partitions` new ones in one request are
-POLICY_VIOLATION. `validate_only` answers the same and creates nothing. All partitions of a request
-are written to disk at once: if that fails, none is created, and each topic is KAFKA_STORAGE_ERROR.
+- INVALID_PARTITIONS: the new count is not larger than the current one.
+- INVALID_REPLICA_ASSIGNMENT: there is not one assignment for each new partition, or one does not
+  name as many running brokers as the topic has replicas.
+- INVALID_REQUEST: a topic occurs twice.
+- POLICY_VIOLATION: the request adds more than `request_max_partitions` partitions.
+
+With `validate_only` the response is the same but nothing is created. All partitions of a request
+are written to disk at once; if that fails, none is created and each topic gets KAFKA_STORAGE_ERROR.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class CreatePartitionsHandler(Handler[CreatePartitionsRequest, CreatePartitionsResponse]):
-    """Adds partitions."""
+    """The handler that adds partitions to topics."""
 
     api_key = ApiKey.CREATE_PARTITIONS
     versions = CreatePartitionsRequest.versions
@@ -72,7 +75,7 @@ class CreatePartitionsHandler(Handler[CreatePartitionsRequest, CreatePartitionsR
         error_code: ErrorCode,
         message: str,
     ) -> CreatePartitionsResponse:
-        """Answer that no partition was added."""
+        """Return a response with the error for each topic: no partition was added."""
         return CreatePartitionsResponse(
             results=tuple(_result(topic.name, error_code, message) for topic in request.topics)
         )
@@ -105,7 +108,10 @@ def _check_size(context: RequestContext, request: CreatePartitionsRequest) -> No
 def _check(
     context: RequestContext, asked: CreatePartitionsTopic
 ) -> tuple[Topic, list[tuple[int, ...]] | None]:
-    """Return the topic and the brokers for the new partitions, None where any will do."""
+    """Return the topic and the new partitions' brokers; None leaves the assignment to the broker.
+
+    Raises RefusedError.
+    """
     topic = context.cluster.topic(asked.name)
     if topic is None:
         raise RefusedError(

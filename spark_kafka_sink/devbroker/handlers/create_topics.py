@@ -1,12 +1,17 @@
-"""CreateTopics 2-7: new topics, or what stands in their way.
+"""CreateTopics 2-7: creates topics.
 
-Each topic is created or refused by itself: its name (INVALID_TOPIC_EXCEPTION,
-TOPIC_ALREADY_EXISTS, twice in one request INVALID_REQUEST), partitions (INVALID_PARTITIONS),
-replication factor (INVALID_REPLICATION_FACTOR; -1 is the default, more than there are brokers is
-too many), manual assignment (INVALID_REPLICA_ASSIGNMENT) and settings (INVALID_CONFIG; see
-`topic_config` for those that are honoured). More than `request_max_partitions` in one request are
-POLICY_VIOLATION. `validate_only` answers the same and creates nothing. All topics of a request
-are written to disk at once: if that fails, none is created, and each is KAFKA_STORAGE_ERROR.
+Each topic is created or rejected on its own:
+
+- INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS: its name.
+- INVALID_REQUEST: it occurs twice in the request.
+- INVALID_PARTITIONS: the number of partitions.
+- INVALID_REPLICATION_FACTOR: -1 is the default; there must be enough brokers.
+- INVALID_REPLICA_ASSIGNMENT: the manual assignment.
+- INVALID_CONFIG: the settings; see `topic_config` for the supported ones.
+
+A request that creates more than `request_max_partitions` partitions gets POLICY_VIOLATION. With
+`validate_only` the response is the same but nothing is created. All topics of a request are written
+to disk at once; if that fails, none is created and each gets KAFKA_STORAGE_ERROR.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -38,21 +43,21 @@ if TYPE_CHECKING:
         CreatableTopic,
     )
 
-#: "The default", for partitions and replication factor.
+#: The number of partitions or replicas that requests the default.
 _UNSET = -1
-#: Kafka's ConfigSource: where a setting's value comes from.
+#: Values of Kafka's ConfigSource: where a setting's value comes from.
 _TOPIC_CONFIG_SOURCE = 1
 _DEFAULT_CONFIG_SOURCE = 5
 
 
 class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
-    """Creates topics."""
+    """The handler that creates topics."""
 
     api_key = ApiKey.CREATE_TOPICS
     versions = CreateTopicsRequest.versions
 
     def handle(self, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        """Create what can be created."""
+        """Create each topic that passes the checks."""
         times = Counter(topic.name for topic in request.topics)
         topics = [topic for topic in request.topics if times[topic.name] == 1]
         _check_size(context, topics)
@@ -84,7 +89,7 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
         error_code: ErrorCode,
         message: str,
     ) -> CreateTopicsResponse:
-        """Answer that no topic was created."""
+        """Return a response with the error for each topic: none was created."""
         return CreateTopicsResponse(
             topics=tuple(
                 _refused_topic(topic.name, error_code, message) for topic in request.topics
@@ -106,7 +111,7 @@ def _check_size(context: RequestContext, topics: Sequence[CreatableTopic]) -> No
 
 
 def check_new_partitions(context: RequestContext, count: int) -> None:
-    """Raise RefusedError with POLICY_VIOLATION for more than a request may create."""
+    """Raise RefusedError with POLICY_VIOLATION for more partitions than a request may create."""
     most = context.settings.request_max_partitions
     if count > most:
         raise RefusedError(
@@ -175,7 +180,10 @@ def _config(context: RequestContext, asked: CreatableTopic) -> TopicConfig:
 
 
 def _size(context: RequestContext, changes: TopicChanges, asked: CreatableTopic) -> tuple[int, int]:
-    """Return the numbers of partitions and of replicas (in the order of RCM.createTopic)."""
+    """Return the numbers of partitions and replicas.
+
+    Checks in the order of ReplicationControlManager.createTopic. Raises RefusedError.
+    """
     if asked.assignments:
         if asked.replication_factor != _UNSET or asked.num_partitions != _UNSET:
             raise RefusedError(
@@ -214,7 +222,7 @@ def _assignments(asked: CreatableTopic) -> list[tuple[int, ...]] | None:
 def _check_assignments(
     context: RequestContext, assignments: Sequence[CreatableReplicaAssignment]
 ) -> int:
-    """Return the number of replicas."""
+    """Check a manual assignment and return its number of replicas."""
     indexes = {assignment.partition_index for assignment in assignments}
     if len(indexes) < len(assignments):
         problem = "a partition is assigned more than once"
@@ -230,7 +238,7 @@ def check_replicas(
     assignments: Sequence[Sequence[int]],
     replication_factor: int | None = None,
 ) -> int:
-    """Return how many replicas there are of each partition, which must be the same for all.
+    """Return the number of replicas, which must be the same for each partition.
 
     Raises RefusedError with INVALID_REPLICA_ASSIGNMENT (validateManualPartitionAssignment).
     """

@@ -1,6 +1,6 @@
-"""DeleteGroups 0-2: forgets consumer groups and their offsets.
+"""DeleteGroups 0-2: deletes consumer groups with their offsets.
 
-A group with members is NON_EMPTY_GROUP, one that does not exist GROUP_ID_NOT_FOUND.
+A group with members gets NON_EMPTY_GROUP, one that does not exist GROUP_ID_NOT_FOUND.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class DeleteGroupsHandler(Handler[DeleteGroupsRequest, DeleteGroupsResponse]):
-    """Deletes groups."""
+    """The handler that deletes consumer groups."""
 
     api_key = ApiKey.DELETE_GROUPS
     versions = DeleteGroupsRequest.versions
@@ -49,7 +49,7 @@ class DeleteGroupsHandler(Handler[DeleteGroupsRequest, DeleteGroupsResponse]):
         error_code: ErrorCode,
         message: str,
     ) -> DeleteGroupsResponse:
-        """Answer that no group was deleted."""
+        """Return a response with the error for each group: none was deleted."""
         return _response(request, lambda _: error_code)
 
 

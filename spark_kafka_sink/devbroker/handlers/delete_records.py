@@ -1,9 +1,11 @@
-"""DeleteRecords 0-2: a partition starts later from now on.
+"""DeleteRecords 0-2: deletes the records of partitions before given offsets.
 
-Offset -1 is the high watermark; above it is OFFSET_OUT_OF_RANGE; below the log start nothing
-happens. Topics that are only compacted are POLICY_VIOLATION. If the disk fails it is
-KAFKA_STORAGE_ERROR, and whole segments may have gone even so. The answer has the new log start. All
-starts of a request are written to disk at once; of a partition that is named again the last counts.
+Offset -1 stands for the high watermark. An offset above it gets OFFSET_OUT_OF_RANGE, and so does
+any other negative one; an offset below the log start offset has no effect. A topic whose
+cleanup.policy lacks "delete" gets POLICY_VIOLATION. If the disk fails, the error is
+KAFKA_STORAGE_ERROR, although whole segments may already have been deleted. The response has the new
+log start offsets. All of a request's log start offsets are written to disk at once; if a partition
+occurs more than once, the last offset counts.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -35,7 +37,7 @@ _NO_OFFSET = -1
 
 
 class DeleteRecordsHandler(Handler[DeleteRecordsRequest, DeleteRecordsResponse]):
-    """Deletes records."""
+    """The handler that deletes records."""
 
     api_key = ApiKey.DELETE_RECORDS
     versions = DeleteRecordsRequest.versions
@@ -43,7 +45,7 @@ class DeleteRecordsHandler(Handler[DeleteRecordsRequest, DeleteRecordsResponse])
     def handle(
         self, context: RequestContext, request: DeleteRecordsRequest
     ) -> DeleteRecordsResponse:
-        """Let each partition start where it is told to."""
+        """Advance the log start offset of each partition."""
         logs = context.cluster.logs
         found: dict[TopicPartition, PartitionLog] = {}
         offsets: dict[TopicPartition, int] = {}
@@ -77,7 +79,7 @@ class DeleteRecordsHandler(Handler[DeleteRecordsRequest, DeleteRecordsResponse])
         error_code: ErrorCode,
         message: str,
     ) -> DeleteRecordsResponse:
-        """Answer that nothing was deleted."""
+        """Return a response with the error for each partition: nothing was deleted."""
         return _response(request, lambda _, asked: _result(asked, _NO_OFFSET, error_code))
 
 

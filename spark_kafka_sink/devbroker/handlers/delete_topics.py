@@ -1,9 +1,10 @@
-"""DeleteTopics 1-6: topics go, with their records and the offsets that groups have in them.
+"""DeleteTopics 1-6: deletes topics with their records and the offsets committed for them.
 
-By name, from version 6 on also by id. A topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION or
-UNKNOWN_TOPIC_ID; one that is named twice, both ways, or not at all is INVALID_REQUEST. All topics
-of a request go with one write to disk: if that fails, they stay, and each is KAFKA_STORAGE_ERROR.
-A request deletes at most `request_max_partitions`, or one topic; the other topics stay and are
+Topics are given by name, or from version 6 on by id. One that does not exist gets
+UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID; one that occurs twice, or with both name and id, or
+with neither, gets INVALID_REQUEST. All topics of a request are deleted with one write to disk; if
+that fails, none is deleted and each gets KAFKA_STORAGE_ERROR. A request deletes at most
+`request_max_partitions` partitions, but always at least one topic; the remaining topics get
 POLICY_VIOLATION.
 """
 
@@ -31,7 +32,7 @@ _FIRST_VERSION_WITH_IDS = 6
 
 
 class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
-    """Deletes topics."""
+    """The handler that deletes topics."""
 
     api_key = ApiKey.DELETE_TOPICS
     versions = DeleteTopicsRequest.versions
@@ -74,7 +75,7 @@ class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
         error_code: ErrorCode,
         message: str,
     ) -> DeleteTopicsResponse:
-        """Answer that no topic was deleted."""
+        """Return a response with the error for each topic: none was deleted."""
         return DeleteTopicsResponse(
             responses=tuple(
                 _failed(topic, error_code, message) for topic in _asked(context, request)
@@ -95,7 +96,7 @@ def _find(context: RequestContext, asked: DeleteTopicState) -> Topic | None:
 
 
 def _check(asked: DeleteTopicState, topic: Topic | None, times: Counter[str]) -> Topic:
-    """Return the topic that is asked for, or raise RefusedError."""
+    """Return the requested topic, or raise RefusedError."""
     has_name, has_id = asked.name is not None, asked.topic_id != ZERO_UUID
     if has_name and has_id:
         raise RefusedError(ErrorCode.INVALID_REQUEST, "a topic is named both ways")

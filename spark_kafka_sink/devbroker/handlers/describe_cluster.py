@@ -1,8 +1,8 @@
-"""DescribeCluster 0-2: the brokers of the cluster.
+"""DescribeCluster 0-2: lists the brokers of the cluster.
 
-Only brokers can be asked for: controllers (endpoint type 2) are MISMATCHED_ENDPOINT_TYPE, anything
-else UNSUPPORTED_ENDPOINT_TYPE. Brokers that have stopped are not listed. Authorized operations are
-those of a cluster without an authorizer: all.
+Only brokers can be requested: controllers (endpoint type 2) get MISMATCHED_ENDPOINT_TYPE, any other
+type UNSUPPORTED_ENDPOINT_TYPE. Stopped brokers are not listed. There is no authorizer, so all
+operations are authorized.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -25,7 +25,7 @@ _BROKERS, _CONTROLLERS = 1, 2
 
 
 class DescribeClusterHandler(Handler[DescribeClusterRequest, DescribeClusterResponse]):
-    """Describes the cluster."""
+    """The handler that describes the cluster."""
 
     api_key = ApiKey.DESCRIBE_CLUSTER
     versions = DescribeClusterRequest.versions
@@ -33,7 +33,7 @@ class DescribeClusterHandler(Handler[DescribeClusterRequest, DescribeClusterResp
     def handle(
         self, context: RequestContext, request: DescribeClusterRequest
     ) -> DescribeClusterResponse:
-        """List the brokers."""
+        """Return the running brokers."""
         if request.endpoint_type != _BROKERS:
             raise RefusedError(
                 ErrorCode.MISMATCHED_ENDPOINT_TYPE
@@ -64,7 +64,7 @@ class DescribeClusterHandler(Handler[DescribeClusterRequest, DescribeClusterResp
         error_code: ErrorCode,
         message: str,
     ) -> DescribeClusterResponse:
-        """Answer that the cluster cannot be described."""
+        """Return a response with the error and no brokers."""
         return DescribeClusterResponse(
             error_code=error_code, error_message=message, cluster_id="", brokers=()
         )

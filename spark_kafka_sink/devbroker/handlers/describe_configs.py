@@ -1,10 +1,10 @@
-"""DescribeConfigs 1-4: the settings of topics and brokers.
+"""DescribeConfigs 1-4: describes the settings of topics and brokers.
 
-A topic's are those that the broker honours (see `topic_config`), with where each value comes from;
-a broker's those of `BrokerSettings` that Kafka has as well, all read-only. Of another broker, or of
-anything else that Kafka has and this broker has not, INVALID_REQUEST; a kind of resource that does
-not exist makes the whole request so. An answer has about as many settings as a request may have
-elements (`request_max_elements`); the resources behind that are POLICY_VIOLATION.
+A topic has the settings that the broker supports (see `topic_config`), each with the source of its
+value; a broker has those of `BrokerSettings` that Kafka has too, all read-only. Another broker, or
+a type of resource that this broker does not support, gets INVALID_REQUEST; a type that Kafka does
+not have fails the whole request with it. A response has about as many settings as a request may
+have elements (`request_max_elements`); resources beyond that get POLICY_VIOLATION.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -44,7 +44,7 @@ _FIRST_VERSION_WITH_TYPES = 3
 
 
 class _Setting(NamedTuple):
-    """One setting, and where its values come from, the one in force first."""
+    """A setting with its values and their sources, the effective value first."""
 
     name: str
     config_type: ConfigType
@@ -53,7 +53,7 @@ class _Setting(NamedTuple):
 
 
 class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResponse]):
-    """Describes settings."""
+    """The handler that describes settings."""
 
     api_key = ApiKey.DESCRIBE_CONFIGS
     versions = DescribeConfigsRequest.versions
@@ -68,7 +68,7 @@ class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResp
                     ErrorCode.INVALID_REQUEST,
                     f"there are no resources of type {asked.resource_type}",
                 )
-        # Each once, or a short request would have an answer without end.
+        # Drop duplicates: a small request that repeats a resource would get a huge response.
         resources = dict.fromkeys(request.resources)
         settings_of = cache(partial(_settings, context))
         left = context.settings.request_max_elements
@@ -90,7 +90,7 @@ class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResp
         error_code: ErrorCode,
         message: str,
     ) -> DescribeConfigsResponse:
-        """Answer that no setting can be described."""
+        """Return a response with the error for each resource."""
         return DescribeConfigsResponse(
             results=tuple(_failed(asked, error_code, message) for asked in request.resources)
         )

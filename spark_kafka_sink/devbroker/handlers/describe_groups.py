@@ -1,8 +1,8 @@
-"""DescribeGroups 0-6: who is in a consumer group, and what each member reads.
+"""DescribeGroups 0-6: describes consumer groups, their members and assignments.
 
-A group that does not exist is Dead, from version 6 on with GROUP_ID_NOT_FOUND (KIP-1043). Metadata
-and assignments are told of stable groups only. Authorized operations are those of a cluster without
-an authorizer: all.
+A group that does not exist is Dead, from version 6 on with GROUP_ID_NOT_FOUND (KIP-1043). Only
+stable groups have member metadata and assignments. There is no authorizer, so all operations are
+authorized.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -25,12 +25,12 @@ from spark_kafka_sink.protocol.messages.metadata import UNKNOWN_OPERATIONS
 
 _FIRST_VERSION_WITH_OPERATIONS = 3
 _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
-#: Read, delete, describe, describe configs, alter configs.
+#: Read, delete, describe, describe configs and alter configs.
 ALL_GROUP_OPERATIONS = operations(3, 6, 8, 10, 11)
 
 
 class DescribeGroupsHandler(Handler[DescribeGroupsRequest, DescribeGroupsResponse]):
-    """Describes groups."""
+    """The handler that describes consumer groups."""
 
     api_key = ApiKey.DESCRIBE_GROUPS
     versions = DescribeGroupsRequest.versions
@@ -45,7 +45,7 @@ class DescribeGroupsHandler(Handler[DescribeGroupsRequest, DescribeGroupsRespons
             and context.version >= _FIRST_VERSION_WITH_OPERATIONS
         ):
             allowed = ALL_GROUP_OPERATIONS
-        # Each once, or a short request would have an answer without end.
+        # Drop duplicates: a small request that repeats a group would get a huge response.
         group_ids = dict.fromkeys(request.groups)
         return DescribeGroupsResponse(
             groups=tuple(_describe(context, group_id, allowed) for group_id in group_ids)
@@ -58,7 +58,7 @@ class DescribeGroupsHandler(Handler[DescribeGroupsRequest, DescribeGroupsRespons
         error_code: ErrorCode,
         message: str,
     ) -> DescribeGroupsResponse:
-        """Answer that no group can be described."""
+        """Return a response with the error for each group."""
         return DescribeGroupsResponse(
             groups=tuple(
                 _group(group_id, error_code=error_code, message=message)

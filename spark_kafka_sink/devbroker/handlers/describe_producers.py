@@ -1,6 +1,6 @@
-"""DescribeProducers 0: the idempotent and transactional producers of partitions.
+"""DescribeProducers 0: describes the idempotent and transactional producers of partitions.
 
-A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION, one that another broker leads
+A partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION, one that another broker leads
 NOT_LEADER_OR_FOLLOWER.
 """
 
@@ -32,7 +32,7 @@ _NO_OFFSET = -1
 
 
 class DescribeProducersHandler(Handler[DescribeProducersRequest, DescribeProducersResponse]):
-    """Describes producers."""
+    """The handler that describes producers."""
 
     api_key = ApiKey.DESCRIBE_PRODUCERS
     versions = DescribeProducersRequest.versions
@@ -63,7 +63,7 @@ class DescribeProducersHandler(Handler[DescribeProducersRequest, DescribeProduce
         error_code: ErrorCode,
         message: str,
     ) -> DescribeProducersResponse:
-        """Answer that no producer can be described."""
+        """Return a response with the error for each partition."""
         return _response(request, lambda partition: _failed(partition, error_code, message))
 
 
@@ -93,7 +93,7 @@ def _failed(
 def _response(
     request: DescribeProducersRequest, answer: Callable[[TopicPartition], PartitionResponse]
 ) -> DescribeProducersResponse:
-    # Each once, or a short request would have an answer without end.
+    # Drop duplicates: a small request that repeats a partition would get a huge response.
     asked: dict[str, dict[int, None]] = {}
     for topic in request.topics:
         asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))

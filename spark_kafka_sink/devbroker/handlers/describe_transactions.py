@@ -1,6 +1,6 @@
-"""DescribeTransactions 0: state, producer and partitions of transactional ids.
+"""DescribeTransactions 0: describes the state, producer and partitions of transactional ids.
 
-An id that is not known is TRANSACTIONAL_ID_NOT_FOUND, an empty one INVALID_REQUEST.
+An unknown id gets TRANSACTIONAL_ID_NOT_FOUND, an empty one INVALID_REQUEST.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class DescribeTransactionsHandler(
     Handler[DescribeTransactionsRequest, DescribeTransactionsResponse]
 ):
-    """Describes transactional ids."""
+    """The handler that describes transactional ids."""
 
     api_key = ApiKey.DESCRIBE_TRANSACTIONS
     versions = DescribeTransactionsRequest.versions
@@ -52,7 +52,7 @@ class DescribeTransactionsHandler(
         error_code: ErrorCode,
         message: str,
     ) -> DescribeTransactionsResponse:
-        """Answer that no id can be described."""
+        """Return a response with the error for each id."""
         return DescribeTransactionsResponse(
             transaction_states=tuple(
                 _failed(transactional_id, error_code)

@@ -1,9 +1,9 @@
-"""EndTxn 0-5: the end of a transaction, one way or the other.
+"""EndTxn 0-5: commits or aborts a transaction.
 
-From version 5 on (KIP-890) the answer has the producer's next epoch, or its next id once its epochs
-are used up; before, id and epoch stay as they are. What is refused, and when a repeated request is
-NONE or CONCURRENT_TRANSACTIONS, is the transaction coordinator's business. Versions 0 and 1 say
-INVALID_PRODUCER_EPOCH for PRODUCER_FENCED.
+From version 5 on (KIP-890) the response has the producer's next epoch, or a new producer id once
+the epochs are exhausted; in earlier versions id and epoch do not change. The transaction
+coordinator decides which requests to reject, and whether a repeated request gets NONE or
+CONCURRENT_TRANSACTIONS. Versions 0 and 1 return INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -24,13 +24,13 @@ _FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 
 
 class EndTxnHandler(Handler[EndTxnRequest, EndTxnResponse]):
-    """Commits and aborts."""
+    """The handler that commits and aborts transactions."""
 
     api_key = ApiKey.END_TXN
     versions = EndTxnRequest.versions
 
     def handle(self, context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
-        """Decide, and have the markers written."""
+        """Record the outcome and write the transaction markers."""
         if request.transactional_id:
             context.cluster.check_transaction_coordinator(context.node_id, request.transactional_id)
         identity = context.cluster.transactions.end(
@@ -56,7 +56,7 @@ class EndTxnHandler(Handler[EndTxnRequest, EndTxnResponse]):
         error_code: ErrorCode,
         message: str,
     ) -> EndTxnResponse:
-        """Answer that nothing has ended."""
+        """Return a response with the error: the transaction has not ended."""
         return EndTxnResponse(
             error_code=context.fenced_as_of(_FIRST_VERSION_WITH_PRODUCER_FENCED, error_code)
         )

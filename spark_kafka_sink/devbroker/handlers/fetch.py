@@ -1,18 +1,20 @@
-"""Fetch 4-17: record batches from a partition's log, waiting for them if asked to.
+"""Fetch 4-17: returns record batches of partitions, and can wait until there are enough.
 
-- No fetch sessions (KIP-227): a request that would open one is answered in full with session id 0,
-  which tells the client that there is none; one that goes on with a session is
+- There are no fetch sessions (KIP-227). A request that would open one gets a full response with
+  session id 0, which means that there is no session; a request that continues one gets
   FETCH_SESSION_ID_NOT_FOUND.
-- Whole batches only. The first batch of the answer comes even if it is larger than the limits, so
-  that a reader always gets on (KIP-74); max_bytes of the request and fetch.max.bytes bound the
+- Batches are always whole. The first batch is returned even if it exceeds the limits, so that a
+  consumer always makes progress (KIP-74); the request's max_bytes and fetch.max.bytes limit the
   rest.
-- With fewer than min_bytes to give, no error, and max_wait_ms left, the answer is `Delayed`.
-- The high watermark is the log end. read_committed reads up to the last stable offset, and gets the
-  list of aborted transactions whose records it is to leave out (KIP-98).
-- Topics by name up to version 12, by id from 13 on. Leader epochs are checked (KIP-320), the last
-  fetched one as well (KIP-595).
-- From version 11 on any replica may be read from, not only the leader (KIP-392); here it is never
-  behind. Other brokers are NOT_LEADER_OR_FOLLOWER: so are followers, for nothing is replicated.
+- While fewer than min_bytes are readable, there is no error and max_wait_ms has not passed, the
+  response is delayed.
+- The high watermark is the log end offset. With read_committed, the response ends at the last
+  stable offset and lists the aborted transactions whose records the consumer must skip (KIP-98).
+- Topics are given by name up to version 12 and by id from version 13 on. The current leader epoch
+  is checked (KIP-320), and so is the last fetched epoch (KIP-595).
+- From version 11 on, followers serve consumers too (KIP-392); here they are never behind. A broker
+  without a replica returns NOT_LEADER_OR_FOLLOWER. So does any broker to a fetch from a follower:
+  nothing is replicated.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -48,7 +50,7 @@ _FIRST_VERSION_FOR_FOLLOWERS = 11
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
 _FIRST_VERSION_WITH_REPLICA_STATE = 15
 _FIRST_VERSION_WITH_NODE_ENDPOINTS = 16
-#: Session epochs of a request that stands for itself: "no session", and "open one".
+#: Session epochs of a full request: "no session" and "open a session".
 _FULL_FETCH_EPOCHS = frozenset({-1, 0})
 _READ_COMMITTED = 1
 _UNKNOWN_OFFSET = -1
@@ -56,25 +58,25 @@ _LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_L
 
 
 class _PartitionResult(NamedTuple):
-    """One partition's part of the answer, and what it means for the whole."""
+    """One partition's part of the response, and its effect on the rest of the response."""
 
     data: PartitionData
     #: Bytes that count towards min_bytes.
     readable_bytes: int
-    #: Bytes in the answer.
+    #: Bytes in the response.
     size_in_bytes: int
-    #: Worth an answer at once: an error in reading, or a log that has parted from the reader's.
+    #: Whether to respond at once: the read failed, or the log diverges from the client's.
     urgent: bool
 
 
 class FetchHandler(Handler[FetchRequest, FetchResponse]):
-    """Reads partitions' logs."""
+    """The handler that reads the logs of partitions."""
 
     api_key = ApiKey.FETCH
     versions = FetchRequest.versions
 
     def handle(self, context: RequestContext, request: FetchRequest) -> FetchResponse | Delayed:
-        """Read what there is, or wait for more."""
+        """Return the available records, or `Delayed` to wait for more."""
         if request.session_epoch not in _FULL_FETCH_EPOCHS:
             raise RefusedError(
                 ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "this broker has no fetch sessions"
@@ -91,7 +93,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
             name = _topic_name(context, topic)
             results: list[PartitionData] = []
             for asked in topic.partitions:
-                # Each once, or a short request would have an answer without end.
+                # Drop duplicates: a small request that repeats one would get a huge response.
                 place = topic.topic, topic.topic_id, asked.partition
                 if place in answered:
                     continue
@@ -134,7 +136,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         error_code: ErrorCode,
         message: str,
     ) -> FetchResponse:
-        """Answer that nothing was read (FetchRequest.getErrorResponse)."""
+        """Return a response with the error and no records (FetchRequest.getErrorResponse)."""
         return FetchResponse(error_code=error_code, responses=())
 
 
@@ -213,7 +215,7 @@ def _read(
 def _aborted(
     log: PartitionLog, fetch_offset: int, records: FetchedRecords
 ) -> tuple[AbortedTransaction, ...]:
-    """List the aborted transactions among the records that are read."""
+    """Return the aborted transactions that have records among those read."""
     if not records.batches:
         return ()
     return tuple(
@@ -235,7 +237,10 @@ def _refuse_followers(context: RequestContext, request: FetchRequest) -> None:
 
 
 def _diverging_epoch(partition: Partition, asked: FetchPartition) -> EpochEndOffset | None:
-    """Tell where the reader's log has parted from this one (Partition.readRecords)."""
+    """Return where the client's log diverges from this one; None if it does not.
+
+    As Partition.readRecords. Raises RefusedError with OFFSET_OUT_OF_RANGE for an unknown epoch.
+    """
     if asked.last_fetched_epoch == NO_LEADER_EPOCH:
         return None
     end = partition.log.end_offset_for_epoch(asked.last_fetched_epoch)
@@ -258,7 +263,7 @@ def _endpoints(context: RequestContext, leaders: set[int]) -> tuple[NodeEndpoint
 
 
 def _failed(asked: FetchPartition, error_code: ErrorCode) -> PartitionData:
-    """Answer for a partition that cannot even be looked for (FetchResponse.partitionResponse)."""
+    """Return the response for a partition that was not found (FetchResponse.partitionResponse)."""
     return PartitionData(
         partition_index=asked.partition,
         error_code=error_code,

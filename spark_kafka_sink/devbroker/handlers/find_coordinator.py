@@ -1,10 +1,10 @@
-"""FindCoordinator 0-6: who looks after a consumer group or a transactional id.
+"""FindCoordinator 0-6: finds the coordinator of a consumer group or transactional id.
 
-- The broker that leads the partition of __consumer_offsets or __transaction_state to which the id
-  belongs, or COORDINATOR_NOT_AVAILABLE while none does. The topics themselves are not there: what
-  they would hold is kept in memory.
-- Share groups are INVALID_REQUEST: this broker has none. So is every other kind.
-- Up to version 3 there is one key; from 4 on many, each with its own answer.
+- The coordinator is the broker that leads the id's partition of __consumer_offsets or
+  __transaction_state; while no broker does, the error is COORDINATOR_NOT_AVAILABLE. Clients do not
+  see these topics (`internal_topics`).
+- Share groups, which this broker does not support, and all other key types get INVALID_REQUEST.
+- Up to version 3 a request has one key; from version 4 on it has many, each with its own result.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KINDS = frozenset({CoordinatorType.GROUP, CoordinatorType.TRANSACTION})
 
 
 class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResponse]):
-    """Finds coordinators."""
+    """The handler that finds coordinators."""
 
     api_key = ApiKey.FIND_COORDINATOR
     versions = FindCoordinatorRequest.versions
@@ -37,7 +37,7 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
     def handle(
         self, context: RequestContext, request: FindCoordinatorRequest
     ) -> FindCoordinatorResponse:
-        """Name the broker of each key."""
+        """Return the coordinator of each key."""
         if request.key_type not in _KINDS:
             raise RefusedError(
                 ErrorCode.INVALID_REQUEST,
@@ -79,7 +79,7 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
         error_code: ErrorCode,
         message: str,
     ) -> FindCoordinatorResponse:
-        """Answer for every key that there is no coordinator."""
+        """Return a response with the error and no coordinator for each key."""
         if context.version < _FIRST_VERSION_WITH_MANY_KEYS:
             return FindCoordinatorResponse(
                 error_code=error_code,

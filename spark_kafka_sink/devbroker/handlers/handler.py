@@ -1,8 +1,8 @@
-"""What every API's handler is, and what it is given.
+"""The base class of request handlers, and the context that comes with a request.
 
-A handler turns one decoded request into one answer. It has no clock, no socket and no state of its
-own: the time comes with the request's context, the state is the cluster's. What it refuses as a
-whole it raises as RefusedError, which the broker turns into the API's own error answer.
+A handler turns one decoded request into one response. It has no clock, no socket and no state of
+its own: the time comes with the request's context, and the state is the cluster's. To reject a
+request as a whole, it raises RefusedError, which the broker turns into the API's error response.
 """
 
 from __future__ import annotations
@@ -30,44 +30,44 @@ ResponseT = TypeVar("ResponseT")
 
 @dataclass(slots=True, kw_only=True)
 class RequestContext:
-    """A request's surroundings."""
+    """The context in which a request is handled."""
 
     header: RequestHeader
     #: When the request is handled, in seconds since 1970.
     now: float
-    #: When it arrived. Earlier than `now` if it has waited.
+    #: When it arrived, in seconds since 1970; earlier than `now` if it was delayed.
     arrived: float
-    #: The broker that was asked.
+    #: The broker that received the request.
     node_id: int
     cluster: ClusterState
     settings: BrokerSettings
-    #: Address of the client, as far as it is known.
+    #: Address of the client; empty if unknown.
     client_host: str = ""
-    #: Name of the listener that the client came to.
+    #: Name of the listener that the client is connected to.
     listener: str = ""
-    #: What the handler kept when it last answered `Delayed`; None the first time.
+    #: The `Delayed.kept` that the handler last returned for this request; None the first time.
     kept: object = None
 
     @property
     def version(self) -> int:
-        """API version of the request and its answer."""
+        """API version of the request and its response."""
         return self.header.request_api_version
 
     @property
     def nodes(self) -> dict[int, Node]:
-        """All brokers, by id, with the addresses that they have for the client's listener."""
+        """The brokers by id, with their addresses on the client's listener."""
         return self.cluster.nodes_at(self.listener)
 
     def decode_budget(self) -> DecodeBudget:
-        """Return what the record batches of this request may cost to decode."""
+        """Return a new budget for decoding the record batches of this request."""
         return DecodeBudget(
             self.settings.request_max_decompressed_bytes, self.settings.request_max_decoded_elements
         )
 
     def fenced_as_of(self, first_version: int, error_code: ErrorCode) -> ErrorCode:
-        """Return an error as a client can read it that has known PRODUCER_FENCED since a version.
+        """Return the error, with PRODUCER_FENCED only from `first_version` on.
 
-        Before that, it is INVALID_PRODUCER_EPOCH (KIP-588).
+        Before that version it is INVALID_PRODUCER_EPOCH (KIP-588).
         """
         if error_code is ErrorCode.PRODUCER_FENCED and self.version < first_version:
             return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -75,7 +75,7 @@ class RequestContext:
 
     @property
     def client_id(self) -> str:
-        """What the client calls itself."""
+        """The client id of the request; empty if it has none."""
         return self.header.client_id or ""
 
     @property
@@ -86,32 +86,35 @@ class RequestContext:
 
 @dataclass(frozen=True, slots=True)
 class Delayed:
-    """No answer yet: ask again when something watched has changed, or when the time is up."""
+    """A delayed response; the request is handled again at `until` or after a watched change."""
 
     #: Seconds since 1970.
     until: float
-    #: Partitions, or whatever else the cluster reports as changed.
+    #: Partitions, or other objects that the cluster reports as changed.
     watched: frozenset[Hashable] = frozenset()
-    #: Handed back with the request as `RequestContext.kept`.
+    #: Passed back with the request as `RequestContext.kept`.
     kept: object = None
 
 
 class Handler(ABC, Generic[RequestT, ResponseT]):
-    """One API."""
+    """The handler of one API."""
 
     api_key: ClassVar[ApiKey]
     versions: ClassVar[VersionRange]
 
     @abstractmethod
     def handle(self, context: RequestContext, request: RequestT) -> ResponseT | Delayed | None:
-        """Answer a request; None where the protocol has no answer.
+        """Handle a request; return None if the protocol has no response.
 
-        Raises RefusedError to refuse the request as a whole, CloseConnectionError to end the
-        connection instead of answering.
+        Raises RefusedError to reject the request as a whole, CloseConnectionError to close the
+        connection instead of responding.
         """
 
     @abstractmethod
     def error_response(
         self, context: RequestContext, request: RequestT, error_code: ErrorCode, message: str
     ) -> ResponseT | None:
-        """Answer that all of a request failed, as Kafka's getErrorResponse; None: no answer."""
+        """Return the response to a request that failed as a whole, as Kafka's getErrorResponse.
+
+        None if the protocol has no response.
+        """

@@ -1,7 +1,7 @@
-"""Heartbeat 0-4: a member of a consumer group is alive.
+"""Heartbeat 0-4: keeps a member's session in a consumer group alive.
 
-REBALANCE_IN_PROGRESS tells it to join again, UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION that it is
-out, FENCED_INSTANCE_ID that another one has its static name.
+REBALANCE_IN_PROGRESS means that the member must rejoin, UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION
+that it is no longer in the group, FENCED_INSTANCE_ID that another member has its group instance id.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -15,13 +15,13 @@ from spark_kafka_sink.protocol.messages.heartbeat import HeartbeatRequest, Heart
 
 
 class HeartbeatHandler(Handler[HeartbeatRequest, HeartbeatResponse]):
-    """Prolongs sessions."""
+    """The handler that extends the sessions of group members."""
 
     api_key = ApiKey.HEARTBEAT
     versions = HeartbeatRequest.versions
 
     def handle(self, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
-        """Prolong the member's session."""
+        """Extend the member's session."""
         if request.group_id:
             context.cluster.check_group_coordinator(context.node_id, request.group_id)
         context.cluster.groups.heartbeat(request, context.now)
@@ -34,5 +34,5 @@ class HeartbeatHandler(Handler[HeartbeatRequest, HeartbeatResponse]):
         error_code: ErrorCode,
         message: str,
     ) -> HeartbeatResponse:
-        """Answer with the error."""
+        """Return a response with the error."""
         return HeartbeatResponse(error_code=error_code)

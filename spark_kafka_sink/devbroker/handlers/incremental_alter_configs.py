@@ -1,12 +1,12 @@
-"""IncrementalAlterConfigs 0-1: changes settings of topics, all of a topic's changes or none.
+"""IncrementalAlterConfigs 0-1: changes the settings of topics, all of a topic's changes or none.
 
-All of a request is written to disk at once: if that fails, nothing has changed, and each topic is
-KAFKA_STORAGE_ERROR.
+The changes of a request are written to disk at once; if that fails, nothing has changed and each
+topic gets KAFKA_STORAGE_ERROR.
 
-A value is set, deleted (back to the default), or, for lists, appended to or subtracted from. Values
-that `topic_config` does not take are INVALID_CONFIG; a setting that is named twice and a null value
-are INVALID_REQUEST, and so are resources named twice and all that are not topics: a broker's
-settings are given when it starts. An operation that does not exist is UNKNOWN_SERVER_ERROR.
+A value is set, deleted (reset to the default) or, for lists, appended to or subtracted from. A
+value that `topic_config` does not accept gets INVALID_CONFIG. A setting that occurs twice, a null
+value, a resource that occurs twice and a resource that is not a topic get INVALID_REQUEST: a
+broker's settings are fixed when it starts. An unknown operation gets UNKNOWN_SERVER_ERROR.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -43,7 +43,7 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 class IncrementalAlterConfigsHandler(
     Handler[IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse]
 ):
-    """Changes settings."""
+    """The handler that changes settings."""
 
     api_key = ApiKey.INCREMENTAL_ALTER_CONFIGS
     versions = IncrementalAlterConfigsRequest.versions
@@ -83,7 +83,7 @@ class IncrementalAlterConfigsHandler(
         error_code: ErrorCode,
         message: str,
     ) -> IncrementalAlterConfigsResponse:
-        """Answer that no setting was changed."""
+        """Return a response with the error for each resource: no setting was changed."""
         return IncrementalAlterConfigsResponse(
             responses=tuple(_response(asked, error_code, message) for asked in request.resources)
         )
@@ -119,7 +119,7 @@ def _alter(
 
 
 def _changed(config: AlterableConfig, present: str) -> str | None:
-    """Return a setting's new value, None for the default."""
+    """Return a setting's new value, None for the default. Raises RefusedError."""
     if config.config_operation == _DELETE:
         return None
     if config.value is None:
@@ -127,7 +127,7 @@ def _changed(config: AlterableConfig, present: str) -> str | None:
     if config.config_operation == _SET:
         return config.value
     if config.config_operation not in {_APPEND, _SUBTRACT}:
-        # Kafka does not foresee it.
+        # Kafka has no specific error for this.
         raise RefusedError(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"there is no operation {config.config_operation}"
         )

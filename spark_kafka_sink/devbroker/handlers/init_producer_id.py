@@ -1,10 +1,11 @@
-"""InitProducerId 0-5: a producer id for an idempotent or transactional producer.
+"""InitProducerId 0-5: assigns a producer id to an idempotent or transactional producer.
 
-Without a transactional id every request gets a new producer id with epoch 0, also one that brings
-an id of its own, as from Kafka. With one, the transaction coordinator decides (epochs, fencing,
-CONCURRENT_TRANSACTIONS while a transaction is being ended); another broker is NOT_COORDINATOR. A
-producer id without an epoch, or the reverse, is INVALID_REQUEST, and so is an empty transactional
-id. Up to version 3, PRODUCER_FENCED is said as INVALID_PRODUCER_EPOCH (KIP-588).
+Without a transactional id, each request gets a new producer id with epoch 0, even if it already
+has a producer id, as in Kafka. With one, the transaction coordinator decides (epochs, fencing,
+CONCURRENT_TRANSACTIONS while a transaction is being ended); any other broker returns
+NOT_COORDINATOR. A producer id without an epoch, or the reverse, gets INVALID_REQUEST, and so does
+an empty transactional id. Up to version 3, INVALID_PRODUCER_EPOCH is returned instead of
+PRODUCER_FENCED (KIP-588).
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -25,7 +26,7 @@ _FIRST_VERSION_WITH_PRODUCER_FENCED = 4
 
 
 class InitProducerIdHandler(Handler[InitProducerIdRequest, InitProducerIdResponse]):
-    """Gives out producer ids."""
+    """The handler that assigns producer ids."""
 
     api_key = ApiKey.INIT_PRODUCER_ID
     versions = InitProducerIdRequest.versions
@@ -33,7 +34,7 @@ class InitProducerIdHandler(Handler[InitProducerIdRequest, InitProducerIdRespons
     def handle(
         self, context: RequestContext, request: InitProducerIdRequest
     ) -> InitProducerIdResponse:
-        """Give out a new producer id, or a new epoch."""
+        """Return a new producer id or a new epoch."""
         has_id = request.producer_id != NO_PRODUCER_ID
         has_epoch = request.producer_epoch != NO_PRODUCER_EPOCH
         if has_id != has_epoch:
@@ -66,7 +67,7 @@ class InitProducerIdHandler(Handler[InitProducerIdRequest, InitProducerIdRespons
         error_code: ErrorCode,
         message: str,
     ) -> InitProducerIdResponse:
-        """Answer that no id is given."""
+        """Return a response with the error and no producer id."""
         return InitProducerIdResponse(
             error_code=context.fenced_as_of(_FIRST_VERSION_WITH_PRODUCER_FENCED, error_code),
             producer_id=NO_PRODUCER_ID,

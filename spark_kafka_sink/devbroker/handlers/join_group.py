@@ -1,8 +1,9 @@
-"""JoinGroup 0-9: a member joins a consumer group, and waits for the others.
+"""JoinGroup 0-9: adds a member to a consumer group and waits for the other members.
 
-The answer comes when the next generation begins, which may take as long as the members' rebalance
-timeouts. From version 4 on a new member first gets an id, with MEMBER_ID_REQUIRED (KIP-394). Static
-members take their own place again (KIP-345). See `group_coordinator` for who is refused.
+The response is sent when the next generation begins, which may take as long as the members'
+rebalance timeouts. From version 4 on, a new member first gets an id with MEMBER_ID_REQUIRED
+(KIP-394). Static members resume their previous membership (KIP-345). See `group_coordinator` for
+the requests that are rejected.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -20,12 +21,12 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 from spark_kafka_sink.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 _FIRST_VERSION_WITHOUT_PROTOCOL = 7
-#: The group has its own timers; this is only how often the request is looked at without cause.
+#: The group has its own timers; this is only how often a request is handled again without cause.
 LOOK_AGAIN_SECONDS = 3600.0
 
 
 class JoinGroupHandler(Handler[JoinGroupRequest, JoinGroupResponse]):
-    """Takes members into groups."""
+    """The handler that adds members to groups."""
 
     api_key = ApiKey.JOIN_GROUP
     versions = JoinGroupRequest.versions
@@ -33,7 +34,7 @@ class JoinGroupHandler(Handler[JoinGroupRequest, JoinGroupResponse]):
     def handle(
         self, context: RequestContext, request: JoinGroupRequest
     ) -> JoinGroupResponse | Delayed:
-        """Take the member in, and wait."""
+        """Add the member, and return `Delayed` until the next generation begins."""
         parked = context.kept
         if not isinstance(parked, Parked):
             if request.group_id:
@@ -59,13 +60,13 @@ class JoinGroupHandler(Handler[JoinGroupRequest, JoinGroupResponse]):
         error_code: ErrorCode,
         message: str,
     ) -> JoinGroupResponse:
-        """Answer that the member has not joined."""
+        """Return a response with the error: the member has not joined."""
         is_out = error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
         return _in_version(context, join_error("" if is_out else request.member_id, error_code))
 
 
 def _in_version(context: RequestContext, response: JoinGroupResponse) -> JoinGroupResponse:
-    """Say that there is no protocol as the version does: by an empty name, or null."""
+    """Set a missing protocol name to what the version requires: an empty string, or null."""
     if response.protocol_name:
         return response
     return replace(

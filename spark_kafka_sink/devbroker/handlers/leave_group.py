@@ -1,7 +1,7 @@
-"""LeaveGroup 0-5: members leave a consumer group, and the others share what they had.
+"""LeaveGroup 0-5: removes members from a consumer group, which then rebalances.
 
-From version 3 on several members may leave at once, static ones by name, each with its own answer
-(KIP-345); in a group that does not exist each of them is UNKNOWN_MEMBER_ID.
+From version 3 on, a request can remove several members, static ones by their group instance id,
+each with its own result (KIP-345); in a group that does not exist each gets UNKNOWN_MEMBER_ID.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -23,13 +23,13 @@ _FIRST_VERSION_WITH_MANY_MEMBERS = 3
 
 
 class LeaveGroupHandler(Handler[LeaveGroupRequest, LeaveGroupResponse]):
-    """Lets members go."""
+    """The handler that removes members from groups."""
 
     api_key = ApiKey.LEAVE_GROUP
     versions = LeaveGroupRequest.versions
 
     def handle(self, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
-        """Let each member go."""
+        """Remove each member from the group."""
         if request.group_id:
             context.cluster.check_group_coordinator(context.node_id, request.group_id)
         members = _members(context, request)
@@ -60,7 +60,7 @@ class LeaveGroupHandler(Handler[LeaveGroupRequest, LeaveGroupResponse]):
         error_code: ErrorCode,
         message: str,
     ) -> LeaveGroupResponse:
-        """Answer that nobody has left."""
+        """Return a response with the error: no member was removed."""
         return LeaveGroupResponse(error_code=error_code)
 
 

@@ -1,7 +1,7 @@
-"""ListGroups 0-5: the consumer groups that this broker coordinates.
+"""ListGroups 0-5: lists the consumer groups that this broker coordinates.
 
-Filtered by state (4+) and type (5+), both in any case of letters. All groups are of the type
-"Classic": this broker does not have the newer consumer protocol (KIP-848).
+The filters by state (4+) and type (5+) ignore case. All groups have the type "Classic": this broker
+does not support the newer consumer protocol (KIP-848).
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -23,13 +23,13 @@ _FIRST_VERSION_WITH_TYPES = 5
 
 
 class ListGroupsHandler(Handler[ListGroupsRequest, ListGroupsResponse]):
-    """Lists groups."""
+    """The handler that lists consumer groups."""
 
     api_key = ApiKey.LIST_GROUPS
     versions = ListGroupsRequest.versions
 
     def handle(self, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
-        """List what passes the filters."""
+        """Return the groups that match the filters."""
         states = {state.strip().lower() for state in request.states_filter}
         types = {group_type.strip().lower() for group_type in request.types_filter}
         groups = [
@@ -61,5 +61,5 @@ class ListGroupsHandler(Handler[ListGroupsRequest, ListGroupsResponse]):
         error_code: ErrorCode,
         message: str,
     ) -> ListGroupsResponse:
-        """Answer that nothing can be listed."""
+        """Return a response with the error and no groups."""
         return ListGroupsResponse(error_code=error_code, groups=())

@@ -1,12 +1,15 @@
-"""ListOffsets 1-10: earliest, latest, first as late as a time, or latest by time.
+"""ListOffsets 1-10: looks up the earliest or latest offset of a partition, or one by timestamp.
 
-- Times below 0 are questions: -1 latest, -2 earliest, -3 largest timestamp (7+, KIP-734),
-  -4 earliest on this broker's disk (8+, KIP-405; the same as earliest), -5 latest in tiered storage
-  (9+, KIP-1005; there is none). Others, or too early a version, are UNSUPPORTED_VERSION.
-- A time after every record's, or the largest timestamp of an empty log, is answered by offset -1.
-- A partition asked for more than once is INVALID_REQUEST, once.
-- For read_committed (2+) latest is the last stable offset, and what lies behind it is not found.
-- A leader epoch other than the partition's is FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH.
+- A timestamp finds the first record at or after it. Negative timestamps are special: -1 latest,
+  -2 earliest, -3 largest timestamp (7+, KIP-734), -4 earliest on this broker's disk (8+, KIP-405;
+  the same as earliest), -5 latest in tiered storage (9+, KIP-1005; there is none). Any other, or
+  too early a version, gets UNSUPPORTED_VERSION.
+- The result is offset -1 for a timestamp later than all records, and for the largest timestamp of
+  an empty log.
+- A partition that occurs more than once gets a single INVALID_REQUEST.
+- For read_committed (2+), latest is the last stable offset, and records from there on are not
+  found.
+- A leader epoch other than the partition's gets FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -57,13 +60,13 @@ _FIRST_VERSION_WITH_LEADER_EPOCH = 4
 
 
 class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
-    """Looks up offsets."""
+    """The handler that looks up offsets."""
 
     api_key = ApiKey.LIST_OFFSETS
     versions = ListOffsetsRequest.versions
 
     def handle(self, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-        """Answer each partition by itself."""
+        """Look up the offset of each partition."""
         times = Counter(
             TopicPartition(topic.name, partition.partition_index)
             for topic in request.topics
@@ -96,7 +99,7 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
         error_code: ErrorCode,
         message: str,
     ) -> ListOffsetsResponse:
-        """Answer that no offset was found for any partition."""
+        """Return a response with the error for each partition."""
         return ListOffsetsResponse(
             topics=tuple(
                 ListOffsetsTopicResponse(
@@ -141,7 +144,7 @@ def _look_up(
         found = _find(log, timestamp, last_fetchable, budget)
     except CorruptRecordError as error:
         raise RefusedError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-    # Kafka names the leader epoch of what it found; the look-up in tiered storage found nothing.
+    # Only an offset that was found has a leader epoch, as in Kafka.
     epoch_is_known = (
         found.offset != _NO_OFFSET and context.version >= _FIRST_VERSION_WITH_LEADER_EPOCH
     )

@@ -1,8 +1,8 @@
-"""ListTransactions 0-2: the transactional ids that this broker coordinates.
+"""ListTransactions 0-2: lists the transactional ids that this broker coordinates.
 
-Filters by state (names that are none are told back), producer id, age (1+) and a regular
-expression over the whole id (2+). An expression that is none, or that `id_pattern` does not
-support, is INVALID_REGULAR_EXPRESSION.
+The filters are state (unknown states are returned), producer id, age (1+) and a regular expression
+that must match the whole id (2+). An expression that is invalid, or that `id_pattern` does not
+support, gets INVALID_REGULAR_EXPRESSION.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -30,7 +30,7 @@ _STATE_NAMES = frozenset(str(state) for state in State)
 
 
 class ListTransactionsHandler(Handler[ListTransactionsRequest, ListTransactionsResponse]):
-    """Lists transactional ids."""
+    """The handler that lists transactional ids."""
 
     api_key = ApiKey.LIST_TRANSACTIONS
     versions = ListTransactionsRequest.versions
@@ -38,7 +38,7 @@ class ListTransactionsHandler(Handler[ListTransactionsRequest, ListTransactionsR
     def handle(
         self, context: RequestContext, request: ListTransactionsRequest
     ) -> ListTransactionsResponse:
-        """List what passes the filters."""
+        """Return the transactional ids that match the filters."""
         pattern = _parsed(request.transactional_id_pattern)
         states, producer_ids = set(request.state_filters), set(request.producer_id_filters)
         return ListTransactionsResponse(
@@ -67,7 +67,7 @@ class ListTransactionsHandler(Handler[ListTransactionsRequest, ListTransactionsR
         error_code: ErrorCode,
         message: str,
     ) -> ListTransactionsResponse:
-        """Answer that nothing can be listed."""
+        """Return a response with the error and no transactional ids."""
         return ListTransactionsResponse(
             error_code=error_code, unknown_state_filters=(), transaction_states=()
         )
@@ -91,6 +91,6 @@ def _is_asked_for(
     cluster = context.cluster
     return (
         cluster.transaction_coordinator(metadata.transactional_id) == context.node_id
-        # An id without a transaction counts as very old, as in Kafka.
+        # A transactional id without a transaction counts as very old, as in Kafka.
         and not 0 <= context.now_ms - metadata.start_ms <= request.duration_filter
     )

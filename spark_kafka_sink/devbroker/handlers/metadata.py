@@ -1,14 +1,16 @@
-"""Metadata 0-13: the brokers, and topics with their partitions' leaders.
+"""Metadata 0-13: returns the brokers, and topics with the leaders of their partitions.
 
-- All topics (null, or an empty list in version 0), some by name, or some by id (12+).
-- A topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION if none of
-  that name could, or UNKNOWN_TOPIC_ID. Where the client and `auto_create_topics` both allow it the
-  topic is created, and, as from Kafka, this answer still says UNKNOWN_TOPIC_OR_PARTITION: the
-  client asks again. One request creates at most `request_max_partitions`, or one topic, and writes
-  them to disk at once: if that fails, none is created, and each is KAFKA_STORAGE_ERROR.
-- A partition without a leader is LEADER_NOT_AVAILABLE, with its last epoch. Version 0 leaves out
-  replicas whose broker does not run, with REPLICA_NOT_AVAILABLE.
-- Authorized operations are those of a cluster without an authorizer: all.
+- A request is for all topics (null, or an empty list in version 0), or for topics by name or by id
+  (12+).
+- A topic that does not exist gets UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION if its name
+  is invalid, or UNKNOWN_TOPIC_ID.
+- If the client and `auto_create_topics` both allow it, a missing topic is created, but as in Kafka
+  this response still has UNKNOWN_TOPIC_OR_PARTITION and the client retries. One request creates at
+  most `request_max_partitions` partitions, but may always create one topic. The topics are written
+  to disk at once; if that fails, none is created and each gets KAFKA_STORAGE_ERROR.
+- A partition without a leader gets LEADER_NOT_AVAILABLE, with its last leader epoch. Version 0
+  omits the replicas of stopped brokers, with REPLICA_NOT_AVAILABLE.
+- There is no authorizer, so all operations are authorized.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -40,30 +42,30 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.partition import Partition, Topic
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 12
-#: Versions that can ask for the cluster's operations.
+#: Versions that can request the authorized operations of the cluster.
 _VERSIONS_WITH_CLUSTER_OPERATIONS = range(8, 11)
 _FIRST_VERSION_WITH_TOPIC_OPERATIONS = 8
 
 
 def operations(*acl_operations: int) -> int:
-    """Return a bit per operation, by its number in Kafka's AclOperation."""
+    """Return a bit field of operations, by their numbers in Kafka's AclOperation."""
     return sum(1 << operation for operation in acl_operations)
 
 
-#: Read, write, create, delete, alter, describe, describe configs, alter configs.
+#: Read, write, create, delete, alter, describe, describe configs and alter configs.
 ALL_TOPIC_OPERATIONS = operations(3, 4, 5, 6, 7, 8, 10, 11)
-#: Create, alter, describe, cluster action, describe configs, alter configs, idempotent write.
+#: Create, alter, describe, cluster action, describe configs, alter configs and idempotent write.
 ALL_CLUSTER_OPERATIONS = operations(5, 7, 8, 9, 10, 11, 12)
 
 
 class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
-    """Describes the cluster."""
+    """The handler that returns the cluster's metadata."""
 
     api_key = ApiKey.METADATA
     versions = MetadataRequest.versions
 
     def handle(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-        """Describe what was asked for."""
+        """Return the brokers and the requested topics."""
         return self._response(context, request, self._topics(context, request))
 
     def error_response(
@@ -73,7 +75,7 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
         error_code: ErrorCode,
         message: str,
     ) -> MetadataResponse:
-        """Answer that every topic asked for failed."""
+        """Return a response with the error for each requested topic."""
         return MetadataResponse(
             brokers=(),
             topics=tuple(
@@ -118,7 +120,7 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
         names = dict.fromkeys(t.name for t in request.topics or () if t.name is not None)
         described: dict[str, MetadataResponseTopic] = {}
         created: list[str] = []
-        #: A full disk must not be tried for every name.
+        # Storage errors count too, so that a full disk is not tried again for every name.
         tried = 0
         try:
             with context.cluster.change_topics() as changes:
@@ -192,7 +194,7 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
 
 
 def _may_create(context: RequestContext, request: MetadataRequest, tried: int) -> bool:
-    """Return whether one more topic may be created where so many have been tried."""
+    """Return whether one more topic may be created after `tried` attempts in this request."""
     settings = context.settings
     return (
         settings.auto_create_topics
@@ -202,7 +204,7 @@ def _may_create(context: RequestContext, request: MetadataRequest, tried: int) -
 
 
 def _partition(context: RequestContext, partition: Partition) -> MetadataResponsePartition:
-    """Describe a partition (KRaftMetadataCache.getPartitionMetadata)."""
+    """Return a partition's metadata (KRaftMetadataCache.getPartitionMetadata)."""
     nodes = context.cluster.nodes
     offline = tuple(replica for replica in partition.replicas if replica not in nodes)
     replicas = partition.replicas

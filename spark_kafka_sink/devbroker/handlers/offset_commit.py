@@ -1,10 +1,12 @@
-"""OffsetCommit 2-10: how far a consumer group has read.
+"""OffsetCommit 2-10: commits the offsets of a consumer group.
 
-Members of the current generation may commit, and anyone while the group has none (generation -1):
-a group that does not exist is made for it, otherwise it is ILLEGAL_GENERATION, from version 9 on
-GROUP_ID_NOT_FOUND. A commit counts as a heartbeat. Partitions that do not exist are
-UNKNOWN_TOPIC_OR_PARTITION, from version 10 on topic ids UNKNOWN_TOPIC_ID; too much metadata is
-OFFSET_METADATA_TOO_LARGE, each by itself. Offsets do not expire, whatever retention time is given.
+Members of the current generation may commit, and any client with generation -1 while the group has
+no members. A commit with generation -1 creates a group that does not exist; with another generation
+it gets ILLEGAL_GENERATION, from version 9 on GROUP_ID_NOT_FOUND. A commit counts as a heartbeat.
+
+Each partition has its own result: UNKNOWN_TOPIC_OR_PARTITION if it does not exist, UNKNOWN_TOPIC_ID
+for an unknown topic id (10+), OFFSET_METADATA_TOO_LARGE for too much metadata. Offsets do not
+expire; the retention time of a request is ignored.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -36,13 +38,13 @@ _HEARTBEAT_STATES = frozenset({GroupState.STABLE, GroupState.PREPARING_REBALANCE
 
 
 class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
-    """Remembers offsets."""
+    """The handler that commits offsets."""
 
     api_key = ApiKey.OFFSET_COMMIT
     versions = OffsetCommitRequest.versions
 
     def handle(self, context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
-        """Remember each partition's offset, or say why not."""
+        """Commit the offset of each partition that passes the checks."""
         context.cluster.check_group_coordinator(context.node_id, request.group_id)
         codes: dict[tuple[int, int], ErrorCode] = {}
         offsets: dict[TopicPartition, CommittedOffset] = {}
@@ -77,7 +79,7 @@ class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
         error_code: ErrorCode,
         message: str,
     ) -> OffsetCommitResponse:
-        """Answer that no offset was taken."""
+        """Return a response with the error for each partition: no offset was committed."""
         return _response(
             request,
             {

@@ -1,10 +1,10 @@
-"""OffsetFetch 1-10: how far consumer groups have read.
+"""OffsetFetch 1-10: returns the committed offsets of consumer groups.
 
-A partition without an offset is -1 with no error, also in a group that does not exist. With null in
-place of topics (2+) all that the group has is told. `require_stable` (7+) refuses offsets that an
-open transaction may change: UNSTABLE_OFFSET_COMMIT (KIP-447). From version 8 on several groups can
-be asked about, each with its own error; from version 10 on topics are named by id, and an unknown
-one is UNKNOWN_TOPIC_ID.
+A partition without a committed offset gets -1 and no error, even if the group does not exist. Null
+instead of a list of topics (2+) requests all offsets of the group. With `require_stable` (7+), an
+offset that an open transaction may change gets UNSTABLE_OFFSET_COMMIT (KIP-447). From version 8 on
+a request can have several groups, each with its own error; from version 10 on topics are given by
+id, and an unknown one gets UNKNOWN_TOPIC_ID.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -44,14 +44,14 @@ _NOTHING = CommittedOffset(NO_OFFSET)
 
 
 class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
-    """Tells offsets."""
+    """The handler that returns committed offsets."""
 
     api_key = ApiKey.OFFSET_FETCH
     versions = OffsetFetchRequest.versions
 
     def handle(self, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
-        """Tell the offsets of each group."""
-        # Each once, whoever asks for it, or a short request would have an answer without end.
+        """Return the committed offsets of each group."""
+        # Drop duplicates, even with other member ids: a small request would get a huge response.
         asked = {(group.group_id, group.topics): group for group in _groups(context, request)}
         return _response(context, [_group(context, group, request) for group in asked.values()])
 
@@ -62,7 +62,7 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
         error_code: ErrorCode,
         message: str,
     ) -> OffsetFetchResponse:
-        """Answer that nothing is known of any group."""
+        """Return a response with the error for each group."""
         return _response(
             context,
             [_failed(context, group, error_code) for group in _groups(context, request)],
@@ -72,7 +72,7 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
 def _groups(
     context: RequestContext, request: OffsetFetchRequest
 ) -> tuple[OffsetFetchRequestGroup, ...]:
-    """Give the groups that are asked about, in the form of the newer versions."""
+    """Return the requested groups in the layout of version 8 and later."""
     if context.version >= _FIRST_VERSION_WITH_GROUPS:
         return request.groups
     topics = None
@@ -166,7 +166,7 @@ def _partition(
 def _failed(
     context: RequestContext, asked: OffsetFetchRequestGroup, error_code: ErrorCode
 ) -> OffsetFetchResponseGroup:
-    """Answer for a group; version 1 has no place for its error but the partitions."""
+    """Return the response for a failed group; version 1 has error codes in partitions only."""
     topics: tuple[OffsetFetchResponseTopics, ...] = ()
     if context.version < _FIRST_VERSION_WITH_GROUP_ERROR:
         topics = tuple(

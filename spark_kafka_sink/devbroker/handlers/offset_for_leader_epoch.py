@@ -1,8 +1,8 @@
-"""OffsetForLeaderEpoch 2-4: where the records of a leader epoch end (KIP-320).
+"""OffsetForLeaderEpoch 2-4: returns the end offsets of leader epochs (KIP-320).
 
-The client's own leader epoch is checked first: FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH. An
-epoch that is newer than the log's is answered by -1, -1, one in which nothing was written by the
-one before it. A topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION.
+The client's current leader epoch is checked first (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH). The
+result is epoch -1 and offset -1 for an epoch newer than the log's, and the end of the previous
+epoch for one without records. A partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class OffsetForLeaderEpochHandler(
     Handler[OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse]
 ):
-    """Finds the ends of leader epochs."""
+    """The handler that looks up the end offsets of leader epochs."""
 
     api_key = ApiKey.OFFSET_FOR_LEADER_EPOCH
     versions = OffsetForLeaderEpochRequest.versions
@@ -39,7 +39,7 @@ class OffsetForLeaderEpochHandler(
     def handle(
         self, context: RequestContext, request: OffsetForLeaderEpochRequest
     ) -> OffsetForLeaderEpochResponse:
-        """Look each epoch up."""
+        """Look up the end offset of each leader epoch."""
 
         def find(topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
             try:
@@ -66,7 +66,7 @@ class OffsetForLeaderEpochHandler(
         error_code: ErrorCode,
         message: str,
     ) -> OffsetForLeaderEpochResponse:
-        """Answer that nothing was found."""
+        """Return a response with the error for each partition."""
         return _response(
             request,
             lambda _, asked: EpochEndOffset(error_code=error_code, partition=asked.partition),

@@ -1,26 +1,28 @@
-"""Produce 3-13: record batches for partitions, appended or refused partition by partition.
+"""Produce 3-13: appends record batches to partitions; each partition succeeds or fails on its own.
 
-In Kafka's order (KafkaApis.handleProduceRequest, ReplicaManager.handleProduceAppend): the partition
-exists (from version 13 on topics are named by id); one batch of format 2; the transaction; acks is
--1, 0 or 1; no internal topic; then `log_validator` and the log itself, which knows the producer's
-sequence. With acks=-1 as many replicas must be in sync as min.insync.replicas asks for, otherwise
-NOT_ENOUGH_REPLICAS; that replicas fall behind after the append does not happen here.
+The checks are in Kafka's order (KafkaApis.handleProduceRequest,
+ReplicaManager.handleProduceAppend): the partition exists (topics are given by id from version 13
+on); there is exactly one batch, of format 2; the transaction; acks is -1, 0 or 1; the topic is not
+internal; then `log_validator` and the log itself, which checks the producer's sequence number. With
+acks=-1, at least min.insync.replicas replicas must be in sync, or the error is NOT_ENOUGH_REPLICAS;
+here replicas never fall behind after the append.
 
-Transactional batches need a transactional id in the request, otherwise all partitions are
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Looking for them comes first, and so a batch that does not
-even begin like one is CORRUPT_MESSAGE for all partitions, too. The first batch of a transaction in
-a partition needs the transaction coordinator's consent (KIP-890):
+Transactional batches in a request without a transactional id fail all partitions with
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Such a request is searched for them first, so one batch with
+a malformed header fails all partitions as well, with CORRUPT_MESSAGE. The first batch of a
+transaction in a partition is checked with the transaction coordinator (KIP-890):
 
-- Up to version 11 the partition must be in the transaction: if not, TRANSACTION_ABORTABLE (11) or
-  INVALID_TXN_STATE. A coordinator that is busy or not here is NOT_ENOUGH_REPLICAS, which makes
-  clients try again.
-- From version 12 on the partition is added. While the last transaction is being ended the request
-  waits for up to 100 ms, then it is CONCURRENT_TRANSACTIONS.
-- PRODUCER_FENCED is said as INVALID_PRODUCER_EPOCH.
+- Up to version 11, the partition must already be in the transaction; if not, the error is
+  TRANSACTION_ABORTABLE (11) or INVALID_TXN_STATE.
+- From version 12 on, the partition is added. While the previous transaction is being ended, the
+  request waits for up to 100 ms and then gets CONCURRENT_TRANSACTIONS (up to version 11, at once,
+  NOT_ENOUGH_REPLICAS).
+- If no coordinator is available, the error is the retriable NOT_ENOUGH_REPLICAS.
+- INVALID_PRODUCER_EPOCH is returned instead of PRODUCER_FENCED.
 
-With acks=0 there is no answer; an error then closes the connection. The answer to a duplicate has
-the offset of the first time, and the batch's largest timestamp in the place of the log append time,
-whatever the topic's timestamp type: so does Kafka's (UnifiedLog.append).
+With acks=0 there is no response; an error closes the connection. The response to a duplicate has
+the offset of the first append, and the batch's largest timestamp as its log append time whatever
+the topic's timestamp type, as in Kafka (UnifiedLog.append).
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -71,13 +73,13 @@ _NO_TIMESTAMP = -1
 _FIRST_VERSION_WITH_TRANSACTION_ABORTABLE = 11
 _FIRST_VERSION_THAT_ADDS_PARTITIONS = 12
 _FIRST_VERSION_WITH_LEADERS = 10
-#: Client id of Kafka's own admin client, which may write to internal topics.
+#: The client id of Kafka's internal admin client, which may write to internal topics.
 _ADMIN_CLIENT_ID = "__admin_client"
 #: add.partitions.to.txn.retry.backoff.max.ms and add.partitions.to.txn.retry.backoff.ms, in seconds
 _MAX_WAIT_FOR_COORDINATOR = 0.1
 _COORDINATOR_BACKOFF = 0.02
 
-#: The log's errors whose answer does not tell where it starts (ReplicaManager.appendToLocalLog).
+#: Append errors whose response has no log start offset (ReplicaManager.appendToLocalLog).
 _ERRORS_WITHOUT_LOG_START = frozenset(
     {
         ErrorCode.MESSAGE_TOO_LARGE,
@@ -89,25 +91,25 @@ _ERRORS_WITHOUT_LOG_START = frozenset(
 
 @dataclass(slots=True)
 class _Asked:
-    """One partition of the request, and what it has come to so far."""
+    """One partition of the request, with the state of its append."""
 
     topic: TopicProduceData
     data: PartitionProduceData
-    #: None where a topic id is not known.
+    #: None if the topic id is unknown.
     topic_partition: TopicPartition | None = None
     partition: Partition | None = None
     batch: memoryview | None = None
     response: PartitionProduceResponse | None = None
 
     def refuse(self, refused: RefusedError, *, log_start_offset: int = _NO_OFFSET) -> None:
-        """Answer with an error."""
+        """Set the response to an error."""
         self.response = _refused_partition(
             self.data.index, refused, log_start_offset=log_start_offset
         )
 
 
 class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
-    """Appends record batches."""
+    """The handler that appends record batches."""
 
     api_key = ApiKey.PRODUCE
     versions = ProduceRequest.versions
@@ -115,7 +117,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
     def handle(
         self, context: RequestContext, request: ProduceRequest
     ) -> ProduceResponse | Delayed | None:
-        """Append each partition's batch, or say why not."""
+        """Append the batch of each partition that passes the checks."""
         if request.transactional_id is None and any(
             is_transactional(_records(partition))
             for topic in request.topic_data
@@ -147,7 +149,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         error_code: ErrorCode,
         message: str,
     ) -> ProduceResponse | None:
-        """Answer that no batch was appended."""
+        """Return a response with the error for each partition; None with acks=0."""
         if request.acks == NO_ACKS:
             return None
         return ProduceResponse(
@@ -171,12 +173,12 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
 
 
 def _records(data: PartitionProduceData) -> memoryview | None:
-    # A decoded records field is a memoryview or None; the wider type is what may be encoded.
+    # A decoded records field is a memoryview or None; the field's wider type is for encoding.
     return cast("memoryview | None", data.records)
 
 
 def _find(context: RequestContext, asked: _Asked) -> None:
-    """Find the partition, and the one batch that there is for it."""
+    """Find the partition and its only batch, or set an error response."""
     name = asked.topic.name
     if asked.topic.topic_id != ZERO_UUID:
         topic = context.cluster.topic_by_id(asked.topic.topic_id)
@@ -195,7 +197,7 @@ def _find(context: RequestContext, asked: _Asked) -> None:
 
 
 def _verify(context: RequestContext, request: ProduceRequest, asked: list[_Asked]) -> bool:
-    """Let the transaction coordinator decide; False while it is worth waiting for it.
+    """Check transactional batches with the coordinator; return False if the request must wait.
 
     Raises RefusedError with INVALID_PRODUCER_ID_MAPPING for batches of several producers.
     """
@@ -233,7 +235,7 @@ def _verify(context: RequestContext, request: ProduceRequest, asked: list[_Asked
 def _append(
     context: RequestContext, request: ProduceRequest, asked: _Asked, budget: DecodeBudget
 ) -> None:
-    """Append a batch to the partition's log."""
+    """Append the batch to the partition's log, and set the response."""
     partition, batch = asked.partition, asked.batch
     if partition is None or batch is None:
         return
@@ -301,7 +303,7 @@ def _answer(
 
 
 def _with_leader(context: RequestContext, asked: _Asked) -> PartitionProduceResponse:
-    """Name the leader to a client that took another broker for it (KIP-951)."""
+    """Return the response, with the current leader if this broker does not lead (KIP-951)."""
     response = asked.response
     if response is None:
         raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{asked.topic_partition} was forgotten")

@@ -1,4 +1,4 @@
-"""SaslAuthenticate 0-2: always ILLEGAL_SASL_STATE, for the reason that SaslHandshake has."""
+"""SaslAuthenticate 0-2: always returns ILLEGAL_SASL_STATE, for the same reason as SaslHandshake."""
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
 
@@ -14,7 +14,7 @@ from spark_kafka_sink.protocol.messages.sasl_authenticate import (
 
 
 class SaslAuthenticateHandler(Handler[SaslAuthenticateRequest, SaslAuthenticateResponse]):
-    """Refuses."""
+    """The handler that rejects SaslAuthenticate after authentication."""
 
     api_key = ApiKey.SASL_AUTHENTICATE
     versions = SaslAuthenticateRequest.versions
@@ -22,7 +22,7 @@ class SaslAuthenticateHandler(Handler[SaslAuthenticateRequest, SaslAuthenticateR
     def handle(
         self, context: RequestContext, request: SaslAuthenticateRequest
     ) -> SaslAuthenticateResponse:
-        """Refuse."""
+        """Return ILLEGAL_SASL_STATE."""
         return SaslAuthenticateResponse(
             error_code=ErrorCode.ILLEGAL_SASL_STATE,
             error_message="SaslAuthenticate request received after successful authentication",
@@ -35,5 +35,5 @@ class SaslAuthenticateHandler(Handler[SaslAuthenticateRequest, SaslAuthenticateR
         error_code: ErrorCode,
         message: str,
     ) -> SaslAuthenticateResponse:
-        """Answer with the error."""
+        """Return a response with the error."""
         return SaslAuthenticateResponse(error_code=error_code, error_message=message)

@@ -1,7 +1,7 @@
-"""SaslHandshake 0-1: always ILLEGAL_SASL_STATE.
+"""SaslHandshake 0-1: always returns ILLEGAL_SASL_STATE.
 
-What begins an authentication does not come here: the connection's SaslAuthenticator takes it. A
-connection that has authenticated, or that need not, has no use for it.
+A handshake that begins an authentication never gets here: the connection's SaslAuthenticator
+handles it. On a connection that has authenticated, or does not need to, it is invalid.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -18,7 +18,7 @@ from spark_kafka_sink.protocol.messages.sasl_handshake import (
 
 
 class SaslHandshakeHandler(Handler[SaslHandshakeRequest, SaslHandshakeResponse]):
-    """Refuses."""
+    """The handler that rejects SaslHandshake outside of authentication."""
 
     api_key = ApiKey.SASL_HANDSHAKE
     versions = SaslHandshakeRequest.versions
@@ -26,7 +26,7 @@ class SaslHandshakeHandler(Handler[SaslHandshakeRequest, SaslHandshakeResponse])
     def handle(
         self, context: RequestContext, request: SaslHandshakeRequest
     ) -> SaslHandshakeResponse:
-        """Refuse."""
+        """Return ILLEGAL_SASL_STATE."""
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
     def error_response(
@@ -36,5 +36,5 @@ class SaslHandshakeHandler(Handler[SaslHandshakeRequest, SaslHandshakeResponse])
         error_code: ErrorCode,
         message: str,
     ) -> SaslHandshakeResponse:
-        """Answer with the error."""
+        """Return a response with the error."""
         return SaslHandshakeResponse(error_code=error_code)

@@ -1,7 +1,7 @@
-"""SyncGroup 0-5: the leader brings the assignment, the others wait for it.
+"""SyncGroup 0-5: receives the assignment from the group leader and distributes it to the members.
 
-From version 5 on the request must name protocol type and protocol: INCONSISTENT_GROUP_PROTOCOL
-without, or with other ones than the group's (KIP-559).
+From version 5 on, a request without a protocol type and name, or with ones that differ from the
+group's, gets INCONSISTENT_GROUP_PROTOCOL (KIP-559).
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -21,7 +21,7 @@ _FIRST_VERSION_WITH_PROTOCOL = 5
 
 
 class SyncGroupHandler(Handler[SyncGroupRequest, SyncGroupResponse]):
-    """Hands out assignments."""
+    """The handler that distributes assignments to members."""
 
     api_key = ApiKey.SYNC_GROUP
     versions = SyncGroupRequest.versions
@@ -29,7 +29,7 @@ class SyncGroupHandler(Handler[SyncGroupRequest, SyncGroupResponse]):
     def handle(
         self, context: RequestContext, request: SyncGroupRequest
     ) -> SyncGroupResponse | Delayed:
-        """Give the member its part, once it is known."""
+        """Return the member's assignment, or `Delayed` until the leader has sent it."""
         parked = context.kept
         if not isinstance(parked, Parked):
             if context.version >= _FIRST_VERSION_WITH_PROTOCOL and not (
@@ -53,5 +53,5 @@ class SyncGroupHandler(Handler[SyncGroupRequest, SyncGroupResponse]):
         error_code: ErrorCode,
         message: str,
     ) -> SyncGroupResponse:
-        """Answer that there is no assignment."""
+        """Return a response with the error and no assignment."""
         return sync_error(error_code)

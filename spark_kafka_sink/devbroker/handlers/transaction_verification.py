@@ -1,8 +1,8 @@
-"""Whether a transactional write belongs to an open transaction, asked of the coordinator (KIP-890).
+"""The coordinator's check that a transactional write belongs to an open transaction (KIP-890).
 
 Kafka's ReplicaManager.maybeSendPartitionsToTransactionCoordinator and AddPartitionsToTxnManager,
-for Produce and TxnOffsetCommit: only the first write of a transaction to a partition is asked
-about, and the coordinator's errors are turned into those that clients expect from a write.
+for Produce and TxnOffsetCommit. Only a transaction's first write to a partition is checked, and the
+coordinator's errors are converted to those that clients expect from a write.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.partition import Partition
     from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 
-#: Errors that a client gets rid of by trying again, said so that older ones do: without looking for
-#: new metadata.
+#: Retriable errors that a write reports as NOT_ENOUGH_REPLICAS, which makes even older clients
+#: retry without a metadata refresh.
 _TRY_AGAIN = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
@@ -33,7 +33,7 @@ _TRY_AGAIN = frozenset(
 
 
 class TransactionalBatch(NamedTuple):
-    """A batch that says it belongs to a transaction."""
+    """A batch that is marked as transactional."""
 
     topic_partition: TopicPartition
     partition: Partition
@@ -49,10 +49,10 @@ def verify_or_add(
     adds: bool,
     knows_abortable: bool,
 ) -> dict[TopicPartition, ErrorCode]:
-    """Give the errors of those batches that may not be appended.
+    """Return the errors of the batches that must not be appended.
 
-    With `adds` the partitions are added to the transaction, otherwise they must be in it. Raises
-    RefusedError with INVALID_PRODUCER_ID_MAPPING when the batches are of several producers.
+    With `adds` the partitions are added to the transaction; without it they must be in it already.
+    Raises RefusedError with INVALID_PRODUCER_ID_MAPPING if the batches have several producers.
     """
     producers = {batch.producer for batch in batches}
     if not producers:
@@ -96,7 +96,7 @@ def ask_coordinator(
     *,
     adds: bool,
 ) -> dict[TopicPartition, ErrorCode]:
-    """Let the coordinator, wherever it is, add or verify partitions."""
+    """Add or verify partitions at the coordinator, whichever broker it is."""
     transactions = context.cluster.transactions
     if context.cluster.transaction_coordinator(transactional_id) == NO_LEADER:
         return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -114,7 +114,7 @@ def ask_coordinator(
 
 
 def as_write_error(code: ErrorCode, *, adds: bool, knows_abortable: bool) -> ErrorCode:
-    """Turn a coordinator's error into what the answer to a write says."""
+    """Convert an error of the coordinator to the error of a write."""
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:

@@ -1,11 +1,12 @@
-"""TxnOffsetCommit 0-5: offsets of a consumer group, to be committed with a transaction.
+"""TxnOffsetCommit 0-5: commits the offsets of a consumer group as part of a transaction.
 
-Until the transaction ends they are kept aside; see OffsetFetch for what readers see of them. Up to
-version 4 the group must be in the transaction (AddOffsetsToTxn): if not, TRANSACTION_ABORTABLE (4)
-or INVALID_TXN_STATE; from version 5 on it is added by itself (KIP-890). PRODUCER_FENCED is said as
-INVALID_PRODUCER_EPOCH. Members must be of the current generation; clients that do not say who they
-are may commit as well (KIP-447). Partitions that do not exist are UNKNOWN_TOPIC_OR_PARTITION, each
-by itself.
+The offsets are pending until the transaction ends; see OffsetFetch for how readers see them. Up to
+version 4 the group must be in the transaction (AddOffsetsToTxn); if not, the error is
+TRANSACTION_ABORTABLE (4) or INVALID_TXN_STATE. From version 5 on the group is added (KIP-890).
+INVALID_PRODUCER_EPOCH is returned instead of PRODUCER_FENCED. Members must have the current
+generation; clients without a member id and generation may commit as well (KIP-447). A partition
+that does not exist gets UNKNOWN_TOPIC_OR_PARTITION on its own, one with too much metadata
+OFFSET_METADATA_TOO_LARGE.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler
@@ -37,7 +38,7 @@ _FIRST_VERSION_THAT_ADDS_GROUPS = 5
 
 
 class TxnOffsetCommitHandler(Handler[TxnOffsetCommitRequest, TxnOffsetCommitResponse]):
-    """Remembers offsets for the end of a transaction."""
+    """The handler that commits offsets in transactions."""
 
     api_key = ApiKey.TXN_OFFSET_COMMIT
     versions = TxnOffsetCommitRequest.versions
@@ -45,7 +46,7 @@ class TxnOffsetCommitHandler(Handler[TxnOffsetCommitRequest, TxnOffsetCommitResp
     def handle(
         self, context: RequestContext, request: TxnOffsetCommitRequest
     ) -> TxnOffsetCommitResponse:
-        """Remember each partition's offset, or say why not."""
+        """Add the offset of each partition that passes the checks to the transaction."""
         codes: dict[TopicPartition, ErrorCode] = {}
         offsets: dict[TopicPartition, CommittedOffset] = {}
         for topic in request.topics:
@@ -78,7 +79,7 @@ class TxnOffsetCommitHandler(Handler[TxnOffsetCommitRequest, TxnOffsetCommitResp
         error_code: ErrorCode,
         message: str,
     ) -> TxnOffsetCommitResponse:
-        """Answer that no offset was taken."""
+        """Return a response with the error for each partition: no offset was added."""
         return _response(request, lambda _: error_code)
 
 
@@ -87,7 +88,7 @@ def _commit(
     request: TxnOffsetCommitRequest,
     offsets: dict[TopicPartition, CommittedOffset],
 ) -> ErrorCode:
-    """Commit the offsets in the transaction; give what is wrong with the request as a whole."""
+    """Add the offsets to the transaction; return the error of the request as a whole."""
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
@@ -107,7 +108,7 @@ def _commit(
 def _verify(
     context: RequestContext, request: TxnOffsetCommitRequest, producer: ProducerIdAndEpoch
 ) -> None:
-    """Let the transaction coordinator decide, for the first commit of a transaction."""
+    """Check a transaction's first commit with the transaction coordinator. Raises RefusedError."""
     adds = context.version >= _FIRST_VERSION_THAT_ADDS_GROUPS
     state = context.cluster.groups.offsets.producer_state(request.group_id)
     if not state.start_verification(
