@@ -1,1 +1,1 @@
-"""The broker's side of SASL: mechanisms, and the order in which a connection goes through them."""
+"""The broker's side of SASL: the mechanisms, and the authentication of a connection."""

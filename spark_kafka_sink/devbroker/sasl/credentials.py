@@ -1,8 +1,8 @@
-"""Who may connect, and what is kept of their passwords.
+"""The users of a listener and their credentials.
 
-Passwords are compared in constant time. For SCRAM what RFC 5802 has a server store is derived from
-them when a user first connects: the derivation takes milliseconds, and a broker starts at once.
-Nothing here shows a password in its repr.
+Passwords are compared in constant time. SCRAM credentials (RFC 5802) are derived from the password
+when a user first connects: the derivation takes milliseconds, and the broker must start quickly. No
+password appears in a repr.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SALT_BYTES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScramCredential:
-    """What a server keeps of a password (Kafka's class of the same name)."""
+    """The credential that a server stores for a password (Kafka's ScramCredential)."""
 
     salt: bytes
     iterations: int
@@ -36,7 +36,7 @@ class ScramCredential:
 def scram_credential(
     mechanism: SaslMechanism, password: str, *, salt: bytes, iterations: int
 ) -> ScramCredential:
-    """Derive the keys of RFC 5802; the password is taken as UTF-8, as Kafka takes it."""
+    """Derive the keys of RFC 5802; the password is encoded as UTF-8, as in Kafka."""
     name = HASHES[mechanism]
     salted = hashlib.pbkdf2_hmac(name, password.encode(), salt, iterations)
     client_key = hmac.digest(salted, b"Client Key", name)
@@ -52,18 +52,18 @@ class Credentials:
     """The users of a listener."""
 
     def __init__(self, users: Mapping[str, str], *, iterations: int) -> None:
-        """Take passwords by user; `iterations` are SCRAM's."""
+        """Create credentials from passwords by user; `iterations` is for SCRAM."""
         self._users = dict(users)
         self._iterations = iterations
         self._scram: dict[tuple[SaslMechanism, str], ScramCredential] = {}
 
     def has_password(self, user: str, password: str) -> bool:
-        """Tell whether the user's password is this one."""
+        """Return whether the password is the user's; False for an unknown user."""
         known = self._users.get(user)
         return hmac.compare_digest((known or "").encode(), password.encode()) and known is not None
 
     def scram(self, mechanism: SaslMechanism, user: str) -> ScramCredential | None:
-        """Give what is kept for the user; None where there is no such user."""
+        """Return the user's SCRAM credential; None for an unknown user."""
         password = self._users.get(user)
         if password is None:
             return None

@@ -1,12 +1,12 @@
-"""OAUTHBEARER (RFC 7628) with tokens that nobody signed, as Kafka's unsecured validator takes them.
+"""OAUTHBEARER (RFC 7628) with unsigned tokens, as Kafka's unsecured validator accepts them.
 
-What Kafka does by default for this mechanism (OAuthBearerUnsecuredValidatorCallbackHandler): the
-token is an unsecured JWS (RFC 7515, `alg` is none) that names a user and has not ended. Only for
-development, as there. A token that is refused is answered with RFC 7628's JSON, and the exchange
-ends with the client's next message.
+This is Kafka's default for the mechanism (OAuthBearerUnsecuredValidatorCallbackHandler): the token
+is an unsecured JWS (RFC 7515, `alg` is none) that names a user and has not expired. As in Kafka, it
+is for development only. A token that is rejected gets RFC 7628's JSON error, and the exchange fails
+at the client's next message.
 
-Kafka reads the token's parts in the common alphabet of base64, which tokens are not written in;
-here both are read.
+Kafka decodes the parts of a token as standard base64 although tokens are base64url; this module
+accepts both alphabets.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ _ALPHABETS = str.maketrans("-_", "+/")
 
 
 class _TokenError(Exception):
-    """A token is not to be believed; says why."""
+    """The token is invalid; the message says why."""
 
 
 class _ScopeError(_TokenError):
-    """A token is not for what is wanted here."""
+    """The token does not have the required scope."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRules:
-    """What a token must hold (the validator's options `unsecuredValidator...`)."""
+    """The requirements on a token (the validator's options `unsecuredValidator...`)."""
 
     principal_claim: str = "sub"
     scope_claim: str = "scope"
-    #: What the scope must hold, all of it.
+    #: Words that the scope must contain, all of them.
     required_scope: tuple[str, ...] = ()
-    #: How far the clock of who made the token may be from ours.
+    #: Largest accepted difference between the clocks of the token's issuer and the broker.
     allowable_clock_skew_ms: int = 0
 
 
 class OAuthBearerServer:
-    """One exchange."""
+    """The broker's side of one OAUTHBEARER exchange."""
 
     def __init__(self, rules: TokenRules) -> None:
-        """Believe tokens that keep to the rules."""
+        """Create an exchange that accepts tokens by the rules."""
         self._rules = rules
         self._failure: str | None = None
         self.is_complete = False
@@ -63,7 +63,7 @@ class OAuthBearerServer:
         self.expires_at: float | None = None
 
     def evaluate_response(self, response: bytes, now: float) -> bytes:
-        """See `SaslServer`."""
+        """Evaluate the client's message; see `SaslServer`."""
         if self._failure is not None and response == _SEPARATOR.encode():
             raise SaslAuthenticationError(self._failure)
         authorization_id, token = _read_response(response)
@@ -90,7 +90,10 @@ def _refusal(error: _TokenError, rules: TokenRules) -> str:
 
 
 def _read_response(response: bytes) -> tuple[str, str]:
-    """Give the authorization id, empty where there is none, and the token."""
+    """Return the authorization id (empty if there is none) and the token.
+
+    Raises SaslRefusedError.
+    """
     found = _CLIENT_RESPONSE.fullmatch(response.decode("utf-8", "replace"))
     if found is None:
         raise SaslRefusedError("a malformed message of an OAUTHBEARER client")
@@ -109,7 +112,7 @@ def _read_response(response: bytes) -> tuple[str, str]:
 
 
 def _validated(token: str, rules: TokenRules, now: float) -> tuple[str, float]:
-    """Give the user that a token is for, and when it ends."""
+    """Return a token's user and its expiration time. Raises _TokenError."""
     parts = token.split(".")
     if len(parts) != _JWS_PARTS or not parts[1]:
         raise _TokenError("not three parts")
@@ -158,6 +161,6 @@ def _time(claims: dict[str, Any], name: str) -> float | None:
 
 
 def _scope(claim: object) -> set[str]:
-    """Give what a token is for; one string is one word, as Kafka has it."""
+    """Return the words of a scope claim; a string is a single word, as in Kafka."""
     words = claim if isinstance(claim, list) else [claim]
     return {word.strip() for word in words if isinstance(word, str) and word.strip()}

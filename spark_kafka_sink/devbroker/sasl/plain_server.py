@@ -1,4 +1,4 @@
-"""PLAIN (RFC 4616), as Kafka's PlainSaslServer answers it: one message, user and password in it."""
+"""PLAIN (RFC 4616), as in Kafka's PlainSaslServer: one message with the user and the password."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _TOKENS = 3
 
 
 class PlainServer:
-    """One exchange."""
+    """The broker's side of one PLAIN exchange."""
 
     expires_at = None
 
     def __init__(self, credentials: Credentials) -> None:
-        """Ask `credentials` for the password."""
+        """Create an exchange that checks passwords with `credentials`."""
         self._credentials = credentials
         self.is_complete = False
         self.user = ""
 
     def evaluate_response(self, response: bytes, now: float) -> bytes:  # noqa: ARG002 - its protocol
-        """See `SaslServer`."""
+        """Evaluate the client's message; see `SaslServer`."""
         tokens = response.decode("utf-8", "replace").split("\0", _TOKENS)
         if len(tokens) != _TOKENS:
             raise SaslAuthenticationError(

@@ -1,15 +1,16 @@
-"""The way of a connection through SASL, as Kafka's SaslServerAuthenticator goes it.
+"""The authentication of a connection with SASL, as in Kafka's SaslServerAuthenticator.
 
-- ApiVersions (if the client asks), SaslHandshake, then the mechanism's messages: in
-  SaslAuthenticate requests, or, after a SaslHandshake of version 0, as they are, each behind its
-  size.
-- A request out of order fails the connection. What cannot even be read closes it at once.
-- A failure is told to the client, after a while (connection.failed.authentication.delay.ms), and
-  then the connection is closed: `AuthenticationFailedError` carries the answer, if there is one.
-- A session that ends (KIP-368) is prolonged by another SaslHandshake, of the same mechanism and
-  user, not more often than once a second. After its end the next request closes the connection.
+- The client sends ApiVersions (optional) and SaslHandshake, then the mechanism's messages: in
+  SaslAuthenticate requests, or after a SaslHandshake of version 0 without any header, each with its
+  size in front.
+- A request out of order fails the authentication. A malformed request closes the connection at
+  once.
+- A failure is reported to the client after a delay (connection.failed.authentication.delay.ms),
+  and then the connection is closed: `AuthenticationFailedError` carries the response, if any.
+- A session that expires (KIP-368) is extended by another SaslHandshake with the same mechanism and
+  user, at most once a second. After it has expired, the next request closes the connection.
 
-Bytes in, bytes out: there is no socket here and no clock.
+Bytes in, bytes out: this module has no socket and no clock.
 """
 
 from __future__ import annotations
@@ -55,25 +56,28 @@ _MIN_REAUTHENTICATION_INTERVAL = 1.0
 
 
 class AuthenticationFailedError(KafkaError):
-    """The client is told `answer` (which may be nothing), and the connection closed."""
+    """The authentication has failed: send `answer` (may be empty) and close the connection."""
 
     def __init__(self, reason: str, answer: list[Buffer]) -> None:
-        """Keep the answer; the reason is for the log."""
+        """Create the error with the client's response; the reason is for the log."""
         super().__init__(reason)
         self.answer = answer
 
 
 class SaslAuthenticator:
-    """One connection's authentication, the first one and those that prolong it."""
+    """The authentication of one connection, including re-authentication."""
 
     def __init__(
         self, settings: SaslSettings, credentials: Credentials, broker: Broker, *, name: str
     ) -> None:
-        """Ask `broker` for what is no matter of SASL; `name` is the connection's, for the log."""
+        """Create the authenticator of a connection; `name` is the connection's in the log.
+
+        `broker` decodes requests, encodes responses and handles ApiVersions.
+        """
         self.state = SaslState.INITIAL_REQUEST
-        #: Who the client is; None until it has shown it.
+        #: The authenticated user; None until the client has authenticated.
         self.user: str | None = None
-        #: When it must have authenticated again, in seconds since 1970; None for never.
+        #: When the client must have re-authenticated, in seconds since 1970; None for never.
         self.session_expires_at: float | None = None
         self._settings = settings
         self._credentials = credentials
@@ -86,13 +90,14 @@ class SaslAuthenticator:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the client has shown who it is."""
+        """Whether the client has authenticated."""
         return self.state is SaslState.COMPLETE
 
     def takes(self, frame: memoryview, now: float) -> bool:
-        """Tell whether a request is for `receive`, and not for the broker.
+        """Return whether `receive` must handle a request, not the broker.
 
-        Raises CloseConnectionError where the session is at its end.
+        A SaslHandshake in a session that expires begins a re-authentication. Raises
+        CloseConnectionError if the session has expired.
         """
         if not self.is_complete:
             return True
@@ -110,10 +115,10 @@ class SaslAuthenticator:
         return False
 
     def receive(self, frame: memoryview, now: float) -> list[Buffer]:
-        """Take a request that `takes` has claimed; give the answer.
+        """Handle a request for which `takes` has returned True; return the response.
 
-        Raises AuthenticationFailedError; DecodeError and CloseConnectionError for what cannot be
-        read as a request.
+        Raises AuthenticationFailedError, and DecodeError or CloseConnectionError for a malformed
+        request.
         """
         try:
             if self.state is SaslState.REAUTH_BAD_MECHANISM:
@@ -139,7 +144,7 @@ class SaslAuthenticator:
         return self._handshake(header, cast("SaslHandshakeRequest", request))
 
     def _check_expected(self, header: RequestHeader) -> None:
-        # Before the request is read: a stranger's is not worth the risk.
+        # Before the body is decoded: unauthenticated clients must not reach the other decoders.
         api_key = ApiKey(header.request_api_key)
         if api_key not in EXPECTED[self.state]:
             raise AuthenticationFailedError(f"{api_key.name} in the state {self.state}", [])
@@ -214,7 +219,7 @@ class SaslAuthenticator:
         )
 
     def _evaluate(self, response: bytes, now: float) -> bytes:
-        """Let the mechanism answer; when it is content, the client has authenticated."""
+        """Return the mechanism's response; complete the authentication if it was the last."""
         server = self._server
         if server is None:
             raise SaslRefusedError("no mechanism was agreed upon")
@@ -243,7 +248,7 @@ class SaslAuthenticator:
         return answer
 
     def _session_lifetime_ms(self, now: float) -> int:
-        """Tell how long the session lasts from now; 0 for ever, or while there is none yet."""
+        """Return the remaining session lifetime; 0 if it does not expire or has not begun."""
         if not self.is_complete or self.session_expires_at is None:
             return 0
         return max(0, round((self.session_expires_at - now) * 1000))

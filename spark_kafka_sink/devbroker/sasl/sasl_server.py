@@ -1,9 +1,8 @@
-"""SASL mechanisms from the broker's side: bytes that came, and bytes to answer.
+"""The broker's side of a SASL mechanism: message in, response out.
 
-A `SaslServer` holds one exchange (Kafka's SaslServer of javax.security.sasl) and is made anew for
-each authentication. It refuses in one of two ways, as Kafka's do: with a sentence that the client
-may read, or with one that is for the broker's log alone, because it would tell a stranger whether a
-user exists.
+A `SaslServer` is one exchange (SaslServer of javax.security.sasl); each authentication creates a
+new one. As in Kafka, its errors are of two kinds: those whose message may be sent to the client,
+and those whose message is only for the broker's log, because it would reveal whether a user exists.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from spark_kafka_sink.errors import KafkaError
 
 
 class SaslRefusedError(KafkaError):
-    """The exchange has failed; the message is for the log (SaslException)."""
+    """The exchange has failed; the message is only for the log (SaslException)."""
 
 
 class SaslAuthenticationError(SaslRefusedError):
-    """The exchange has failed; the client is told the message (SaslAuthenticationException)."""
+    """The exchange has failed; the message is sent to the client (SaslAuthenticationException)."""
 
 
 class SaslServer(Protocol):
@@ -26,22 +25,22 @@ class SaslServer(Protocol):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the client is who it says."""
+        """Whether the client has authenticated."""
 
     @property
     def user(self) -> str:
-        """Who has authenticated; of meaning once the exchange is complete."""
+        """The authenticated user; meaningful only once the exchange is complete."""
 
     @property
     def expires_at(self) -> float | None:
-        """When what the client has shown ends, in seconds since 1970; None for never."""
+        """When the client's credential expires, in seconds since 1970; None for never."""
 
     def evaluate_response(self, response: bytes, now: float) -> bytes:
-        """Take the client's message; give the answer. Raises SaslRefusedError."""
+        """Evaluate the client's message and return the response. Raises SaslRefusedError."""
 
 
 def check_authorization_id(requested: str, user: str) -> None:
-    """Raise SaslAuthenticationError for a client that wants to act as somebody else."""
+    """Raise SaslAuthenticationError if the client wants to act as another user."""
     if requested not in {"", user}:
         raise SaslAuthenticationError(
             "Authentication failed: Client requested an authorization id that is different from "

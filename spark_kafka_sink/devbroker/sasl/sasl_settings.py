@@ -1,4 +1,4 @@
-"""What a listener with SASL asks of its clients; names are Kafka's broker settings."""
+"""The settings of a listener with SASL, by the names of Kafka's broker settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_kafka_sink.security.scram import MIN_ITERATIONS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Those that this broker has; Kerberos needs a KDC, and so a real broker.
+#: The supported mechanisms; Kerberos needs a KDC and is left to real brokers.
 SERVED_MECHANISMS = tuple(each for each in SaslMechanism if each is not SaslMechanism.GSSAPI)
 MECHANISMS_WITH_PASSWORDS = (
     SaslMechanism.PLAIN,
@@ -25,27 +25,27 @@ MECHANISMS_WITH_PASSWORDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslSettings:
-    """Users and mechanisms; passwords are not in the repr."""
+    """The users, mechanisms and limits of a listener; passwords are not in the repr."""
 
     #: Passwords by user, for PLAIN and SCRAM.
     users: Mapping[str, str] = field(repr=False, default_factory=dict)
-    #: sasl.enabled.mechanisms. OAUTHBEARER takes tokens that nobody signed.
+    #: sasl.enabled.mechanisms. OAUTHBEARER accepts unsigned tokens.
     mechanisms: tuple[SaslMechanism, ...] = MECHANISMS_WITH_PASSWORDS
-    #: How long a client may go on until it authenticates again (connections.max.reauth.ms,
-    #: KIP-368); 0 for ever, or as long as its token lasts.
+    #: How long a session lasts until the client must re-authenticate (connections.max.reauth.ms,
+    #: KIP-368). 0 for no limit other than the lifetime of its token.
     max_reauth_ms: int = 0
-    #: Rounds of SCRAM's key derivation.
+    #: Iterations of SCRAM's key derivation.
     scram_iterations: int = MIN_ITERATIONS
     #: Largest request of a client that has not authenticated (sasl.server.max.receive.size).
     max_receive_bytes: int = 512 * 1024
-    #: How long a client that has failed waits for the answer
-    #: (connection.failed.authentication.delay.ms): guessing takes time.
+    #: Delay of the response to a failed authentication, which slows down password guessing
+    #: (connection.failed.authentication.delay.ms).
     failed_authentication_delay_ms: int = 100
-    #: What a token of OAUTHBEARER must hold.
+    #: The requirements on an OAUTHBEARER token.
     tokens: TokenRules = field(default_factory=TokenRules)
 
     def __post_init__(self) -> None:
-        """Make mechanisms of names; raise ConfigError for what cannot work."""
+        """Convert mechanism names to mechanisms; raise ConfigError for invalid settings."""
         known = ", ".join(SERVED_MECHANISMS)
         unknown = [each for each in self.mechanisms if each not in SERVED_MECHANISMS]
         if unknown:
@@ -69,7 +69,7 @@ class SaslSettings:
 
 
 def read_users(text: str, source: str) -> dict[str, str]:
-    """Read users out of a JSON object, {"user": "password"}.
+    """Parse users from a JSON object, {"user": "password"}.
 
     Raises ConfigError, which names `source` and shows nothing of the text.
     """

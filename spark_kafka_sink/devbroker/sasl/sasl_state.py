@@ -1,6 +1,6 @@
-"""The states of a connection that authenticates (SaslServerAuthenticator's SaslState).
+"""The states of a connection's authentication (SaslServerAuthenticator's SaslState).
 
-What each state takes from the client is in `EXPECTED`; anything else fails the connection.
+`EXPECTED` has the requests that each state accepts; any other request fails the authentication.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SaslState(StrEnum):
-    """A state, by Kafka's name."""
+    """An authentication state, under Kafka's name."""
 
     INITIAL_REQUEST = "INITIAL_REQUEST"
     HANDSHAKE_OR_VERSIONS_REQUEST = "HANDSHAKE_OR_VERSIONS_REQUEST"
@@ -28,7 +28,7 @@ class SaslState(StrEnum):
     FAILED = "FAILED"
 
 
-#: Where each state may lead.
+#: The states that may follow each state.
 TRANSITIONS: Final[Mapping[SaslState, frozenset[SaslState]]] = MappingProxyType(
     {
         SaslState.INITIAL_REQUEST: frozenset(
@@ -50,8 +50,8 @@ TRANSITIONS: Final[Mapping[SaslState, frozenset[SaslState]]] = MappingProxyType(
 
 _FIRST: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE})
 
-#: The requests that each state takes; after a SaslHandshake of version 0 the client's bytes come
-#: without any header instead of SaslAuthenticate.
+#: The requests that each state accepts. After a SaslHandshake of version 0, the client's messages
+#: come without any header instead of in SaslAuthenticate requests.
 EXPECTED: Final[Mapping[SaslState, frozenset[ApiKey]]] = MappingProxyType(
     {
         SaslState.INITIAL_REQUEST: _FIRST,

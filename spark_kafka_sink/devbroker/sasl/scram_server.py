@@ -1,13 +1,13 @@
-"""The server's side of SCRAM (RFC 5802, RFC 7677), as Kafka's ScramSaslServer answers it.
+"""The broker's side of SCRAM (RFC 5802, RFC 7677), as in Kafka's ScramSaslServer.
 
     client first   n,[a=<authorization id>],n=<user>,r=<nonce>[,<extension>]
     server first   r=<nonce><our nonce>,s=<salt, base64>,i=<iterations>
     client final   c=<channel binding>,r=<nonce><our nonce>,p=<proof, base64>
     server final   v=<signature, base64>
 
-What the client has said is signed as it was said. That a user is unknown shows after the first
-message, that a password is wrong after the second, and both in the same words; delegation tokens
-(`tokenauth`) are unknown users here.
+The signatures cover the client's messages exactly as they were received. An unknown user fails at
+the first message and a wrong password at the second, with the same message to the client.
+Delegation tokens (`tokenauth`) fail like unknown users.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _TOKEN_AUTHENTICATION = "tokenauth=true"  # noqa: S105 - an attribute's name
 
 
 class ScramServer:
-    """One exchange."""
+    """The broker's side of one SCRAM exchange."""
 
     expires_at = None
 
@@ -56,7 +56,7 @@ class ScramServer:
         *,
         nonce: str | None = None,
     ) -> None:
-        """Ask `find` what is kept for a user; `nonce` is random unless given."""
+        """Create an exchange; `find` returns a user's credential, `nonce` is random by default."""
         self.is_complete = False
         self.user = ""
         self._hash = HASHES[mechanism]
@@ -67,7 +67,7 @@ class ScramServer:
         self._server_first = ""
 
     def evaluate_response(self, response: bytes, now: float) -> bytes:  # noqa: ARG002 - its protocol
-        """See `SaslServer`."""
+        """Evaluate the client's message; see `SaslServer`."""
         try:
             text = response.decode()
         except UnicodeDecodeError:
