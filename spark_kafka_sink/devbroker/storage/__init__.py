@@ -1,1 +1,1 @@
-"""How a partition's log lies in memory or on disk: segments, indexes, snapshots, checkpoints."""
+"""A partition's log in memory or on disk: segments, indexes, snapshots, checkpoints."""

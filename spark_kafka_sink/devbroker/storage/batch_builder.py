@@ -1,6 +1,6 @@
-"""Record batches that the broker itself writes: those of coordinators, and what cleaning leaves.
+"""The encoder of record batches that the broker itself writes: the coordinators and the cleaner.
 
-Plain Python, record by record: `record.kernel` is for producers, and takes a while to load.
+It is plain Python and encodes record by record: `record.kernel` is for producers and slow to load.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def build_batch(
     base_sequence: int,
     partition_leader_epoch: int = -1,
 ) -> bytearray:
-    """Make a batch of records that have their offsets, as many or few as there are left.
+    """Build a batch of records that have their offsets; there may be gaps, or no records.
 
-    The codec is that of `attributes`. All times are in milliseconds.
+    The compression codec is that of `attributes`. Timestamps are in milliseconds.
     """
     payload: bytes | memoryview = b"".join(
         _encode_record(record, base_offset, base_timestamp) for record in records

@@ -1,7 +1,7 @@
-"""What cleaning must know of transactions, batch by batch (Kafka's CleanedTransactionMetadata).
+"""The state of transactions during cleaning, batch by batch (Kafka's CleanedTransactionMetadata).
 
-Records of aborted transactions go. A marker may go once no record of its transaction is left: not
-before, for readers need it to know how the transaction ended.
+Records of aborted transactions are removed. A marker can be removed once no record of its
+transaction is left: until then, consumers need it to know how the transaction ended.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 class CleanedTransactions:
-    """The transactions that are open at a place in the log, as far as cleaning has come."""
+    """The transactions that are open at the cleaner's position in the log."""
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
-        """Know the aborted transactions of the part of the log that is cleaned."""
+        """Start with the aborted transactions in the part of the log that is cleaned."""
         self._coming = deque(sorted(aborted, key=lambda txn: txn.first_offset))
         self._committed: set[int] = set()
-        #: By producer id, with whether batches of it were seen.
+        #: By producer id, with whether any of its batches were seen.
         self._aborted: dict[int, tuple[AbortedTxn, bool]] = {}
 
     def discards(self, header: RecordBatchHeader) -> bool:
-        """Tell whether the records of a batch, which is no marker, were aborted."""
+        """Return whether the records of a data batch were aborted."""
         self._begin_up_to(header.last_offset)
         if not header.is_transactional:
             return False
@@ -42,9 +42,9 @@ class CleanedTransactions:
         return True
 
     def may_discard_marker(self, batch: RecordBatch, index: TransactionIndex | None) -> bool:
-        """Tell whether no record is left of the transaction that a marker ends.
+        """Return whether no record is left of the transaction that a marker ends.
 
-        One that was aborted, and has some, goes into the cleaned segment's `index`.
+        An aborted transaction with records left is added to `index`, that of the cleaned segment.
         """
         header = batch.header
         self._begin_up_to(header.last_offset)

@@ -1,8 +1,7 @@
-"""What is in the records of `__consumer_offsets` and `__transaction_state`: Kafka's own schemas.
+"""The records of `__consumer_offsets` and `__transaction_state`, in Kafka's own schemas.
 
-A key begins with an int16 that says what it is the key of (for offsets and transactions it is the
-key's version as well), a value with the version in which it is written. A null value takes back
-what was said under its key.
+A key begins with an int16 that identifies the kind of record (for offsets and transactions it is
+also the version of the key), a value with its version. A null value is a tombstone for its key.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from spark_kafka_sink.protocol.schema import (
 M = TypeVar("M", bound=Message)
 
 _VERSION = struct.Struct(">h")
-#: No version of a key has compact forms.
+#: No version of a key is flexible.
 _NEVER = 32767
 
 OFFSET_COMMIT_KEY = 1
@@ -42,7 +41,7 @@ GROUP_METADATA_VALUE = 3
 
 @message
 class OffsetCommitKey(Message):
-    """Names a group's offset of a partition."""
+    """The key of a group's committed offset for a partition."""
 
     versions = VersionRange(0, 1)
     flexible_from = _NEVER
@@ -54,7 +53,7 @@ class OffsetCommitKey(Message):
 
 @message
 class OffsetCommitValue(Message):
-    """A group's offset of a partition."""
+    """A group's committed offset for a partition."""
 
     versions = VersionRange(0, 4)
     flexible_from = 4
@@ -68,7 +67,7 @@ class OffsetCommitValue(Message):
 
 @message
 class GroupMetadataKey(Message):
-    """Names a group."""
+    """The key of a group."""
 
     versions = VersionRange(2, 2)
     flexible_from = _NEVER
@@ -78,7 +77,7 @@ class GroupMetadataKey(Message):
 
 @message
 class MemberMetadata:
-    """A member of a group, and its part of the assignment."""
+    """A member of a group with its assignment."""
 
     member_id: str = field(STRING)
     group_instance_id: str | None = field(
@@ -109,7 +108,7 @@ class GroupMetadataValue(Message):
 
 @message
 class TransactionLogKey(Message):
-    """Names a transactional id."""
+    """The key of a transactional id."""
 
     versions = VersionRange(0, 0)
     flexible_from = _NEVER
@@ -119,7 +118,7 @@ class TransactionLogKey(Message):
 
 @message
 class PartitionsSchema:
-    """Partitions of a topic that take part in a transaction."""
+    """The partitions of a topic in a transaction."""
 
     topic: str = field(STRING)
     partition_ids: tuple[int, ...] = field(array(INT32))
@@ -127,7 +126,7 @@ class PartitionsSchema:
 
 @message
 class TransactionLogValue(Message):
-    """What is known of a transactional id."""
+    """The state of a transactional id."""
 
     versions = VersionRange(0, 1)
     flexible_from = 1
@@ -147,12 +146,12 @@ class TransactionLogValue(Message):
 
 
 def encode_versioned(content: Message, version: int) -> bytes:
-    """Write a key or value, its version in front."""
+    """Encode a key or value, prefixed with its version."""
     return _VERSION.pack(version) + encode_bytes(content, version)
 
 
 def version_of(content: bytes | None) -> int:
-    """Tell the version that a key or value begins with. Raises DecodeError."""
+    """Return the version that a key or value begins with. Raises DecodeError."""
     try:
         (version,) = _VERSION.unpack_from(content or b"")
     except struct.error as error:
@@ -161,7 +160,7 @@ def version_of(content: bytes | None) -> int:
 
 
 def decode_versioned(message_class: type[M], content: bytes) -> M:
-    """Read a key or value that begins with its version. Raises DecodeError."""
+    """Decode a key or value that begins with its version. Raises DecodeError."""
     version = version_of(content)
     if version not in message_class.versions:
         raise DecodeError(f"{message_class.__name__} of version {version}")

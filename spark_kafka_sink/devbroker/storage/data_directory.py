@@ -1,23 +1,24 @@
-"""What a cluster keeps on disk, beside what is in its logs.
+"""A cluster's data directory: its topics and checkpoints on disk, and the directories of its logs.
 
     .lock                              held while a broker uses the directory
-    .kafka_cleanshutdown               there if it was closed in order
-    recovery-point-offset-checkpoint   up to where each log was flushed
-    log-start-offset-checkpoint        where each log starts, if later than its first segment
-    cleaner-offset-checkpoint          up to where each log is compacted
+    .kafka_cleanshutdown               exists after a clean shutdown
+    recovery-point-offset-checkpoint   offset up to which each log was flushed
+    log-start-offset-checkpoint        log start offsets that are not the start of a segment
+    cleaner-offset-checkpoint          offset up to which each log is compacted
     cluster.json                       topics, their ids and settings, producer ids
-    .reserve                           room to write the files above on a full disk (`reserve`)
+    .reserve                           space to write the files above on a full disk (`reserve`)
     <topic>-<partition>/               a log (`log_directory`), and partition.metadata
 
-All but `.reserve` and `cluster.json` has Kafka's names and formats. The latter stands for Kafka's
-metadata log, is our own, and is replaced as a whole before a change is answered:
+All but `.reserve` and `cluster.json` have Kafka's names and formats. `cluster.json` is our own
+format and takes the place of Kafka's metadata log. It is replaced as a whole before the response to
+a change is sent:
 
     {"version": 1, "cluster_id": "...", "next_producer_id": 1000,
      "internal_topic_ids": {"__consumer_offsets": "<uuid>", ...},
      "topics": [{"name": "orders", "id": "<uuid>", "configs": {...}, "replicas": [[1], [1]]}]}
 
-Producer ids up to `next_producer_id` may have been given out. A directory that has other things in
-it and no `cluster.json` is refused, so that nobody's files are mistaken for ours.
+Producer ids below `next_producer_id` may have been assigned. A directory with other files in it but
+no `cluster.json` is rejected, so that no foreign files are mistaken for the cluster's.
 """
 
 from __future__ import annotations
@@ -61,19 +62,19 @@ _WHOLE_METADATA = re.compile(rf"version: 0\n{_ID_LINE}[\w-]{{22}}\n")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTopic:
-    """What is kept of a topic."""
+    """A topic as it is stored."""
 
     name: str
     topic_id: uuid.UUID
-    #: The settings that somebody has set.
+    #: The settings that differ from the defaults because a client has set them.
     configs: Mapping[str, str]
-    #: The brokers of each partition.
+    #: The brokers of each partition's replicas.
     replicas: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredCluster:
-    """What is kept of a cluster."""
+    """A cluster as it is stored."""
 
     cluster_id: str
     next_producer_id: int = 0
@@ -86,9 +87,10 @@ class DataDirectory:
     """A cluster's directory, used by one cluster at a time."""
 
     def __init__(self, path: Path) -> None:
-        """Take the directory; it is made if it is not there. Raises OSError, ConfigError.
+        """Open and lock the directory, and create it if it does not exist.
 
-        Topics that were deleted leave their files here until now.
+        Files of deleted topics that an earlier broker has left are removed. Raises OSError,
+        ConfigError.
         """
         self.path = path
         self.open_files = OpenFiles()
@@ -111,12 +113,12 @@ class DataDirectory:
             raise
 
     def close(self) -> None:
-        """Let others use the directory."""
+        """Close all files and release the directory's lock."""
         self.open_files.close_all()
         os.close(self._lock)
 
     def take_clean_shutdown(self) -> bool:
-        """Tell whether the last broker was closed in order; of this one that is not known yet."""
+        """Return whether the last shutdown was clean (or there was none), and remove the marker."""
         marker = self.path / _CLEAN_SHUTDOWN
         clean = marker.exists() or not (self.path / _CLUSTER).exists()
         disk.remove(marker)
@@ -124,13 +126,13 @@ class DataDirectory:
         return clean
 
     def mark_clean_shutdown(self) -> None:
-        """Say that all logs are closed (CleanShutdownFileHandler)."""
+        """Record that all logs are closed (CleanShutdownFileHandler). Raises OSError."""
         self._reserve.replace_file(self.path / _CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
 
     # The cluster.
 
     def read_cluster(self) -> StoredCluster | None:
-        """Read what is kept of the cluster. Raises ConfigError."""
+        """Read the stored cluster; None if there is none. Raises ConfigError."""
         path = self.path / _CLUSTER
         if not path.exists():
             return None
@@ -140,7 +142,7 @@ class DataDirectory:
             raise ConfigError(f"{path} cannot be read: {error}") from error
 
     def write_cluster(self, cluster: StoredCluster) -> None:
-        """Keep what is known of the cluster. Raises OSError."""
+        """Store the cluster. Raises OSError."""
         content = {
             "version": _VERSION,
             "cluster_id": cluster.cluster_id,
@@ -165,7 +167,10 @@ class DataDirectory:
     def log_directory(
         self, topic_partition: TopicPartition, topic_id: uuid.UUID
     ) -> FileLogDirectory:
-        """Return the directory of a partition's log; what another topic has left there goes."""
+        """Return the directory of a partition's log.
+
+        A log that an earlier topic of the same name has left there is removed. Raises OSError.
+        """
         path = self._log_path(topic_partition)
         metadata = path / _PARTITION_METADATA
         encoded = base64.urlsafe_b64encode(topic_id.bytes)[:22].decode()
@@ -180,10 +185,10 @@ class DataDirectory:
         return directory
 
     def delete_logs(self, topic_partitions: Iterable[TopicPartition]) -> list[OSError]:
-        """Remove logs; return what went wrong.
+        """Remove logs; return the errors.
 
-        Each is out of the way with one step; what is left after an error `remove_deleted` removes,
-        or who looks for `logs` that belong to no topic.
+        Each log is first renamed, in one step. After an error, renamed logs are left to
+        `remove_deleted`, and the others to a caller that compares `logs` with the topics.
         """
         failed: list[OSError] = []
         doomed: list[Path] = []
@@ -211,17 +216,17 @@ class DataDirectory:
         return failed
 
     def remove_deleted(self) -> None:
-        """Remove what deleted logs have left. Raises OSError."""
+        """Remove what is left of deleted logs. Raises OSError."""
         for entry in self.path.glob(f"*{_DELETE_SUFFIX}"):
             disk.remove_directory(entry)
 
     def partitions(self, topic: str) -> list[int]:
-        """List the partitions of a topic that have a directory."""
+        """Return the partitions of a topic that have a directory, sorted."""
         matches = (_PARTITION_DIRECTORY.fullmatch(entry.name) for entry in self.path.iterdir())
         return sorted(int(match[2]) for match in matches if match and match[1] == topic)
 
     def logs(self) -> set[TopicPartition]:
-        """List every partition that has a directory."""
+        """Return all partitions that have a directory."""
         matches = (_PARTITION_DIRECTORY.fullmatch(entry.name) for entry in self.path.iterdir())
         return {TopicPartition(match[1], int(match[2])) for match in matches if match}
 
@@ -231,27 +236,27 @@ class DataDirectory:
     # Checkpoints.
 
     def read_recovery_points(self) -> dict[TopicPartition, int]:
-        """Read up to where each log was flushed."""
+        """Read the offsets up to which the logs were flushed. Raises ConfigError."""
         return self._read_checkpoint(_RECOVERY_POINTS)
 
     def write_recovery_points(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Keep up to where each log was flushed."""
+        """Store the offsets up to which the logs were flushed. Raises OSError."""
         self._write_checkpoint(_RECOVERY_POINTS, offsets)
 
     def read_log_starts(self) -> dict[TopicPartition, int]:
-        """Read where each log starts."""
+        """Read the log start offsets. Raises ConfigError."""
         return self._read_checkpoint(_LOG_STARTS)
 
     def write_log_starts(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Keep where each log starts."""
+        """Store the log start offsets. Raises OSError."""
         self._write_checkpoint(_LOG_STARTS, offsets)
 
     def read_cleaner_offsets(self) -> dict[TopicPartition, int]:
-        """Read up to where each log is compacted."""
+        """Read the offsets up to which the logs are compacted. Raises ConfigError."""
         return self._read_checkpoint(_CLEANER_OFFSETS)
 
     def write_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Keep up to where each log is compacted."""
+        """Store the offsets up to which the logs are compacted. Raises OSError."""
         self._write_checkpoint(_CLEANER_OFFSETS, offsets)
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:

@@ -1,16 +1,15 @@
-"""Files of a log, opened when they are used.
+"""The files of a log, opened on demand.
 
 Rules:
 
-- A broker may have many more files than a process may have open: `OpenFiles` keeps those open that
-  were used last. Nothing is lost when one is closed: no byte waits in a buffer of ours.
-- What has been written survives the end of the process, by whatever signal. What has been flushed
-  (fsync) also survives the end of the machine.
-- An append is there as a whole, or the file is cut back to where it was. A file that cannot be cut
-  back is cut before anything else is written to it, or flushed; a broker that is killed before that
-  leaves a torn tail, which recovery cuts off.
-- A file is created when it is opened for the first time, and never by being used: one that was
-  removed stays so.
+- A broker may have many more files than a process may have open: `OpenFiles` keeps the most
+  recently used ones open. Closing one loses nothing: writes are not buffered in the process.
+- Written bytes survive the end of the process, even by SIGKILL. Flushed bytes (fsync) also survive
+  a crash of the machine.
+- An append is written as a whole, or the file is truncated to its previous size. If that fails, the
+  file is truncated before it is next written or flushed; a broker that is killed before that leaves
+  a torn tail, which recovery truncates.
+- A file is only created by `OpenFiles.create`, never by using it: a removed file is not recreated.
 - Small files are replaced as a whole: written under another name, flushed, renamed.
 """
 
@@ -33,19 +32,19 @@ _MAX_OPEN_FILES = 256
 
 
 class OpenFiles:
-    """File descriptors, those used last."""
+    """The descriptors of the most recently used files."""
 
     def __init__(self, max_open_files: int = _MAX_OPEN_FILES) -> None:
-        """Have none open."""
+        """Create a cache of at most `max_open_files` descriptors."""
         self._max_open_files = max_open_files
         self._descriptors: OrderedDict[Path, int] = OrderedDict()
 
     def create(self, path: Path) -> int:
-        """Return a file's descriptor; the file is created if it is not there. Raises OSError."""
+        """Return a file's descriptor; create the file if it does not exist. Raises OSError."""
         return self._use(path, create=True)
 
     def descriptor(self, path: Path) -> int:
-        """Return the descriptor of a file that is there. Raises OSError."""
+        """Return the descriptor of an existing file. Raises OSError."""
         return self._use(path, create=False)
 
     def _use(self, path: Path, *, create: bool) -> int:
@@ -72,48 +71,48 @@ class OpenFiles:
 
 
 class AppendFile:
-    """A file that grows at its end."""
+    """A file that is written only by appending to it."""
 
     __slots__ = ("_is_torn", "_open_files", "path", "size")
 
     def __init__(self, path: Path, open_files: OpenFiles) -> None:
-        """Go on with what the file holds, or begin it. Raises OSError."""
+        """Open an existing file at its end, or create it. Raises OSError."""
         self.path = path
         self._open_files = open_files
-        #: Bytes that count; see `is_torn`.
+        #: Number of valid bytes; the file may have more, see `is_torn`.
         self.size = os.fstat(open_files.create(path)).st_size
         self._is_torn = False
 
     @property
     def is_torn(self) -> bool:
-        """Whether the file may hold bytes behind its end, which are yet to be cut off."""
+        """Whether the file may have bytes after `size`, which must still be truncated."""
         return self._is_torn
 
     def append(self, buffer: bytes | bytearray | memoryview) -> None:
-        """Write all of a buffer at the end. Raises OSError; then nothing of it counts."""
+        """Write all of a buffer at the end. Raises OSError; then none of it is appended."""
         self._cut()
         descriptor = self._open_files.descriptor(self.path)
         view = memoryview(buffer)
         written = 0
         try:
-            # A full disk and very large buffers are written in part.
+            # On a full disk, or for a very large buffer, a write may be partial.
             while written < len(view):
                 written += disk.write(descriptor, view[written:], self.size + written)
         except OSError:
             self._is_torn = True
-            with suppress(OSError):  # The next append or flush tries again.
+            with suppress(OSError):  # The next append or flush retries.
                 self._cut()
             raise
         self.size += written
 
     def read(self, position: int, size: int) -> bytes:
-        """Return bytes from a position on, fewer where the file ends."""
+        """Return up to `size` bytes from a position on, fewer at the end of the file."""
         return os.pread(self._open_files.descriptor(self.path), size, position)
 
     def truncate(self, size: int) -> None:
-        """Cut off everything behind the first `size` bytes.
+        """Truncate the file to its first `size` bytes.
 
-        Raises OSError; the bytes do not count even so.
+        Raises OSError; even then the remaining bytes are no longer valid.
         """
         if size < self.size:
             self.size = size
@@ -121,12 +120,12 @@ class AppendFile:
             self._cut()
 
     def flush(self) -> None:
-        """Make the file survive a crash of the machine. Raises OSError."""
+        """Flush the file, so that it survives a crash of the machine. Raises OSError."""
         self._cut()
         disk.sync(self._open_files.descriptor(self.path))
 
     def rename(self, path: Path) -> None:
-        """Rename the file; it replaces a file of that name. Raises OSError."""
+        """Rename the file, and replace an existing one of that name. Raises OSError."""
         self._open_files.close(self.path)
         self._open_files.close(path)
         disk.rename(self.path, path)
@@ -144,11 +143,11 @@ class AppendFile:
 
 
 def replace_file(path: Path, content: bytes, *, flush: bool = True) -> None:
-    """Write a small file so that it holds the old content or the new, whatever happens.
+    """Replace a small file atomically: it always has either the old content or the new.
 
-    A file that can be made again if it is lost or broken need not be flushed: then "whatever" means
-    the end of the process. Raises OSError, and the file has the old content then: once it has the
-    new one that is not taken back, even if the directory cannot be flushed.
+    That holds even after a crash of the machine; without `flush`, for a file that can be rebuilt,
+    only after the end of the process. Raises OSError, and then the file has the old content. If
+    only the directory cannot be flushed, the file has the new content and a warning is logged.
     """
     temporary = path.with_name(path.name + ".tmp")
     descriptor = disk.open_file(temporary, create=True)
@@ -160,7 +159,7 @@ def replace_file(path: Path, content: bytes, *, flush: bool = True) -> None:
         if flush:
             disk.sync(descriptor)
     except OSError:
-        with suppress(OSError):  # What it takes up may be all that is left of the disk.
+        with suppress(OSError):  # It may take up the last free space of the disk.
             disk.remove(temporary)
         raise
     finally:

@@ -1,8 +1,8 @@
 """The file of a segment's index, which follows the index in memory.
 
 Entries are written when the segment is flushed, not when they are added: an append to the log
-writes the batch and nothing else, so it cannot fail half-way. Nothing is lost by that. The recovery
-point moves only with a flush, and after a kill everything behind it is indexed anew.
+writes only the batch, so it cannot fail halfway. Nothing is lost by that: the recovery point only
+advances with a flush, and after a kill the indexes of everything after it are rebuilt.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ if TYPE_CHECKING:
 
 
 class IndexFile:
-    """Entries of one size, on disk."""
+    """A file of index entries, which all have the same size."""
 
     __slots__ = ("_open_file", "_pending", "file")
 
     def __init__(self, open_file: Callable[[], AppendFile], *, lazily: bool = False) -> None:
-        """Open the file, or create it; with `lazily` not before it has entries. Raises OSError."""
+        """Open or create the file; with `lazily`, only once it has entries. Raises OSError."""
         self._open_file = open_file
-        #: None before it is there.
+        #: None until the file has been opened.
         self.file: AppendFile | None = None if lazily else open_file()
         self._pending = bytearray()
 
     @property
     def is_dirty(self) -> bool:
-        """Whether the file lacks entries, or has some that are gone."""
+        """Whether the file lacks entries, or still has some that were removed."""
         return bool(self._pending) or (self.file is not None and self.file.is_torn)
 
     def load(self, entry_size: int) -> bytes:
-        """Return all entries; a part of one, left by a crash, is cut off. Raises OSError."""
+        """Return all entries; truncate a partial one that a crash has left. Raises OSError."""
         if self.file is None:
             return b""
         self.file.truncate(self.file.size - self.file.size % entry_size)
         return self.file.read(0, self.file.size)
 
     def append(self, entry: bytes) -> None:
-        """Add an entry, which is written with the next flush."""
+        """Add an entry, to be written with the next flush."""
         self._pending += entry
 
     def clear(self) -> None:
@@ -50,11 +50,11 @@ class IndexFile:
             self.file.truncate(0)
 
     def flush(self) -> None:
-        """Write the entries and make them survive a crash of the machine. Raises OSError."""
+        """Write and flush the entries, so that they survive a machine crash. Raises OSError."""
         if self._pending:
             if self.file is None:
                 self.file = self._open_file()
-            # A copy: an error that somebody keeps would keep the buffer from growing.
+            # A copy: a kept exception would hold a view of the buffer, which could not be resized.
             self.file.append(bytes(self._pending))
             self._pending.clear()
         if self.file is not None:

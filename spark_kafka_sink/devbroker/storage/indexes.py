@@ -1,15 +1,14 @@
-"""A segment's sparse indexes: from offsets to positions, and from times to offsets.
+"""A segment's sparse indexes: from offsets to positions, and from timestamps to offsets.
 
-Kafka's OffsetIndex and TimeIndex. Entries are kept in memory, sorted; on disk they are written to
-the index's file with every flush, offsets relative to the segment's:
+Kafka's OffsetIndex and TimeIndex. Entries are kept in memory, sorted, and written to the index's
+file with every flush, with offsets relative to the segment's base offset:
 
     .index      relative offset int32, position int32
     .timeindex  timestamp int64, relative offset int32
 
-An entry of the offset index stands for the batch at the position, by its last offset; one of the
-time index says that the largest timestamp up to the batch with that last offset is the one given.
-Whatever is lost of an index can be had again from the batches. Unlike Kafka's, the files are never
-longer than their entries.
+An entry of the offset index has the last offset of the batch at the position; one of the time index
+has the largest timestamp up to and including the batch with that last offset. An index can always
+be rebuilt from the batches. Unlike Kafka's, the files are never longer than their entries.
 """
 
 from __future__ import annotations
@@ -26,30 +25,30 @@ if TYPE_CHECKING:
 
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
-#: The largest difference of an offset from its segment's that an index can have.
+#: The largest difference between an offset and its segment's base offset that fits in an index.
 MAX_RELATIVE_OFFSET = 2**31 - 1
 NO_TIMESTAMP = -1
 
 
 class OffsetPosition(NamedTuple):
-    """An entry of the offset index, or the segment's beginning."""
+    """An entry of the offset index, or the segment's start."""
 
     offset: int
     position: int
 
 
 class TimestampOffset(NamedTuple):
-    """An entry of the time index; timestamp -1 where there is none."""
+    """An entry of the time index; timestamp -1 if there is none."""
 
     timestamp: int
     offset: int
 
 
 class OffsetIndex:
-    """Where batches lie."""
+    """The positions of some of a segment's batches, by offset."""
 
     def __init__(self, base_offset: int, file: IndexFile | None = None) -> None:
-        """Have the entries of the file; without a file begin with none."""
+        """Load the entries of the file; without a file, start empty."""
         self.base_offset = base_offset
         self.file = file
         self._offsets: list[int] = []
@@ -65,32 +64,32 @@ class OffsetIndex:
 
     @property
     def last_entry(self) -> OffsetPosition:
-        """The last entry; before there is one, the segment's beginning."""
+        """The last entry; the segment's start if there is none."""
         if not self._offsets:
             return OffsetPosition(self.base_offset, 0)
         return OffsetPosition(self._offsets[-1], self._positions[-1])
 
     def is_full(self, max_size_in_bytes: int) -> bool:
-        """Tell whether one more entry would be too much."""
+        """Return whether there is no space for another entry."""
         return len(self._offsets) >= max_size_in_bytes // _OFFSET_ENTRY.size
 
     def append(self, offset: int, position: int) -> None:
-        """Add the batch at `position` by its last offset."""
+        """Add the batch at `position` under its last offset."""
         if self.file is not None:
             self.file.append(_OFFSET_ENTRY.pack(offset - self.base_offset, position))
         self._offsets.append(offset)
         self._positions.append(position)
 
     def lookup(self, offset: int) -> OffsetPosition:
-        """Return the last entry with an offset up to the one given, or the beginning."""
+        """Return the last entry with an offset not above the given one, or the segment's start."""
         return self._entry(bisect_right(self._offsets, offset) - 1)
 
     def lookup_position(self, position: int) -> OffsetPosition:
-        """Return the last entry with a position up to the one given, or the beginning."""
+        """Return the last entry with a position not above the given one, or the segment's start."""
         return self._entry(bisect_right(self._positions, position) - 1)
 
     def check(self, size_in_bytes: int) -> None:
-        """Raise CorruptRecordError unless the entries can be those of so many bytes of batches."""
+        """Raise CorruptRecordError unless the entries are plausible for batches of this size."""
         for entries in (self._offsets, self._positions):
             if any(second <= first for first, second in itertools.pairwise(entries)):
                 raise CorruptRecordError(f"the offset index of {self.base_offset} is not sorted")
@@ -102,7 +101,7 @@ class OffsetIndex:
             )
 
     def reset(self) -> None:
-        """Forget every entry."""
+        """Remove all entries."""
         self._offsets.clear()
         self._positions.clear()
         if self.file is not None:
@@ -115,13 +114,13 @@ class OffsetIndex:
 
 
 class TimeIndex:
-    """How late the records are, up to some batches."""
+    """The largest timestamps up to some of a segment's batches."""
 
     def __init__(self, base_offset: int, file: IndexFile | None = None) -> None:
-        """Have the entries of the file; without a file begin with none."""
+        """Load the entries of the file; without a file, start empty."""
         self.base_offset = base_offset
         self.file = file
-        #: Of the last entry, -1 before there is one.
+        #: Timestamp of the last entry; -1 if there is none.
         self.last_timestamp = NO_TIMESTAMP
         self._timestamps: list[int] = []
         self._offsets: list[int] = []
@@ -137,15 +136,15 @@ class TimeIndex:
 
     @property
     def last_entry(self) -> TimestampOffset:
-        """The last entry; before there is one, no time at the segment's beginning."""
+        """The last entry; the segment's base offset without a timestamp if there is none."""
         return self._entry(len(self._offsets) - 1)
 
     def is_full(self, max_size_in_bytes: int) -> bool:
-        """Tell whether there is place for the entry with which a segment ends, and no more."""
+        """Return whether there is only space for the entry that completes a segment."""
         return len(self._offsets) >= max_size_in_bytes // _TIME_ENTRY.size - 1
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
-        """Add an entry, if it is later than the last."""
+        """Add an entry, if it is later than the last one."""
         if timestamp <= self.last_timestamp:
             return
         if self.file is not None:
@@ -155,11 +154,11 @@ class TimeIndex:
         self.last_timestamp = timestamp
 
     def lookup(self, timestamp: int) -> TimestampOffset:
-        """Return the last entry with a timestamp up to the one given, or the beginning."""
+        """Return the last entry with a timestamp not above the given one, or the start."""
         return self._entry(bisect_right(self._timestamps, timestamp) - 1)
 
     def check(self) -> None:
-        """Raise CorruptRecordError unless the entries rise."""
+        """Raise CorruptRecordError unless the entries are in ascending order."""
         for entries in (self._offsets, self._timestamps):
             if any(second <= first for first, second in itertools.pairwise(entries)):
                 raise CorruptRecordError(f"the time index of {self.base_offset} is not sorted")
@@ -167,7 +166,7 @@ class TimeIndex:
             raise CorruptRecordError(f"the time index of {self.base_offset} begins before it")
 
     def reset(self) -> None:
-        """Forget every entry."""
+        """Remove all entries."""
         self.last_timestamp = NO_TIMESTAMP
         self._timestamps.clear()
         self._offsets.clear()

@@ -1,10 +1,10 @@
 """A log's leader epochs as a file, Kafka's `leader-epoch-checkpoint`.
 
-A text: a version, the number of entries, and a line with epoch and first offset for each.
+The file is text: a version, the number of entries, and a line with epoch and first offset for each.
 
-The file is written when an epoch begins, but nothing depends on that: batches say in which epoch
-they were written, and the log's next flush, behind which they are not looked at again, writes the
-file if that was not possible before. Entries from before the log's start do no harm in it.
+It is written when an epoch begins, but that may fail: each batch has its epoch, recovery reads the
+batches after the last flush, and the next flush writes the file. Entries from before the log start
+offset do no harm in it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HEADER_LINES = 2
 
 
 def encode_leader_epochs(leader_epochs: LeaderEpochCache) -> bytes:
-    """Write the file."""
+    """Encode the file."""
     entries = leader_epochs.entries
     lines = [str(_VERSION), str(len(entries))]
     lines += [f"{entry.epoch} {entry.start_offset}" for entry in entries]
@@ -33,7 +33,7 @@ def encode_leader_epochs(leader_epochs: LeaderEpochCache) -> bytes:
 
 
 def decode_leader_epochs(content: bytes) -> LeaderEpochCache:
-    """Read the file. Raises CorruptRecordError."""
+    """Decode the file. Raises CorruptRecordError."""
     lines = content.decode("ascii", "replace").split("\n")
     try:
         version, count = int(lines[0]), int(lines[1])
@@ -51,14 +51,14 @@ class LeaderEpochFile:
     """A log's leader epochs, in memory and on disk."""
 
     def __init__(self, directory: LogDirectory, epochs: LeaderEpochCache) -> None:
-        """Take the epochs that were read from the directory."""
+        """Create it with the epochs that were read from the directory."""
         self._directory = directory
         self.epochs = epochs
-        #: Whether the file does not yet say what `epochs` says.
+        #: Whether `epochs` has changes that are not in the file.
         self.is_dirty = False
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Begin an epoch; see `LeaderEpochCache.assign`."""
+        """Start an epoch; see `LeaderEpochCache.assign`."""
         self.epochs.assign(epoch, start_offset)
         self.is_dirty = True
         try:
@@ -67,12 +67,12 @@ class LeaderEpochFile:
             logger.warning("the leader epochs are written with the next flush: %s", error)
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget epochs that ended before the log starts."""
+        """Remove epochs that ended before the log start offset."""
         self.epochs.truncate_from_start(start_offset)
         self.is_dirty = True
 
     def flush(self) -> None:
-        """Write the file if that is yet to be done. Raises OSError."""
+        """Write the file, if it is out of date. Raises OSError."""
         if self.is_dirty:
             self._directory.write_leader_epochs(encode_leader_epochs(self.epochs))
             self.is_dirty = False

@@ -1,15 +1,17 @@
-"""Compaction: of all records with a key, the last one stays (Kafka's Cleaner).
+"""Log compaction, which keeps the last record of each key (Kafka's Cleaner).
 
-- What is cleaned ends before the segment that grows, before the first open transaction, and before
-  segments with records younger than `min.compaction.lag.ms`. Below it offsets stay as they are, and
-  get gaps.
-- A first pass over what is new since the last time notes the last offset of each key; a second one
-  over everything keeps the records at these offsets. Small segments are made one.
-- A tombstone, a record without a value, takes its key's records away, and goes itself
-  `delete.retention.ms` after it was first cleaned (KIP-534: the time is in the batch's header).
-- Of aborted transactions nothing stays; markers: see `cleaned_transactions`.
-- The last batch of each producer stays, if need be without its records, for its sequence number;
-  so does the last batch of all, for its offset.
+- The cleaned part of the log ends before the active segment, before the first open transaction, and
+  before segments with records younger than `min.compaction.lag.ms`. The remaining records keep
+  their offsets, so there are gaps.
+- A first pass collects the last offset of each key in the records that are new since the last
+  cleaning. A second pass over all segments removes the earlier records of these keys. Small
+  segments are merged.
+- A tombstone, a record without a value, removes the earlier records of its key, and is itself
+  removed `delete.retention.ms` after it was first cleaned (KIP-534: the time is in the header of
+  the batch).
+- Records of aborted transactions are removed; for markers, see `cleaned_transactions`.
+- The last batch of each producer is kept for its sequence number, if necessary without records; the
+  last batch of the cleaned part is kept for its offset.
 """
 
 from __future__ import annotations
@@ -37,10 +39,10 @@ _DELETE_HORIZON_FLAG = 0x40
 
 
 class _Round(NamedTuple):
-    """One round of cleaning."""
+    """The state of one round of cleaning."""
 
     log: PartitionLog
-    #: Last offset of each key that is new.
+    #: The last offset of each key that has new records.
     offsets: dict[bytes, int]
     end_offset: int
     transactions: CleanedTransactions
@@ -49,7 +51,7 @@ class _Round(NamedTuple):
 
 
 def cleanable_end(log: PartitionLog, now_ms: int) -> int:
-    """Return up to where a log may be cleaned (LogCleanerManager.cleanableOffsets)."""
+    """Return the offset before which a log can be cleaned (LogCleanerManager.cleanableOffsets)."""
     end = min(log.last_stable_offset, log.segments[-1].base_offset)
     youngest = now_ms - log.config.min_compaction_lag_ms
     if log.config.min_compaction_lag_ms > 0:
@@ -60,7 +62,7 @@ def cleanable_end(log: PartitionLog, now_ms: int) -> int:
 
 
 def needs_cleaning(log: PartitionLog, now_ms: int) -> bool:
-    """Tell whether enough of a log is new since it was last cleaned."""
+    """Return whether more of a log is dirty than `min.cleanable.dirty.ratio`."""
     end = cleanable_end(log, now_ms)
     first_dirty = max(log.first_dirty_offset, log.log_start_offset)
     if first_dirty >= end:
@@ -77,7 +79,7 @@ def needs_cleaning(log: PartitionLog, now_ms: int) -> bool:
 
 
 def clean(log: PartitionLog, now_ms: int) -> None:
-    """Clean a log. Raises OSError, CorruptRecordError; some segments may be clean even so."""
+    """Clean a log. Raises OSError, CorruptRecordError; some segments may then be clean already."""
     end = cleanable_end(log, now_ms)
     segments = [segment for segment in log.segments[:-1] if segment.base_offset < end]
     first_dirty = max(log.first_dirty_offset, log.log_start_offset)
@@ -100,7 +102,7 @@ def clean(log: PartitionLog, now_ms: int) -> None:
         producers={entry.producer_id: entry for entry in log.producer_state.entries()},
         now_ms=now_ms,
     )
-    # All before the first is cleaned: that takes segments out of the log.
+    # Build all groups first: cleaning one removes segments from the log.
     for group in list(_groups(log, segments)):
         _clean_group(cleaning, group)
     log.first_dirty_offset = end
@@ -115,7 +117,7 @@ def _batches(segment: LogSegment, end_offset: int | None = None) -> Iterator[Rec
 
 
 def _groups(log: PartitionLog, segments: list[LogSegment]) -> Iterator[list[LogSegment]]:
-    """Put segments together that may become one (Cleaner.groupSegmentsBySize)."""
+    """Yield groups of segments to be merged into one each (Cleaner.groupSegmentsBySize)."""
     group: list[LogSegment] = []
     size = entries = 0
     for index, segment in enumerate(segments):
@@ -135,7 +137,7 @@ def _groups(log: PartitionLog, segments: list[LogSegment]) -> Iterator[list[LogS
 
 
 def _clean_group(cleaning: _Round, group: list[LogSegment]) -> None:
-    """Write what stays of some segments into one, and put it in their place."""
+    """Merge the cleaned records of some segments into one, and replace them with it."""
     log = cleaning.log
     base_offset = group[0].base_offset
     parts = log.directory.new_segment(base_offset, CLEANED_SUFFIX)
@@ -144,7 +146,7 @@ def _clean_group(cleaning: _Round, group: list[LogSegment]) -> None:
         for span in segment.spans():
             (batch,) = segment.records.read(span.position, span.position + span.size_in_bytes)
             kept: memoryview | None = batch
-            # What may not be cleaned yet can begin in the middle of a segment.
+            # The part that must not be cleaned yet can begin in the middle of a segment.
             if span.last_offset < cleaning.end_offset:
                 kept = _filter(cleaning, batch, cleaned)
             if kept is not None:
@@ -158,7 +160,7 @@ def _clean_group(cleaning: _Round, group: list[LogSegment]) -> None:
 
 
 def _filter(cleaning: _Round, original: memoryview, cleaned: LogSegment) -> memoryview | None:
-    """Return what stays of a batch: itself, a smaller one, or nothing (MemoryRecords.filterTo)."""
+    """Return the cleaned batch: itself, a smaller one, or None (MemoryRecords.filterTo)."""
     batch = decode_record_batch(original)
     header = batch.header
     horizon = header.base_timestamp if header.has_delete_horizon else None
@@ -197,7 +199,7 @@ def _is_latest(cleaning: _Round, record: Record, *, tombstones_go: bool) -> bool
 
 
 def _must_stay(cleaning: _Round, header: RecordBatchHeader) -> bool:
-    """Tell whether an empty batch says something that is still needed."""
+    """Return whether a batch must be kept even without records, for its header."""
     if header.last_offset + 1 == cleaning.end_offset:
         return True
     entry = cleaning.producers.get(header.producer_id)
@@ -209,7 +211,7 @@ def _must_stay(cleaning: _Round, header: RecordBatchHeader) -> bool:
 
 
 def _empty(header: RecordBatchHeader) -> memoryview:
-    """Make a batch without records (DefaultRecordBatch.writeEmptyHeader)."""
+    """Build a batch without records (DefaultRecordBatch.writeEmptyHeader)."""
     return _rebuild(header, [], None, attributes=header.attributes & ~_CODEC_MASK)
 
 

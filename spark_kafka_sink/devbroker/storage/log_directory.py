@@ -1,4 +1,4 @@
-"""Where a log keeps its files: nowhere, or in a directory with Kafka's names.
+"""The directory of a log, in memory or on disk with Kafka's file names.
 
     00000000000000000042.log        batches from offset 42 on
     00000000000000000042.index      offset index
@@ -7,12 +7,12 @@
     00000000000000000042.snapshot   producers as of offset 42
     leader-epoch-checkpoint         leader epochs
 
-The log decides what is written when, the same for both; a directory in memory makes segments and
-forgets the rest.
+The log decides what is written and when, the same for both; a directory in memory only creates
+segments and ignores the rest.
 
-A cleaned segment counts from the moment when its batches are named `.swap`. From then on the log
-uses it, under whatever names its files have; the replaced files go, and the names become the usual
-ones, at once, or if that fails with the next cleaning or the next start.
+A cleaned segment takes effect as soon as its `.log` file is renamed to `.log.swap`. From then on
+the log uses it, whatever the names of its files. The replaced files are removed and the `.swap`
+suffixes dropped at once or, if that fails, with the next change of segments or the next start.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 TXN_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
-#: While the cleaner writes a segment, and while it puts it in the place of others.
+#: The suffixes of a segment while the cleaner writes it, and while it replaces others.
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
@@ -49,50 +49,50 @@ _FILE_NAME = re.compile(r"(\d{20})(\.\w+(?:\.\w+)?)")
 
 
 class LogDirectory(Protocol):
-    """What a log needs of the place where it lies."""
+    """The storage of a log. All methods may raise OSError."""
 
     def new_segment(self, base_offset: int, suffix: str = "") -> SegmentParts:
-        """Make, or open, a segment's files; their names end with `suffix`."""
+        """Open or create a segment's files; their names end with `suffix`."""
 
     def delete_segment(self, segment: LogSegment) -> None:
-        """Remove a segment's files, and the snapshot of its first offset."""
+        """Remove a segment's files and the snapshot at its base offset."""
 
     def replace_segments(self, cleaned: LogSegment, replaced: list[LogSegment]) -> None:
-        """Put a segment that was made under another name in the place of others."""
+        """Replace segments with a cleaned one, which was created with `CLEANED_SUFFIX`."""
 
     def write_snapshot(self, offset: int, content: bytes) -> None:
-        """Keep what is known of the producers at an offset."""
+        """Store the snapshot of the producers at an offset."""
 
     def delete_snapshots(self, *, keep: set[int]) -> None:
-        """Remove all snapshots but those at some offsets."""
+        """Remove all snapshots except those at the given offsets."""
 
     def write_leader_epochs(self, content: bytes) -> None:
-        """Keep the leader epochs."""
+        """Store the leader epochs."""
 
     def flush(self) -> None:
-        """Let the files' names survive the end of the machine."""
+        """Flush the directory, so that its entries survive a crash of the machine."""
 
     def close(self) -> None:
         """Close every file."""
 
 
 class MemoryLogDirectory:
-    """A log in memory only."""
+    """The directory of a log in memory."""
 
     def new_segment(self, base_offset: int, suffix: str = "") -> SegmentParts:  # noqa: ARG002
-        """Make an empty segment."""
+        """Create an empty segment."""
         return SegmentParts(
             MemoryRecords(), OffsetIndex(base_offset), TimeIndex(base_offset), TransactionIndex()
         )
 
     def delete_segment(self, segment: LogSegment) -> None:
-        """Do nothing: what nobody holds is gone."""
+        """Do nothing: the segment's memory is freed with its last reference."""
 
     def replace_segments(self, cleaned: LogSegment, replaced: list[LogSegment]) -> None:
         """Do nothing."""
 
     def write_snapshot(self, offset: int, content: bytes) -> None:
-        """Do nothing: the log itself remembers."""
+        """Do nothing: the log has the producers in memory."""
 
     def delete_snapshots(self, *, keep: set[int]) -> None:
         """Do nothing."""
@@ -108,28 +108,28 @@ class MemoryLogDirectory:
 
 
 class FileLogDirectory:
-    """A log in a directory of the file system."""
+    """The directory of a log on disk."""
 
     def __init__(self, path: Path, open_files: OpenFiles) -> None:
-        """Use, or make, a directory; only its last name may be new."""
+        """Open or create the directory; its parent must exist. Raises OSError."""
         self.path = path
         self._open_files = open_files
-        #: Cleaned segments that count and have not got their names yet, and what they replace.
+        #: Cleaned segments in effect whose files may still be named `.swap`, with those replaced.
         self._swapped: list[tuple[LogSegment, list[LogSegment]]] = []
         disk.make_directory(path)
 
     def file_path(self, offset: int, suffix: str) -> Path:
-        """Return the path of one of the files that belong to an offset."""
+        """Return the path of a file that belongs to an offset."""
         return self.path / f"{offset:020d}{suffix}"
 
     def offsets(self, *suffixes: str) -> list[int]:
-        """List the offsets for which there are files whose names end so."""
+        """Return the offsets that have a file with these suffixes, sorted."""
         ending = "".join(suffixes)
         matches = (_FILE_NAME.fullmatch(entry.name) for entry in self.path.iterdir())
         return sorted(int(match[1]) for match in matches if match and match[2] == ending)
 
     def new_segment(self, base_offset: int, suffix: str = "") -> SegmentParts:
-        """Make, or open, a segment's files; what was left of a cleaned one is not used."""
+        """Open or create a segment's files; remove what an earlier cleaning has left."""
         if suffix == CLEANED_SUFFIX:
             for path in self.path.glob(f"{base_offset:020d}.*{CLEANED_SUFFIX}"):
                 self._remove(path)
@@ -143,33 +143,33 @@ class FileLogDirectory:
             TransactionIndex(
                 IndexFile(
                     lambda: self._file(txn_index),
-                    # A cleaned segment always has one, so that none of a replaced one is left.
+                    # A cleaned segment always has one, which replaces that of the old segment.
                     lazily=suffix != CLEANED_SUFFIX and not txn_index.exists(),
                 )
             ),
         )
 
     def delete_segment(self, segment: LogSegment) -> None:
-        """Remove a segment's files, the batches last, and the snapshot of its first offset."""
+        """Remove a segment's files, `.log` last, and the snapshot at its base offset."""
         self.finish_swaps()
         self._remove(self.file_path(segment.base_offset, SNAPSHOT_SUFFIX))
         self.delete_files(segment.base_offset)
 
     def delete_files(self, base_offset: int) -> None:
-        """Remove a segment's files, the batches last. Raises OSError."""
+        """Remove a segment's files, `.log` last. Raises OSError."""
         for suffix in reversed(_SEGMENT_SUFFIXES):
             self._remove(self.file_path(base_offset, suffix))
 
     def delete_indexes(self, base_offset: int) -> None:
-        """Remove what can be had again from a segment's batches."""
+        """Remove a segment's indexes, which can be rebuilt from its batches."""
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
             self._remove(self.file_path(base_offset, suffix))
 
     def replace_segments(self, cleaned: LogSegment, replaced: list[LogSegment]) -> None:
-        """Put a `.cleaned` segment in the place of others (LocalLog.replaceSegments).
+        """Replace segments with a `.cleaned` one (LocalLog.replaceSegments).
 
-        It is flushed and then named `.swap`, the batches last: with that it counts. Raises OSError
-        before that, and nothing has changed then.
+        It is flushed and then renamed to `.swap`, `.log` last: with that it takes effect. Raises
+        OSError if that fails, and then nothing has changed.
         """
         self.finish_swaps()
         cleaned.flush()
@@ -182,7 +182,7 @@ class FileLogDirectory:
             logger.warning("%s: compaction goes on later: %s", self.path, error)
 
     def finish_swaps(self) -> None:
-        """Remove what cleaned segments have replaced, and give them their names. Raises OSError."""
+        """Remove replaced segments, and rename the cleaned ones. Raises OSError."""
         while self._swapped:
             cleaned, replaced = self._swapped[0]
             self.flush()
@@ -197,7 +197,7 @@ class FileLogDirectory:
             self._swapped.pop(0)
 
     def finish_swap(self, base_offset: int) -> None:
-        """Rename the `.swap` files that a broker has left, the batches last."""
+        """Rename the `.swap` files that an earlier broker has left, `.log` last."""
         for suffix in reversed(_SEGMENT_SUFFIXES):
             source = self.file_path(base_offset, suffix + SWAP_SUFFIX)
             target = self.file_path(base_offset, suffix)
@@ -208,30 +208,30 @@ class FileLogDirectory:
         self.flush()
 
     def write_snapshot(self, offset: int, content: bytes) -> None:
-        """Keep what is known of the producers at an offset."""
+        """Store the snapshot of the producers at an offset."""
         replace_file(self.file_path(offset, SNAPSHOT_SUFFIX), content, flush=False)
 
     def read_snapshot(self, offset: int) -> bytes:
-        """Read what was known of the producers at an offset."""
+        """Read the snapshot of the producers at an offset."""
         return self.file_path(offset, SNAPSHOT_SUFFIX).read_bytes()
 
     def delete_snapshots(self, *, keep: set[int]) -> None:
-        """Remove all snapshots but those at some offsets."""
+        """Remove all snapshots except those at the given offsets."""
         for offset in self.offsets(SNAPSHOT_SUFFIX):
             if offset not in keep:
                 disk.remove(self.file_path(offset, SNAPSHOT_SUFFIX))
 
     def write_leader_epochs(self, content: bytes) -> None:
-        """Keep the leader epochs."""
+        """Store the leader epochs."""
         replace_file(self.path / LEADER_EPOCH_CHECKPOINT, content, flush=False)
 
     def read_leader_epochs(self) -> bytes | None:
-        """Read the leader epochs, if there are any."""
+        """Read the leader epochs; None if there is no file."""
         path = self.path / LEADER_EPOCH_CHECKPOINT
         return path.read_bytes() if path.exists() else None
 
     def flush(self) -> None:
-        """Make the files' names survive a crash of the machine. Raises OSError."""
+        """Flush the directory, so that its entries survive a crash of the machine."""
         disk.sync_directory(self.path)
 
     def close(self) -> None:

@@ -1,13 +1,15 @@
-"""Opening a log that lies on disk (Kafka's LogLoader and LogSegment.recover).
+"""The loading and recovery of a log on disk (Kafka's LogLoader and LogSegment.recover).
 
-- What the cleaner has left half done goes away, and what it has nearly done is finished.
-- After a clean end the files are taken at their word; only what the indexes say of themselves is
-  checked, and an index that cannot be right is built anew.
-- After any other end every segment from the recovery point on, up to which all was flushed, is read
-  batch by batch: checksum and offsets must be right. At the first batch that is not, the log ends:
-  the rest of the segment is cut off, later segments are removed. Their indexes are built anew.
-- The producers are those of the latest snapshot that the log reaches, without those that have
-  expired, and what the batches behind it add. Snapshots beyond the log, and broken ones, go.
+- An interrupted cleaning is undone, or completed if its `.swap` files exist.
+- After a clean shutdown the files are trusted: only the consistency of the indexes is checked, and
+  a broken index is rebuilt.
+- After any other shutdown, each segment from the recovery point on (everything before it was
+  flushed) is read batch by batch and its indexes are rebuilt. At the first batch with a wrong
+  checksum or offset the log ends: the rest of the segment is truncated, and later segments are
+  removed.
+- The state of the producers is loaded from the latest snapshot up to the end of the log, without
+  expired producers, and updated from the batches after it. Snapshots beyond the log, and broken
+  ones, are removed.
 """
 
 from __future__ import annotations
@@ -56,27 +58,27 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class LoadedLog:
-    """A log as it was found, or one that begins."""
+    """A log as it was loaded, or a new one."""
 
     segments: list[LogSegment]
     log_start_offset: int = 0
     log_end_offset: int = 0
-    #: Everything before it has been flushed.
+    #: Offset up to which everything has been flushed.
     recovery_point: int = 0
     producer_state: ProducerStateManager = field(default_factory=ProducerStateManager)
     leader_epochs: LeaderEpochCache = field(default_factory=LeaderEpochCache)
-    #: Bytes that were cut off because they were no whole, valid batches.
+    #: Bytes that were truncated because they were not complete, valid batches.
     truncated_bytes: int = 0
-    #: The file that they were in, and at which byte.
+    #: The file and the position of the truncated bytes.
     truncated_at: str = ""
 
 
 def replay_batch(
     batch: memoryview, header: RecordBatchHeader, state: ProducerStateManager
 ) -> AbortedTxn | None:
-    """Let the producers' state take in a batch that is in the log (UnifiedLog.updateProducers).
+    """Update the state of the producers from a batch in the log (UnifiedLog.updateProducers).
 
-    Tells of the transaction that the batch has aborted. Raises CorruptRecordError.
+    Returns the transaction that the batch has aborted, if any. Raises CorruptRecordError.
     """
     if header.producer_id == NO_PRODUCER_ID:
         return None
@@ -86,7 +88,7 @@ def replay_batch(
                 header.producer_id,
                 header.producer_epoch,
                 header.base_sequence,
-                # Compaction may have removed records; sequence numbers were given out all the same.
+                # Count by offsets: records that compaction removed had sequence numbers too.
                 header.last_offset_delta + 1,
                 header.is_transactional,
             ),
@@ -96,7 +98,7 @@ def replay_batch(
         return None
     records = decode_record_batch(batch).records
     if not records:
-        return None  # The marker was removed, its batch is kept for the epoch's sake.
+        return None  # The cleaner removed the marker, and kept the batch for its producer epoch.
     control = decode_control_record(records[0])
     committed = control.type == ControlRecordType.COMMIT
     first_offset = state.end_transaction(
@@ -126,10 +128,10 @@ def load_log(
     now_ms: int,
     producer_id_expiration_ms: int,
 ) -> LoadedLog:
-    """Open the log of a directory; one that has no segment begins at the log start offset.
+    """Load the log of a directory; a log without segments begins at the log start offset.
 
-    `clean` tells that the broker has closed it, `recovery_point` up to where it was flushed. Raises
-    OSError, and CorruptRecordError when a log that was closed has been changed since.
+    `clean` says whether the broker has closed it, `recovery_point` up to which offset it was
+    flushed. Raises OSError, and CorruptRecordError for a cleanly closed log that was changed since.
     """
     _finish_cleaning(directory)
     segments, first_broken = _open_segments(directory, now_ms)
@@ -163,7 +165,7 @@ def load_log(
             loaded.segments.append(segment)
             _recover(loaded, segment, config)
             if segment is not segments[-1] and (clean or loaded.log_end_offset <= recovery_point):
-                # The next start looks through no segment that was flushed but the last one.
+                # Flush the new indexes: the next start does not recover older flushed segments.
                 segment.flush()
     if loaded.log_end_offset < loaded.log_start_offset:
         _begin_anew(directory, loaded, now_ms)
@@ -180,7 +182,7 @@ def load_log(
 
 
 def _begin_anew(directory: FileLogDirectory, loaded: LoadedLog, now_ms: int) -> None:
-    """Begin where a log has to start that has lost everything from there on."""
+    """Restart a log at its log start offset, because it has lost everything from there on."""
     for segment in loaded.segments:
         directory.delete_segment(segment)
     start = loaded.log_start_offset
@@ -189,7 +191,7 @@ def _begin_anew(directory: FileLogDirectory, loaded: LoadedLog, now_ms: int) -> 
 
 
 def _finish_cleaning(directory: FileLogDirectory) -> None:
-    """Finish what the cleaner was about to do, or take it back (LogLoader.load)."""
+    """Complete an interrupted cleaning, or undo it (LogLoader.load)."""
     for path in list(directory.path.glob(f"*{CLEANED_SUFFIX}")):
         disk.remove(path)
     swaps = directory.offsets(LOG_SUFFIX, SWAP_SUFFIX)
@@ -201,13 +203,13 @@ def _finish_cleaning(directory: FileLogDirectory) -> None:
                 disk.remove(directory.file_path(replaced, SNAPSHOT_SUFFIX))
                 directory.delete_files(replaced)
         directory.finish_swap(base_offset)
-    # Files without their batches are what is left of a segment that was not to count yet.
+    # `.swap` files without a `.log` are left of a segment that had not taken effect.
     for path in list(directory.path.glob(f"*{SWAP_SUFFIX}")):
         disk.remove(path)
 
 
 def _open_segments(directory: FileLogDirectory, now_ms: int) -> tuple[list[LogSegment], int | None]:
-    """Open all segments; tell which is the first whose indexes have to be built anew."""
+    """Open all segments; return them, and the first one whose indexes must be rebuilt."""
     segments: list[LogSegment] = []
     first_broken: int | None = None
     for base_offset in _segment_offsets(directory):
@@ -229,10 +231,10 @@ def _open_segments(directory: FileLogDirectory, now_ms: int) -> tuple[list[LogSe
 
 
 def _segment_offsets(directory: FileLogDirectory) -> list[int]:
-    """List the segments; empty ones go unless there is no other.
+    """Return the base offsets of the segments; remove empty ones unless there is no other.
 
-    A broker that could not roll a segment has left an empty one, maybe behind which the log went on
-    in the segment before it.
+    A failed roll leaves an empty segment, and the log may have grown past its base offset in the
+    segment before it.
     """
     found = directory.offsets(LOG_SUFFIX)
     filled = [
@@ -252,7 +254,7 @@ def _read_leader_epochs(directory: FileLogDirectory) -> LeaderEpochCache:
     try:
         return decode_leader_epochs(content)
     except CorruptRecordError as error:
-        # The batches say what is needed of it.
+        # The epochs that are still needed are also in the batches.
         logger.warning("%s: %s", directory.path, error)
         return LeaderEpochCache()
 
@@ -264,7 +266,10 @@ def _load_producers(
     limit: int,
     is_expired: Callable[[ProducerStateEntry], bool],
 ) -> int:
-    """Take the producers from the latest good snapshot up to `limit`; tell its offset."""
+    """Load the producers from the latest valid snapshot up to `limit`; return its offset.
+
+    Without one, return the log start offset. Later and broken snapshots are removed.
+    """
     for offset in reversed(directory.offsets(SNAPSHOT_SUFFIX)):
         if offset <= limit:
             try:
@@ -279,7 +284,7 @@ def _load_producers(
 
 
 def _replay(state: ProducerStateManager, segment: LogSegment, from_offset: int) -> None:
-    """Let the producers' state take in the batches of a segment from an offset on."""
+    """Update the state of the producers from a segment's batches from an offset on."""
     for span in segment.spans(from_offset):
         (batch,) = segment.records.read(span.position, span.position + span.size_in_bytes)
         try:
@@ -290,7 +295,7 @@ def _replay(state: ProducerStateManager, segment: LogSegment, from_offset: int) 
 
 
 def _recover(loaded: LoadedLog, segment: LogSegment, config: TopicConfig) -> None:
-    """Read a segment batch by batch, index it anew, and cut it off at the first bad batch."""
+    """Validate a segment's batches, rebuild its indexes, and truncate it at the first bad batch."""
     segment.reset_indexes()
     valid_bytes = 0
     next_offset = segment.base_offset

@@ -1,12 +1,12 @@
-"""A part of a log: batches from one offset on, with their indexes (Kafka's LogSegment).
+"""A segment of a log: batches from one offset on, with their indexes (Kafka's LogSegment).
 
-Only the last segment of a log grows. It is rolled, that is, followed by a new one, when it has
-become too large or too old, when an index is full, or when an offset does not fit the indexes any
-more. Every `index.interval.bytes` of batches get an entry in the offset and the time index; a
-look-up goes to the entry before what it looks for, and on from batch to batch.
+Only the last segment of a log, the active one, grows. It is rolled, that is, followed by a new one,
+when it is too large or too old, when an index is full, or when an offset no longer fits in the
+indexes. Every `index.interval.bytes` of batches get an entry in the offset and the time index; a
+lookup goes to the entry before its target, and from there from batch to batch.
 
-An append writes the batch, and the rest is memory: it succeeds as a whole or leaves nothing. The
-index files are written with the next flush (`index_file`).
+An append writes the batch, and everything else is in memory: it succeeds as a whole or has no
+effect. The index files are written with the next flush (`index_file`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NOT_LOOKED_FOR = -2
 
 
 class SegmentParts(NamedTuple):
-    """What a segment is made of, in memory or on disk."""
+    """The parts of a segment, in memory or on disk."""
 
     records: SegmentRecords
     offset_index: OffsetIndex
@@ -43,13 +43,13 @@ class SegmentParts(NamedTuple):
 
 
 class SegmentRead(NamedTuple):
-    """What a read of one segment gives."""
+    """The result of reading one segment."""
 
     batches: list[memoryview]
     size_in_bytes: int
-    #: What Kafka would have given, which cuts the last batch off where the limit lies.
+    #: The number of bytes that Kafka would return, which cuts the last batch off at the limit.
     readable_bytes: int
-    #: First offset behind the batches, or a later one before the next batch.
+    #: An offset after the last batch, and not after the start of the next one.
     end_offset: int
 
 
@@ -72,18 +72,18 @@ class LogSegment:
     )
 
     def __init__(self, base_offset: int, parts: SegmentParts, *, now_ms: int) -> None:
-        """Have what the parts hold; `now_ms` is when that begins to count, if it has no times."""
+        """Create a segment of these parts, which ages from `now_ms` if it has no timestamps."""
         self.base_offset = base_offset
         self.records, self.offset_index, self.time_index, self.transaction_index = parts
         self._created_ms = now_ms
         self._last_possible_offset = base_offset + MAX_RELATIVE_OFFSET
         self._bytes_since_last_index_entry = 0
         self._index_is_full = False
-        # The rest is looked for in the records, and only if it is needed: see `_look_through`.
+        # The rest is read from existing records when it is first needed: see `_look_through`.
         is_empty = self.records.size_in_bytes == 0
         #: Timestamp of the first batch.
         self._rolling_based_timestamp = NO_TIMESTAMP if is_empty else _NOT_LOOKED_FOR
-        #: The largest timestamp, and the last offset of the first batch that has it.
+        #: The largest timestamp, and the last offset of the first batch with it.
         self._max_timestamp = NO_TIMESTAMP if is_empty else _NOT_LOOKED_FOR
         self._offset_of_max_timestamp = base_offset
 
@@ -94,23 +94,23 @@ class LogSegment:
 
     @property
     def max_timestamp_so_far(self) -> TimestampOffset:
-        """The largest timestamp, with the last offset of the first batch that has it."""
+        """The largest timestamp, with the last offset of the first batch with it."""
         if self._max_timestamp == _NOT_LOOKED_FOR:
             self._look_through()
         return TimestampOffset(self._max_timestamp, self._offset_of_max_timestamp)
 
     @property
     def latest_ms(self) -> int:
-        """How late the records are; without times, since when the segment counts."""
+        """The largest timestamp, or when the segment was created if no record has one."""
         latest = self.max_timestamp_so_far.timestamp
         return latest if latest >= 0 else self._created_ms
 
     def _look_through(self) -> None:
-        """Find out how late the records are that were there before the log was opened."""
+        """Find the first and the largest timestamp of the records that existed at opening."""
         first = next(self.records.spans(0), None)
         self._rolling_based_timestamp = NO_TIMESTAMP if first is None else first.max_timestamp
         found = self.time_index.last_entry
-        # What lies behind the last entry may be later still.
+        # Batches after the last entry may have later timestamps.
         for span in self.records.spans(self.offset_index.lookup(found.offset).position):
             if span.max_timestamp > found.timestamp:
                 found = TimestampOffset(span.max_timestamp, span.last_offset)
@@ -118,7 +118,7 @@ class LogSegment:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether the files do not yet say what the segment says in memory."""
+        """Whether the segment has changes in memory that are not in its files."""
         return self.records.is_torn or any(
             index.file is not None and index.file.is_dirty for index in self._indexes
         )
@@ -129,7 +129,7 @@ class LogSegment:
 
     @property
     def files(self) -> list[AppendFile]:
-        """The segment's files, the batches last; none in memory."""
+        """The segment's files, `.log` last; none in memory."""
         files = [
             index.file.file
             for index in reversed(self._indexes)
@@ -146,10 +146,10 @@ class LogSegment:
         *,
         flush: bool = False,
     ) -> None:
-        """Append a batch that has its offsets, and with `flush` make it survive a crash.
+        """Append a batch that has its offsets; `flush` makes it survive a machine crash.
 
-        Raises OSError; the segment is then as it was. The batch is written first, and nothing that
-        follows can fail.
+        Raises OSError, and then the segment is unchanged. The batch is written first, and nothing
+        after that can fail.
         """
         records = self.records
         position = records.size_in_bytes
@@ -158,13 +158,13 @@ class LogSegment:
             try:
                 records.flush()
             except OSError:
-                with suppress(OSError):  # Then it is cut off before anything else is written.
+                with suppress(OSError):  # It is then truncated before the next write.
                     records.truncate(position)
                 raise
         self._take_in(position, len(batch), last_offset, max_timestamp, config)
 
     def recover_batch(self, span: BatchSpan, config: TopicConfig) -> None:
-        """Index a batch that is there already, as when it was appended (LogSegment.recover)."""
+        """Index an existing batch, as when it was appended (LogSegment.recover)."""
         self._take_in(
             span.position, span.size_in_bytes, span.last_offset, span.max_timestamp, config
         )
@@ -193,7 +193,7 @@ class LogSegment:
     def should_roll(
         self, config: TopicConfig, size: int, last_offset: int, max_timestamp: int, now_ms: int
     ) -> bool:
-        """Tell whether a batch of `size` bytes belongs into the next segment."""
+        """Return whether a batch of `size` bytes belongs in a new segment."""
         position = self.records.size_in_bytes
         if position == 0:
             self._created_ms = now_ms
@@ -207,23 +207,23 @@ class LogSegment:
         if self._rolling_based_timestamp == _NOT_LOOKED_FOR:
             self._look_through()
         first = self._rolling_based_timestamp
-        # How old the segment is: by its records, or else by the clock.
+        # The segment's age is that of its records or, without timestamps, by the clock.
         waited = max_timestamp - first if first >= 0 else now_ms - self._created_ms
         return waited > config.segment_ms
 
     def become_inactive(self) -> None:
-        """Add the last entry to the time index: the segment is complete, or closed."""
+        """Add the last entry to the time index, because the segment is complete or closed."""
         self.time_index.maybe_append(*self.max_timestamp_so_far)
 
     def spans(self, offset: int | None = None) -> Iterator[BatchSpan]:
-        """Give the batches from the one that holds `offset` on, or else comes next behind it."""
+        """Iterate over the batches from the one that contains `offset`, or the next one, on."""
         if offset is None:
             return self.records.spans(0)
         first = self.translate_offset(offset)
         return self.records.spans(self.size_in_bytes if first is None else first.position)
 
     def translate_offset(self, offset: int) -> BatchSpan | None:
-        """Return the batch that holds an offset, or else comes next behind it."""
+        """Return the batch that contains an offset, or the next one; None if there is none."""
         return self.records.find_offset(offset, self.offset_index.lookup(offset).position)
 
     def read(
@@ -235,10 +235,11 @@ class LogSegment:
         next_offset: int,
         min_one_batch: bool,
     ) -> SegmentRead | None:
-        """Return whole batches from the one that holds `offset` on; None if there is none behind.
+        """Return whole batches from the one that contains `offset`, or the next one, on.
 
-        As many as fit `max_bytes` and begin before `max_position`; with `min_one_batch` the first
-        of them whatever its size. `next_offset` is the one behind the segment.
+        None if there is no such batch. As many are returned as fit in `max_bytes` and end by
+        `max_position`. With `min_one_batch`, the first one is returned whatever its size if it
+        begins before `max_position`. `next_offset` is the first offset after the segment.
         """
         first = self.translate_offset(offset)
         if first is None:
@@ -260,21 +261,21 @@ class LogSegment:
         return SegmentRead(self.records.read(start, end), size, readable, end_offset)
 
     def read_next_offset(self) -> int:
-        """Return the offset behind the last batch; looked for on the way from the last entry."""
+        """Return the offset after the last batch, found by scanning from the last index entry."""
         offset = self.base_offset
         for span in self.records.spans(self.offset_index.last_entry.position):
             offset = span.last_offset + 1
         return offset
 
     def flush(self) -> None:
-        """Write the indexes, and make the segment survive a crash of the machine."""
+        """Flush batches and indexes, so that they survive a machine crash. Raises OSError."""
         self.records.flush()
         for index in self._indexes:
             if index.file is not None:
                 index.file.flush()
 
     def reset_indexes(self) -> None:
-        """Forget what can be had from the batches."""
+        """Clear the indexes and timestamps, which can be rebuilt from the batches."""
         self.offset_index.reset()
         self.time_index.reset()
         self.transaction_index.reset()

@@ -1,9 +1,9 @@
-"""What a log knows of its producers at one offset, as a file (`<offset>.snapshot`).
+"""The state of a log's producers at one offset, as a file (`<offset>.snapshot`).
 
-Kafka's ProducerStateManager.writeSnapshot and readSnapshot: the version, a CRC-32C of what follows
-it, and for each producer its epoch, its last batch only, the last marker's coordinator, and where
-its open transaction began. So a restart makes a log forget four of the five batches that it
-remembers of a producer, unless they lie behind the snapshot.
+Kafka's ProducerStateManager.writeSnapshot and readSnapshot: the version, a CRC-32C of the rest, and
+for each producer its epoch, only its last batch, the coordinator epoch of its last marker, and the
+first offset of its open transaction. A log remembers the last five batches of a producer; after a
+restart, it has only the last of those before the snapshot.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NONE = -1
 
 
 def encode_snapshot(entries: Iterable[ProducerStateEntry]) -> bytes:
-    """Write a snapshot."""
+    """Encode a snapshot."""
     packed = []
     for entry in entries:
         last = entry.batches[-1] if entry.batches else None
@@ -64,7 +64,7 @@ def encode_snapshot(entries: Iterable[ProducerStateEntry]) -> bytes:
 
 
 def decode_snapshot(content: bytes) -> list[ProducerStateEntry]:
-    """Read a snapshot. Raises CorruptRecordError."""
+    """Decode a snapshot. Raises CorruptRecordError."""
     body = content[_HEADER.size :]
     if len(content) < _HEADER.size + _COUNT.size:
         raise CorruptRecordError(f"a producer snapshot of {len(content)} bytes")
@@ -93,7 +93,7 @@ def _entry(  # noqa: PLR0917 - the fields of an entry, in their order
     if last_offset >= 0:
         batches.append(
             BatchMetadata(
-                # What is not a sequence number has no first one either.
+                # Without a last sequence number there is no first one either.
                 first_sequence=last_sequence
                 if last_sequence < 0
                 else (last_sequence - offset_delta) & MAX_SEQUENCE,

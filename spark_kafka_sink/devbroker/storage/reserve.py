@@ -1,7 +1,8 @@
-"""Room on the disk that is kept for what frees a full one.
+"""Disk space that is reserved for the operations that free space on a full disk.
 
-Deleting topics or records begins with writing down that they are deleted, which needs room itself.
-A file of zeros keeps some: on a full disk it is removed, and filled again once that is written.
+Deleting topics or records begins with writing a file that records the deletion, which itself needs
+space. A file of zeros reserves some: on a full disk it is removed before the write, and filled
+again after it.
 """
 
 from __future__ import annotations
@@ -17,25 +18,25 @@ from spark_kafka_sink.devbroker.storage.files import replace_file
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: Enough for the names and settings of more than a thousand topics; for larger files, as much as
-#: they take.
+#: Enough for the names and settings of more than a thousand topics. Once a larger file has been
+#: written, its size is reserved.
 RESERVED_BYTES: Final = 256 * 1024
-#: Of what is free on a small disk, records get the rest.
+#: At most this share of the free space is reserved; on a small disk, the rest is for records.
 RESERVED_SHARE: Final = 1 / 16
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Reserve:
-    """A file that takes up room until it is needed."""
+    """A file that takes up disk space until it is needed."""
 
     def __init__(self, path: Path) -> None:
-        """Take over what an earlier broker has reserved; reserve nothing more yet."""
+        """Use the space that an earlier broker has reserved; reserve no more yet."""
         self._path = path
         self._size = path.stat().st_size if path.exists() else 0
         self._largest = RESERVED_BYTES
 
     def replace_file(self, path: Path, content: bytes) -> None:
-        """Replace a file as `files.replace_file` does; on a full disk, use what is reserved."""
+        """Replace a file as `files.replace_file` does; on a full disk, use the reserved space."""
         self._largest = max(self._largest, len(content))
         released = 0
         try:
@@ -49,15 +50,15 @@ class Reserve:
             self._fill(released)
 
     def _release(self) -> int:
-        """Remove the file, and return its size."""
+        """Release the reserved space, and return its size."""
         released, self._size = self._size, 0
         disk.remove(self._path)
         return released
 
     def _fill(self, released: int) -> None:
-        """Reserve again what was `released`, or else what is missing and can be spared.
+        """Reserve what was `released` again or, if that is 0, what is missing within the share.
 
-        Where there is less room, the next call goes on.
+        If the disk has less space than that, the next call continues.
         """
         wanted = released or min(self._largest, int(self._free_bytes() * RESERVED_SHARE))
         if wanted <= self._size:
@@ -71,6 +72,6 @@ class Reserve:
                 os.close(descriptor)
 
     def _free_bytes(self) -> int:
-        """Return how much is free, beside what is reserved."""
+        """Return the free space of the disk, without the reserved space."""
         disk_space = os.statvfs(self._path.parent)
         return disk_space.f_bavail * disk_space.f_frsize

@@ -1,8 +1,8 @@
 """The record batches of one segment, in memory or in a file (Kafka's FileRecords).
 
-Both are a run of whole batches, each at its position in bytes. In memory the batches are kept as
-they came, uncopied; on disk they are the bytes of a `.log` file. Nothing here looks behind a
-batch's header.
+Both are a sequence of whole batches, each at its position in bytes. In memory the batches are kept
+without a copy; on disk they are the bytes of a `.log` file. Nothing here reads beyond the header of
+a batch.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.devbroker.storage.files import AppendFile
 
-#: Base offset, length, last offset delta and largest timestamp, where they lie in a header.
+#: Base offset, length, last offset delta and largest timestamp, at their positions in a header.
 _SPAN = struct.Struct(">qi11xi8xq")
 _LOG_OVERHEAD = 12
-#: Read at once when a file's headers are looked through.
+#: Size of each read when the headers in a file are scanned.
 _SCAN_BYTES = 64 * 1024
 
 
 class BatchSpan(NamedTuple):
-    """Where a batch lies."""
+    """The position, size, offsets and largest timestamp of a batch."""
 
-    #: Of its first byte in the segment.
+    #: Position of the first byte in the segment.
     position: int
     size_in_bytes: int
     base_offset: int
@@ -37,40 +37,40 @@ class BatchSpan(NamedTuple):
 
 
 class SegmentRecords(Protocol):
-    """What a segment needs of its batches."""
+    """The batches of a segment."""
 
     @property
     def size_in_bytes(self) -> int:
         """Bytes of all batches."""
 
     def append(self, batch: memoryview) -> None:
-        """Add a batch."""
+        """Append a batch."""
 
     @property
     def is_torn(self) -> bool:
-        """Whether there may be bytes behind the end, which are yet to be cut off."""
+        """Whether there may be bytes after the end, which must still be truncated."""
 
     @property
     def place(self) -> str:
-        """Where the batches lie, for messages."""
+        """Where the batches are stored, for messages."""
 
     def read(self, start: int, end: int) -> list[memoryview]:
-        """Return what lies between two positions, each the beginning of a batch or the end."""
+        """Return the bytes between two positions, each the start of a batch or the end."""
 
     def spans(self, position: int) -> Iterator[BatchSpan]:
-        """Give the batches from the one at a position on, as far as they are whole."""
+        """Iterate over the batches from the one at a position on, while they are whole."""
 
     def find_offset(self, offset: int, position: int) -> BatchSpan | None:
         """Return the first batch from a position on whose last offset is at least `offset`."""
 
     def find_position(self, limit: int, position: int) -> BatchSpan | None:
-        """Return the first batch from a position on that ends behind `limit`."""
+        """Return the first batch from a position on that ends after position `limit`."""
 
     def truncate(self, size: int) -> None:
-        """Cut off what lies behind the first `size` bytes."""
+        """Truncate the batches to the first `size` bytes."""
 
     def flush(self) -> None:
-        """Let everything survive the end of the machine."""
+        """Flush the batches, so that they survive a crash of the machine."""
 
 
 def _last_offset(batch: memoryview) -> int:
@@ -99,24 +99,24 @@ class MemoryRecords:
     place = "memory"
 
     def __init__(self) -> None:
-        """Have none."""
+        """Start without batches."""
         self.size_in_bytes = 0
         self._batches: list[memoryview] = []
         self._positions: list[int] = []
 
     def append(self, batch: memoryview) -> None:
-        """Add a batch; its memory is kept."""
+        """Append a batch without copying it."""
         self._positions.append(self.size_in_bytes)
         self._batches.append(batch)
         self.size_in_bytes += len(batch)
 
     def read(self, start: int, end: int) -> list[memoryview]:
-        """Return the batches between two positions, one by one."""
+        """Return the batches between two positions."""
         positions = self._positions
         return self._batches[bisect_left(positions, start) : bisect_left(positions, end)]
 
     def spans(self, position: int) -> Iterator[BatchSpan]:
-        """Give the batches from the one at a position on."""
+        """Iterate over the batches from the one at a position on."""
         for index in range(bisect_left(self._positions, position), len(self._batches)):
             yield _span(self._positions[index], self._batches[index])
 
@@ -126,7 +126,7 @@ class MemoryRecords:
         return self._at(bisect_left(self._batches, offset, lo=first, key=_last_offset))
 
     def find_position(self, limit: int, position: int) -> BatchSpan | None:
-        """Return the first batch from a position on that ends behind `limit`."""
+        """Return the first batch from a position on that ends after position `limit`."""
         first = bisect_left(self._positions, position)
         index = bisect_right(self._positions, limit, lo=first) - 1
         return self._at(max(index, first))
@@ -137,14 +137,14 @@ class MemoryRecords:
         return _span(self._positions[index], self._batches[index])
 
     def truncate(self, size: int) -> None:
-        """Cut off what lies behind the first `size` bytes."""
+        """Truncate the batches to the first `size` bytes."""
         first = bisect_left(self._positions, size)
         del self._batches[first:]
         del self._positions[first:]
         self.size_in_bytes = min(size, self.size_in_bytes)
 
     def flush(self) -> None:
-        """Do nothing: memory does not survive."""
+        """Do nothing: memory does not survive a crash."""
 
 
 class FileRecords:
@@ -153,12 +153,12 @@ class FileRecords:
     __slots__ = ("file",)
 
     def __init__(self, file: AppendFile) -> None:
-        """Have those that the file holds."""
+        """Use the batches in the file."""
         self.file = file
 
     @property
     def is_torn(self) -> bool:
-        """Whether there may be bytes behind the end, which are yet to be cut off."""
+        """Whether there may be bytes after the end, which must still be truncated."""
         return self.file.is_torn
 
     @property
@@ -172,15 +172,15 @@ class FileRecords:
         return self.file.size
 
     def append(self, batch: memoryview) -> None:
-        """Write a batch. Raises OSError; then nothing of it counts."""
+        """Append a batch. Raises OSError; then none of it is appended."""
         self.file.append(batch)
 
     def read(self, start: int, end: int) -> list[memoryview]:
-        """Read what lies between two positions, in one piece."""
+        """Return the bytes between two positions, in one piece."""
         return [memoryview(self.file.read(start, end - start))] if end > start else []
 
     def spans(self, position: int) -> Iterator[BatchSpan]:
-        """Give the batches from the one at a position on, until one is not whole."""
+        """Iterate over the batches from the one at a position on, until one is not whole."""
         chunk_start = position
         chunk = b""
         while position + RECORD_BATCH_OVERHEAD <= self.file.size:
@@ -200,16 +200,16 @@ class FileRecords:
         return next((span for span in self.spans(position) if span.last_offset >= offset), None)
 
     def find_position(self, limit: int, position: int) -> BatchSpan | None:
-        """Return the first batch from a position on that ends behind `limit`."""
+        """Return the first batch from a position on that ends after position `limit`."""
         return next(
             (span for span in self.spans(position) if span.position + span.size_in_bytes > limit),
             None,
         )
 
     def truncate(self, size: int) -> None:
-        """Cut off what lies behind the first `size` bytes."""
+        """Truncate the file to its first `size` bytes. Raises OSError."""
         self.file.truncate(size)
 
     def flush(self) -> None:
-        """Let everything survive the end of the machine."""
+        """Flush the file, so that it survives a crash of the machine. Raises OSError."""
         self.file.flush()

@@ -1,7 +1,7 @@
-"""A segment's aborted transactions, from which readers learn what to leave out.
+"""The index of a segment's aborted transactions, whose records consumers must skip.
 
 Kafka's TransactionIndex. An entry belongs to the segment that has the transaction's marker. On disk
-(`.txnindex`, only there if a transaction was aborted) it is:
+(`.txnindex`, which normally exists only if a transaction was aborted) it is:
 
     version int16 (0), producerId, firstOffset, lastOffset, lastStableOffset, all int64
 """
@@ -23,21 +23,21 @@ _VERSION = 0
 
 
 class AbortedTxn(NamedTuple):
-    """A transaction that was aborted."""
+    """An aborted transaction."""
 
     producer_id: int
     first_offset: int
     #: Offset of the marker.
     last_offset: int
-    #: What was stable once this transaction had ended.
+    #: The last stable offset once this transaction had ended.
     last_stable_offset: int
 
 
 class TransactionIndex:
-    """Aborted transactions in the order of their markers."""
+    """The aborted transactions of a segment, in the order of their markers."""
 
     def __init__(self, file: IndexFile | None = None) -> None:
-        """Read the entries of the file; without a file begin with none."""
+        """Load the entries of the file; without a file, start empty. Raises CorruptRecordError."""
         self.file = file
         self._entries: list[AbortedTxn] = []
         if file is not None:
@@ -60,9 +60,9 @@ class TransactionIndex:
         self._entries.append(aborted)
 
     def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTxn], bool]:
-        """List those with records from `fetch_offset` to below `upper_bound`.
+        """Return the transactions with records from `fetch_offset` to below `upper_bound`.
 
-        Also tells whether later segments cannot have any (collectAbortedTxns).
+        Also returns True if later segments cannot have more of them (collectAbortedTxns).
         """
         first = bisect_left(self._entries, fetch_offset, key=lambda aborted: aborted.last_offset)
         found = []
@@ -74,7 +74,7 @@ class TransactionIndex:
         return found, False
 
     def check(self, base_offset: int) -> None:
-        """Raise CorruptRecordError unless the markers lie in the segment, in their order."""
+        """Raise CorruptRecordError unless the markers are in the segment and in order."""
         last_offset = base_offset - 1
         for aborted in self._entries:
             if aborted.last_offset <= last_offset:
@@ -82,7 +82,7 @@ class TransactionIndex:
             last_offset = aborted.last_offset
 
     def reset(self) -> None:
-        """Forget every transaction."""
+        """Remove all transactions."""
         self._entries.clear()
         if self.file is not None:
             self.file.clear()
