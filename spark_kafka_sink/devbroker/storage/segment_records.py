@@ -58,13 +58,13 @@ class SegmentRecords(Protocol):
         """Return the bytes between two positions, each the start of a batch or the end."""
 
     def spans(self, position: int) -> Iterator[BatchSpan]:
-        """Iterate over the batches from the one at a position on, while they are whole."""
+        """Iterate over the batches from the one at `position` on, while they are whole."""
 
     def find_offset(self, offset: int, position: int) -> BatchSpan | None:
-        """Return the first batch from a position on whose last offset is at least `offset`."""
+        """Return the first batch at or after `position` whose last offset is at least `offset`."""
 
     def find_position(self, limit: int, position: int) -> BatchSpan | None:
-        """Return the first batch from a position on that ends after position `limit`."""
+        """Return the first batch at or after `position` that ends after `limit`."""
 
     def truncate(self, size: int) -> None:
         """Truncate the batches to the first `size` bytes."""
@@ -116,17 +116,17 @@ class MemoryRecords:
         return self._batches[bisect_left(positions, start) : bisect_left(positions, end)]
 
     def spans(self, position: int) -> Iterator[BatchSpan]:
-        """Iterate over the batches from the one at a position on."""
+        """Iterate over the batches from the one at `position` on."""
         for index in range(bisect_left(self._positions, position), len(self._batches)):
             yield _span(self._positions[index], self._batches[index])
 
     def find_offset(self, offset: int, position: int) -> BatchSpan | None:
-        """Return the first batch from a position on whose last offset is at least `offset`."""
+        """Return the first batch at or after `position` whose last offset is at least `offset`."""
         first = bisect_left(self._positions, position)
         return self._at(bisect_left(self._batches, offset, lo=first, key=_last_offset))
 
     def find_position(self, limit: int, position: int) -> BatchSpan | None:
-        """Return the first batch from a position on that ends after position `limit`."""
+        """Return the first batch at or after `position` that ends after `limit`."""
         first = bisect_left(self._positions, position)
         index = bisect_right(self._positions, limit, lo=first) - 1
         return self._at(max(index, first))
@@ -180,7 +180,7 @@ class FileRecords:
         return [memoryview(self.file.read(start, end - start))] if end > start else []
 
     def spans(self, position: int) -> Iterator[BatchSpan]:
-        """Iterate over the batches from the one at a position on, until one is not whole."""
+        """Iterate over the batches from the one at `position` on, until one is not whole."""
         chunk_start = position
         chunk = b""
         while position + RECORD_BATCH_OVERHEAD <= self.file.size:
@@ -196,11 +196,11 @@ class FileRecords:
             position = end
 
     def find_offset(self, offset: int, position: int) -> BatchSpan | None:
-        """Return the first batch from a position on whose last offset is at least `offset`."""
+        """Return the first batch at or after `position` whose last offset is at least `offset`."""
         return next((span for span in self.spans(position) if span.last_offset >= offset), None)
 
     def find_position(self, limit: int, position: int) -> BatchSpan | None:
-        """Return the first batch from a position on that ends after position `limit`."""
+        """Return the first batch at or after `position` that ends after `limit`."""
         return next(
             (span for span in self.spans(position) if span.position + span.size_in_bytes > limit),
             None,
