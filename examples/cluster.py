@@ -1,7 +1,7 @@
-"""What all examples share: which Kafka to use.
+"""The Kafka cluster that an example uses.
 
-An example runs against the embedded broker, which it starts itself, unless `--bootstrap-servers`
-names another Kafka. There its topic has to exist, or the broker has to create topics by itself.
+An example starts the embedded broker and runs against it, unless `--bootstrap-servers` is given.
+The example's topic must then exist in that cluster, or the brokers must create topics on demand.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def kafka_for(topic: str, *, partitions: int) -> Iterator[str]:
-    """Read the command line; give the address of a Kafka as long as it is needed."""
+    """Parse the command line and yield the bootstrap servers of a running cluster."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--bootstrap-servers", help="a Kafka to use (default: the embedded broker)")
     given = parser.parse_args().bootstrap_servers

@@ -1,8 +1,8 @@
-"""Place records by a rule of your own: a function for single records, an object for columns.
+"""Choose partitions with a custom partitioner: a function for records, an object for columns.
 
     python examples/custom_partitioner.py [--bootstrap-servers HOST:PORT]
 
-In a settings file the same is said by name: `partitioner.class=package.module:attribute`.
+In a settings file, give its name instead: `partitioner.class=package.module:attribute`.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ def vip_first(
     partition_count: int,
     available: Sequence[int],  # noqa: ARG001 - partitions that have a leader
 ) -> int:
-    """Keep partition 0 for important customers, whatever else is going on."""
+    """Return partition 0 for VIP customers and records without a key, another for the rest."""
     if key is None or key.startswith(b"vip-"):
         return 0
     return 1 + sum(key) % (partition_count - 1)
 
 
 class ByFirstByte:
-    """Places whole columns at once: by the first byte of the key, which every row has."""
+    """A partitioner of whole columns, by the first byte of the key; each row must have a key."""
 
     def partition_rows(
         self, topic: TopicPartitions, columns: RecordColumns, rows: NDArray[np.int64]
     ) -> NDArray[np.int32]:
-        """Give a partition for each of `rows`; no Python runs per row."""
+        """Return a partition for each of `rows`; no Python code runs per row."""
         first_bytes = columns.key.data[columns.key.offsets[rows]]
         return (first_bytes % topic.partition_count).astype(np.int32)
 
 
 def main() -> None:
-    """Send records by a function, and a table by an object."""
+    """Send records with the function, and a table with the object."""
     with kafka_for(TOPIC, partitions=3) as bootstrap_servers:
         settings: dict[str, object] = {
             "bootstrap.servers": bootstrap_servers,

@@ -2,10 +2,11 @@
 
     python examples/demo.py [--rows 1000000] [--partitions 4] [--bootstrap-servers HOST:PORT]
 
-The second act is `stream_exactly_once.py`: a stream is killed, started again, and counted.
+The second act is `stream_exactly_once.py`: a streaming query is killed and restarted, and its rows
+are counted.
 
-Starts the embedded broker as a process of its own, unless the address of a Kafka is given. Ends by
-itself: exit code 0 when every row was found again, 1 when one was not.
+The embedded broker runs in a separate process, unless `--bootstrap-servers` is given. The exit code
+is 0 if all rows were read back exactly once, and 1 otherwise.
 """
 
 # ruff: noqa: PLC0415 - heavy imports wait until the first line of progress is out
@@ -42,7 +43,7 @@ def say(message: str) -> None:
 
 @contextlib.contextmanager
 def embedded_broker() -> Iterator[str]:
-    """Run the broker in a process of its own; give its address."""
+    """Run the broker in a separate process; yield its address."""
     command = [sys.executable, "-m", "spark_kafka_sink.devbroker", "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - ours
     try:
@@ -73,7 +74,7 @@ def create_topics(bootstrap_servers: str, topics: list[str], partitions: int) ->
 
 
 def spark_session() -> SparkSession:
-    """Start Spark on this machine, with this interpreter for its workers."""
+    """Start a local Spark session whose workers use this interpreter."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
@@ -91,7 +92,7 @@ def spark_session() -> SparkSession:
 
 
 def orders(spark: SparkSession, rows: int) -> DataFrame:
-    """Make rows of about 90 bytes: a customer as the key, an order as the value."""
+    """Create rows of about 90 bytes: a customer as the key, an order as the value."""
     from pyspark.sql import functions as f
 
     customer = f.concat(f.lit("customer-"), f.lpad((f.col("id") % 10_007).cast("string"), 5, "0"))
@@ -108,7 +109,7 @@ def orders(spark: SparkSession, rows: int) -> DataFrame:
 
 
 def write(rows: DataFrame, bootstrap_servers: str, topic: str) -> tuple[float, dict[str, Any]]:
-    """Write a DataFrame to a topic; give the seconds that it took, and the report."""
+    """Write a DataFrame to a topic; return the duration in seconds and the report."""
     with tempfile.TemporaryDirectory() as directory:
         report_path = Path(directory) / "report.json"
         started = time.monotonic()
@@ -126,9 +127,9 @@ def write(rows: DataFrame, bootstrap_servers: str, topic: str) -> tuple[float, d
 def read_back(
     bootstrap_servers: str, topic: str
 ) -> tuple[dict[int, int], list[dict[str, str]], int]:
-    """Read the whole topic with confluent-kafka, without a group.
+    """Read the whole topic with confluent-kafka, without a consumer group.
 
-    Gives the number of records per partition, a few of them, and the sum of the orders' numbers.
+    Returns the number of records per partition, a few records, and the sum of the order numbers.
     """
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
@@ -170,7 +171,7 @@ def read_back(
 
 
 def run(bootstrap_servers: str, suffix: str, rows: int, partitions: int) -> bool:
-    """Write, read back, compare; tell whether all is well."""
+    """Write, read back and compare; return whether all rows are there once."""
     topic, warm_up_topic = f"orders{suffix}", f"warm-up{suffix}"
     create_topics(bootstrap_servers, [topic, warm_up_topic], partitions)
     say("starting Spark ...")
@@ -203,7 +204,7 @@ def run(bootstrap_servers: str, suffix: str, rows: int, partitions: int) -> bool
 
 
 def run_stream(bootstrap_servers: str, suffix: str) -> bool:
-    """Kill a stream that is written exactly once, start it again, and count."""
+    """Kill an exactly-once stream and restart it; return whether each number is there once."""
     import stream_exactly_once
 
     topic = f"numbers{suffix}"
@@ -222,7 +223,7 @@ def main() -> int:
     arguments = parser.parse_args()
     with contextlib.ExitStack() as stack:
         address = arguments.bootstrap_servers
-        # On a Kafka that lives on, every run has topics of its own.
+        # In a cluster that outlives the demo, each run uses new topics.
         suffix = "" if address is None else f"-{uuid.uuid4().hex[:8]}"
         if address is None:
             say("starting the embedded broker ...")

@@ -1,8 +1,8 @@
-"""Write metrics to a log while sending, and read single ones, under the names of Kafka's client.
+"""Log metrics while sending, and read single ones, under the names of Kafka's Java client.
 
     python examples/metrics_to_log.py [--bootstrap-servers HOST:PORT]
 
-Where nothing has to be set, `"metric.reporters": "logging"` logs once a minute.
+With `"metric.reporters": "logging"`, metrics are logged once a minute without further settings.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ SECONDS = 1.2
 
 
 def main() -> None:
-    """Send for a second, with metrics twice a second and once more at the end."""
+    """Send for about a second, and log metrics twice a second and at the end."""
     logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(name)s %(message)s")
     with kafka_for(TOPIC, partitions=3) as bootstrap_servers:
         settings = {
             "bootstrap.servers": bootstrap_servers,
             "client.id": "clicks-example",
-            # A list: several reporters may look on, each made for this producer alone.
+            # A list of reporters; a reporter belongs to one producer.
             "metric.reporters": [LoggingMetricsReporter(interval=0.5)],
         }
         with KafkaProducer(settings) as producer:

@@ -2,9 +2,9 @@
 
     python examples/plug_ins.py [--bootstrap-servers HOST:PORT]
 
-Each has the methods of Java's plug-in that it needs, by Python's names, and no base class: the
-producer calls `configure` before the first record and `close` once, when it is closed. In a
-settings file the same is said by name: `value.serializer=package.module:attribute`.
+Each plug-in defines those methods of its Java counterpart that it needs, in snake case, and has no
+base class. The producer calls `configure` before the first record and `close` once, when it is
+closed. In a settings file, give the name instead: `value.serializer=package.module:attribute`.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ LARGE_ORDER = 100
 
 
 class VersionedJson:
-    """Writes JSON, and the version of its schema as a header."""
+    """A serializer that writes JSON, with the version of its schema in a header."""
 
     def configure(self, settings: Mapping[str, object], *, is_key: bool) -> None:
-        """Get ready; only a serializer is told whether it is the one of keys."""
+        """Prepare for use; only serializers have the argument `is_key`."""
         print(f"the {'key' if is_key else 'value'} serializer serves {settings['client.id']}")
 
     def serialize(self, topic: str, headers: list[tuple[str, bytes | None]], data: object) -> bytes:
-        """Make bytes of a value that is not None; what is in the headers then is sent."""
+        """Serialize a value, which is never None; headers added here are sent with the record."""
         headers.append(("schema", f"{topic}-v2".encode()))
         return json.dumps(data).encode()
 
     def close(self) -> None:
-        """Release what is held, such as the connection to a schema registry."""
+        """Release resources, such as the connection to a schema registry."""
         print("the serializer is closed")
 
 
 class LargeOrdersLast:
-    """Keeps the last partition for large orders."""
+    """A partitioner that reserves the last partition for large orders."""
 
     def partition(  # noqa: PLR0917 - as it is called
         self,
@@ -55,7 +55,7 @@ class LargeOrdersLast:
         value_bytes: bytes | None,  # noqa: ARG002
         cluster: MetadataSnapshot,
     ) -> int:
-        """See the value as it was sent, not only its bytes."""
+        """Return a partition, chosen by the value as it was before serialization."""
         count = cluster.partition_count(topic)
         if isinstance(value, dict) and value["pieces"] > LARGE_ORDER:
             return count - 1
@@ -63,7 +63,7 @@ class LargeOrdersLast:
 
 
 class Audit:
-    """Says what became of each record."""
+    """An interceptor that prints the outcome of each record."""
 
     def on_acknowledgement(
         self,
@@ -71,13 +71,13 @@ class Audit:
         error: BaseException | None,
         headers: Sequence[tuple[str, bytes | None]],
     ) -> None:
-        """Run on the network thread, so be quick."""
+        """Print where the record was written; runs on the network thread, so it must be fast."""
         schema = dict(headers).get("schema")
         if metadata is not None and error is None:
             print(f"partition {metadata.partition} has a record of schema {schema!r}")
 
     def close(self) -> None:
-        """Raise: it is logged, and the other plug-ins are closed all the same."""
+        """Raise an error, which is logged; the other plug-ins are closed nevertheless."""
         raise ConnectionError("the audit's server is gone")
 
 

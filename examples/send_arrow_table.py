@@ -16,7 +16,7 @@ ROWS = 200_000
 
 
 def measurements() -> pa.Table:
-    """Make rows with a sensor as the key, a reading as the value, and a time in microseconds."""
+    """Create rows with a sensor as the key, a reading as the value, and a time in microseconds."""
     numbers = pa.array(range(ROWS))
     sensor = pc.binary_join_element_wise("sensor", pc.cast(numbers, pa.string()), "-")
     times = pc.cast(pc.add(numbers, 1_750_000_000_000_000), pa.timestamp("us", tz="UTC"))
@@ -30,13 +30,13 @@ def measurements() -> pa.Table:
 
 
 def main() -> None:
-    """Send a table, and tell where its rows are."""
+    """Send a table, and print the partitions and offsets of its rows."""
     table = measurements()
     with (
         kafka_for(TOPIC, partitions=4) as bootstrap_servers,
         KafkaProducer({"bootstrap.servers": bootstrap_servers, "linger.ms": 50}) as producer,
     ):
-        # Returns when all rows are in batches; waits only where buffer.memory is used up.
+        # Returns once all rows are in batches; blocks only while buffer.memory is exhausted.
         future = producer.send_arrow(table, topic=TOPIC)
         acks = future.result(timeout=60)
         for place, written in sorted(acks.items()):

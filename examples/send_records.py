@@ -19,11 +19,11 @@ RECORDS = 10_000
 
 
 def main() -> None:
-    """Send ten thousand records, and look at a few of their futures."""
+    """Send records, and handle their results with futures and callbacks."""
     failures: list[Exception] = []
 
     def on_delivery(_: RecordMetadata | None, error: Exception | None) -> None:
-        # On the network thread: be quick, nothing is sent meanwhile.
+        # Runs on the network thread and must be fast: it blocks all sending.
         if error is not None:
             failures.append(error)
 
@@ -33,13 +33,13 @@ def main() -> None:
             "key.serializer": "string",
             "value.serializer": "json",
         }
-        # Leaving the block flushes, and closes all connections.
+        # Leaving the block flushes the producer and closes its connections.
         with KafkaProducer(settings) as producer:
-            # One that is waited for.
+            # Send one record and wait for its acknowledgement.
             first = producer.send(TOPIC, {"user": 0, "page": "/"}, key="user-0").result(timeout=30)
             print(f"the first record is at {first.topic}-{first.partition}, offset {first.offset}")
 
-            # Many, which nobody waits for one by one.
+            # Send many records without waiting for each.
             futures = [
                 producer.send(
                     TOPIC,
@@ -55,7 +55,7 @@ def main() -> None:
             print(f"{len(futures)} records are in partitions {sorted(partitions)}")
             print(f"{len(failures)} of them failed")
 
-            # What is wrong with a record comes with its future.
+            # The future has the error of a record that cannot be sent.
             error = producer.send(TOPIC, "far too long" * 100_000).exception(timeout=30)
             print(f"refused: {error}")
 

@@ -1,11 +1,11 @@
-"""Write a stream exactly once, and kill it on the way: each number is there once.
+"""Write a stream with exactly-once delivery, kill it midway, and check that no row is duplicated.
 
     python examples/stream_exactly_once.py [--bootstrap-servers HOST:PORT]
 
-A stream of numbers runs in a process of its own, which is killed (SIGKILL, Spark's JVM and all) as
-soon as it has written some micro-batches, in the middle of the next one. It is started again to
-write what there is, and ends. Then a consumer of another client (confluent-kafka), with
-isolation.level=read_committed, counts what it sees.
+A streaming query of numbers runs in a separate process, which is killed (SIGKILL, including Spark's
+JVM) in the middle of a micro-batch, after it has written some others. The query is restarted,
+writes the available numbers and stops. Then a consumer of another client (confluent-kafka) with
+isolation.level=read_committed counts the numbers.
 """
 
 # ruff: noqa: PLC0415 - Spark is started by the query's process alone
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 ROWS_PER_BATCH = 1_000
-#: How many micro-batches the query finishes before it is killed.
+#: Number of micro-batches that the query finishes before it is killed.
 BATCHES = 3
 _QUERY = "--query"
 _LAST_QUERY = "--last-query"
@@ -38,9 +38,9 @@ _SECONDS = 120.0
 def start_query(
     bootstrap_servers: str, topic: str, directory: str, *, is_last: bool
 ) -> StreamingQuery:
-    """Start the stream: the numbers from 0 on, a thousand in each micro-batch.
+    """Start the query: the numbers from 0 on, `ROWS_PER_BATCH` in each micro-batch.
 
-    The last start writes what is available at that moment, and ends by itself.
+    With `is_last`, the query writes the numbers that are available now, and stops by itself.
     """
     from pyspark.sql import SparkSession
 
@@ -73,11 +73,11 @@ def start_query(
 
 
 def run_query(bootstrap_servers: str, topic: str, directory: str, *, is_last: bool) -> None:
-    """Run the stream, and tell of each micro-batch that Spark has noted."""
+    """Run the query, and print each micro-batch that Spark reports as finished."""
     query = start_query(bootstrap_servers, topic, directory, is_last=is_last)
     told = -1
     parent = os.getppid()
-    # Who is to kill this process may have been killed first.
+    # Stop if the parent, which is to kill this process, has itself been killed.
     while query.isActive and os.getppid() == parent:
         progress = query.lastProgress
         if progress is not None and progress["batchId"] > told:
@@ -92,7 +92,7 @@ def run_query(bootstrap_servers: str, topic: str, directory: str, *, is_last: bo
 def query_process(
     bootstrap_servers: str, topic: str, directory: str, *, is_last: bool = False
 ) -> subprocess.Popen[str]:
-    """Start the query's process, with a session of its own, so that all of it can be killed."""
+    """Start the query's process in a new session, so that its whole group can be killed."""
     return subprocess.Popen(  # noqa: S603 - this script
         [
             *(sys.executable, __file__, _LAST_QUERY if is_last else _QUERY),
@@ -121,7 +121,10 @@ def run_and_kill(bootstrap_servers: str, topic: str, directory: str) -> None:
 
 
 def read_committed(bootstrap_servers: str, topic: str) -> list[int]:
-    """Read what a consumer sees that waits for nothing: no transaction may be left open."""
+    """Read all committed numbers, up to the end of each partition.
+
+    A transaction that was left open would hide the numbers after it.
+    """
     import confluent_kafka
 
     settings = {
@@ -151,7 +154,7 @@ def read_committed(bootstrap_servers: str, topic: str) -> list[int]:
 
 
 def run(bootstrap_servers: str, topic: str) -> bool:
-    """Run, kill, start again, count; tell whether each number is there once."""
+    """Run, kill and restart the query; return whether each number is there exactly once."""
     with tempfile.TemporaryDirectory() as directory:
         run_and_kill(bootstrap_servers, topic, directory)
         process = query_process(bootstrap_servers, topic, directory, is_last=True)
@@ -168,7 +171,7 @@ def run(bootstrap_servers: str, topic: str) -> bool:
 
 
 def main() -> int:
-    """Be the query's process, or the one that kills it."""
+    """Run the query, or the process that starts and kills it; return the exit code."""
     if sys.argv[1:2] in ([_QUERY], [_LAST_QUERY]):
         bootstrap_servers, topic, directory = sys.argv[2:]
         is_last = sys.argv[1] == _LAST_QUERY

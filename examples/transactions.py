@@ -1,8 +1,8 @@
-"""Write in transactions: what is committed is seen, what is aborted is not.
+"""Write in transactions: consumers see committed records, and no aborted ones.
 
     python examples/transactions.py [--bootstrap-servers HOST:PORT]
 
-A consumer of another client (confluent-kafka, where it is installed) reads with
+A consumer of another client (confluent-kafka, if it is installed) reads the records with
 isolation.level=read_committed.
 """
 
@@ -29,25 +29,25 @@ TRANSACTIONS = [
 
 
 class RefusedPaymentError(Exception):
-    """Something of the application's own that must not be written."""
+    """An invalid payment, as an example of an error of the application itself."""
 
 
 def checked(payment: str) -> str:
-    """Give a payment that may be written."""
+    """Return the payment, or raise RefusedPaymentError."""
     if not payment.startswith("pay "):
         raise RefusedPaymentError(payment)
     return payment
 
 
 def write(producer: KafkaProducer, payments: list[str]) -> RecordMetadata:
-    """Write all payments or none; tell where the first one is."""
+    """Write all payments in one transaction, or none; return the metadata of the first."""
     producer.begin_transaction()
     try:
         sent = [producer.send(TOPIC, checked(payment), partition=0) for payment in payments]
         producer.commit_transaction()
         return sent[0].result()
     except (ProducerFencedError, FatalProducerError):
-        # Another producer has the transactional.id, or this one is at its end: only close it.
+        # Fenced by another producer, or failed for good: the producer can only be closed.
         raise
     except (RefusedPaymentError, KafkaError):
         producer.abort_transaction()
@@ -55,7 +55,7 @@ def write(producer: KafkaProducer, payments: list[str]) -> RecordMetadata:
 
 
 def read_committed(bootstrap_servers: str, first_offset: int) -> list[str]:
-    """Read what is committed of the partition, from an offset on."""
+    """Read the committed records of the partition, from an offset on."""
     import confluent_kafka  # noqa: PLC0415 - only where it is installed
 
     settings = {
@@ -77,7 +77,7 @@ def read_committed(bootstrap_servers: str, first_offset: int) -> list[str]:
 
 
 def write_all(producer: KafkaProducer, bootstrap_servers: str) -> None:
-    """Write three transactions, one of which is aborted, and read what is committed."""
+    """Write three transactions, one of which is aborted, and read the committed records."""
     offsets = []
     for name, payments in TRANSACTIONS:
         try:
@@ -103,7 +103,7 @@ def main() -> None:
             with KafkaProducer(settings) as producer:
                 producer.init_transactions()
                 write_all(producer, bootstrap_servers)
-                # A second producer of the same transactional.id fences the first one off.
+                # A second producer with the same transactional.id fences the first one.
                 with KafkaProducer(settings) as successor:
                     successor.init_transactions()
                     write(successor, ["pay 50"])

@@ -1,11 +1,11 @@
-"""Ask the Python packaging advisory database about everything that is installed in a directory.
+"""Check all packages in a directory against the Python Packaging Advisory Database.
 
-Ends with 0 where all was audited and no vulnerability is known, and with 1 otherwise. Exceptions
-are recorded in audit_exceptions.toml, each with its reason and the day it ends; one that is in
-force is printed and does not fail the audit:
+The exit code is 0 if all packages were audited and have no known vulnerabilities, and 1 otherwise.
+Exceptions are recorded in audit_exceptions.toml, each with a reason and an expiry date; a current
+one is printed and does not fail the audit:
 
     [[exception]]
-    id = "PYSEC-2026-1"  # or "not-audited", where the database cannot be asked
+    id = "PYSEC-2026-1"  # or "not-audited", if the database cannot be queried
     reason = "why that is acceptable"
     expires = 2026-12-31
 """
@@ -26,21 +26,21 @@ NOT_AUDITED = "not-audited"
 
 
 class Recorded(NamedTuple):
-    """An exception."""
+    """A recorded exception."""
 
     reason: str
     expires: date
 
     def __str__(self) -> str:
-        """Return what is printed beside the finding."""
+        """Return the text that is printed with the finding."""
         return f"{self.reason} (until {self.expires})"
 
 
 class Exceptions:
-    """The exceptions, as of a day."""
+    """The recorded exceptions, as of a given day."""
 
     def __init__(self, text: str, today: date) -> None:
-        """Read them. Raises ValueError or KeyError for a file that is not as it should be."""
+        """Parse the exceptions. Raises ValueError or KeyError for a malformed file."""
         self._today = today
         self._by_id = {
             entry["id"]: Recorded(entry["reason"].strip(), entry["expires"])
@@ -50,7 +50,7 @@ class Exceptions:
             raise ValueError(f"exceptions without a reason: {', '.join(nameless)}")
 
     def judge(self, name: str) -> tuple[str, bool]:
-        """Return what an exception has to say about a finding, and whether it is excused."""
+        """Return a text about the exception for a finding, and whether the finding is excused."""
         entry = self._by_id.get(name)
         if entry is None:
             return "no recorded exception", False
@@ -60,11 +60,11 @@ class Exceptions:
 
 
 def judge(answer: str, errors: str, exceptions: Exceptions) -> tuple[str, int]:
-    """Return what pip-audit's JSON or its errors mean, in words and as an exit code."""
+    """Return a report on pip-audit's JSON output or its errors, and the exit code."""
     if not answer.lstrip().startswith("{"):
         words = [line for line in errors.splitlines() if line.strip()] or ["no answer"]
         return not_audited(words[-1], exceptions)
-    # What is developed here is in no database.
+    # Packages under development here are in no database.
     packages = [
         package
         for package in json.loads(answer)["dependencies"]
@@ -94,7 +94,7 @@ def judge(answer: str, errors: str, exceptions: Exceptions) -> tuple[str, int]:
 
 
 def not_audited(cause: str, exceptions: Exceptions) -> tuple[str, int]:
-    """Return what it means that nothing was audited."""
+    """Return a report that nothing was audited, and the exit code."""
     said, is_excused = exceptions.judge(NOT_AUDITED)
     return f"audit: nothing was audited: {cause}\n{said}", 0 if is_excused else 1
 

@@ -1,10 +1,10 @@
-"""Print a random sample of mutants of the given modules, one JSON object a line.
+"""Print a random sample of mutants of the given modules, one JSON object per line.
 
 It runs where cosmic-ray is installed, without the package: see `list_mutants.sh`.
-A mutant is one change of one place: an operator, a comparison, a number, a condition. Places are
-drawn first and then one change of each, since a `+` has eleven replacements and a `not` has one.
-Changes that no test could notice are left out: those of annotations, of imports for the type
-checker, of the arguments of `@dataclass`, and of decorators in protocols.
+A mutant is one change at one place: an operator, a comparison, a number, a condition. The sample is
+drawn from the places, and then one change from each, since a `+` has eleven replacements and a
+`not` has one. Changes that no test could detect are left out: those of annotations, of imports for
+the type checker, of the arguments of `@dataclass`, and of decorators in protocols.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from cosmic_ray.plugins import get_operator, operator_names
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Operators whose changes say nothing about the tests: those that change nothing, need names to be
-#: given, or exchange `is` and `==`, which mean the same for the constants that are compared here.
+#: Operators whose mutants reveal nothing about the tests: they change nothing, require names as
+#: arguments, or exchange `is` and `==`, which are equivalent for the constants compared here.
 _NOT_USED = (
     "VariableInserter",
     "VariableReplacer",
@@ -40,7 +40,7 @@ _NOT_USED = (
 
 
 class Site(NamedTuple):
-    """A change at a place; places are equal where path, start and end are."""
+    """A possible change at a place in a module."""
 
     path: str
     start: tuple[int, int]
@@ -50,12 +50,12 @@ class Site(NamedTuple):
 
     @property
     def place(self) -> tuple[str, tuple[int, int], tuple[int, int]]:
-        """The place that the change is made at."""
+        """The place of the change: path, start and end."""
         return self.path, self.start, self.end
 
 
 def sites_of(path: str, source: str) -> Iterator[Site]:
-    """Return every change that cosmic-ray knows for a module."""
+    """Yield every change that cosmic-ray can make in a module."""
     tree = get_ast(source)
     for name in operator_names():
         operator_class = get_operator(name)
@@ -70,7 +70,7 @@ def sites_of(path: str, source: str) -> Iterator[Site]:
 
 
 class _Essence(ast.NodeTransformer):
-    """Remove what has no effect when a module runs."""
+    """A transformer that removes everything without effect at run time."""
 
     def visit_If(self, node: ast.If) -> Any:
         """Drop imports for the type checker."""
@@ -92,17 +92,17 @@ class _Essence(ast.NodeTransformer):
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
-        """Drop the annotation of a result."""
+        """Drop the return annotation."""
         node.returns = None
         return self.generic_visit(node)
 
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> Any:
-        """Drop the annotation of a result."""
+        """Drop the return annotation."""
         node.returns = None
         return self.generic_visit(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> Any:
-        """Drop the arguments of `@dataclass`, and decorators in a protocol, which is not run."""
+        """Drop the arguments of `@dataclass`, and decorators in a protocol, which never runs."""
         node.decorator_list = [
             decorator.func
             if isinstance(decorator, ast.Call)
@@ -123,7 +123,7 @@ def _is_only_described(function: ast.FunctionDef) -> bool:
 
 
 def essence(source: str) -> str | None:
-    """Return what a module does when it runs, in a form to compare; None if it is not Python."""
+    """Return the code of a module that has an effect, to be compared; None if it is not Python."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)
         try:
@@ -134,7 +134,7 @@ def essence(source: str) -> str | None:
 
 
 def mutants(paths: list[Path], sample: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Return a sample of mutants: path, line, operator, the changed line, and the whole source."""
+    """Yield a sample of mutants: path, line, operator, the changed line, and the whole source."""
     chance = random.Random(seed)
     sources = {str(path): path.read_text(encoding="utf-8") for path in paths}
     essences = {path: essence(source) for path, source in sources.items()}
@@ -150,7 +150,7 @@ def mutants(paths: list[Path], sample: int, seed: int) -> Iterator[dict[str, Any
         try:
             source = mutate_code(sources[site.path], get_operator(site.operator)(), site.occurrence)
         except AttributeError:
-            # cosmic-ray lists dotted names of exceptions, which it cannot replace.
+            # cosmic-ray also lists exceptions with dotted names, but cannot replace them.
             continue
         changed = None if source is None else essence(source)
         if changed is None or changed == essences[site.path]:

@@ -1,4 +1,4 @@
-"""A Spark job as a user has it: orders, with the large ones sent to a topic of Kafka."""
+"""An example of a Spark job, which sends large orders to a Kafka topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the job, without Docker and without a Kafka: `pytest examples/spark_job`.
+"""Tests of the job, which need neither Docker nor a Kafka cluster: `pytest examples/spark_job`.
 
 `devbroker` and `start_devbroker` are fixtures that come with the package.
 """
@@ -17,7 +17,7 @@ from spark_kafka_sink.protocol.api_keys import ApiKey
 
 @pytest.fixture(scope="module")
 def spark():
-    """Give a local Spark session."""
+    """Yield a local Spark session."""
     session = SparkSession.builder.master("local[2]").appName("test_job").getOrCreate()
     yield session
     session.stop()
@@ -25,13 +25,13 @@ def spark():
 
 @pytest.fixture
 def orders(spark):
-    """Give some orders."""
+    """Return some orders."""
     rows = [(1, "ann", 99), (2, "bob", 100), (3, "ann", 250)]
     return spark.createDataFrame(rows, "id int, customer string, amount int")
 
 
 def written(broker, topic):
-    """Give (key, value) of what is in a topic."""
+    """Return (key, value) of the records in a topic, sorted."""
     partitions = broker.records(topic).values()
     return sorted((r.key, json.loads(r.value)) for records in partitions for r in records)
 
@@ -40,7 +40,7 @@ LARGE = [(b"ann", {"id": 3, "amount": 250}), (b"bob", {"id": 2, "amount": 100})]
 
 
 def test_only_large_orders_are_sent(devbroker, orders):
-    """An order of 99 stays where it is."""
+    """Orders below the limit are not sent."""
     devbroker.create_topic("large-orders", partitions=3)
 
     send_large_orders(orders, devbroker.bootstrap_servers, "large-orders")
@@ -49,7 +49,7 @@ def test_only_large_orders_are_sent(devbroker, orders):
 
 
 def test_a_lost_answer_sends_no_order_twice(devbroker, orders):
-    """The broker appends, and the connection breaks before it has answered."""
+    """An order is not duplicated if the connection breaks after the append, before the response."""
     devbroker.create_topic("large-orders", partitions=1)
     fault = devbroker.on(ApiKey.PRODUCE, CloseConnection(handled=True), times=1)
 
@@ -60,7 +60,7 @@ def test_a_lost_answer_sends_no_order_twice(devbroker, orders):
 
 
 def test_orders_are_sent_while_a_broker_is_away(start_devbroker, orders):
-    """Of three brokers one may stop."""
+    """All large orders are sent while one of three brokers is stopped."""
     cluster = start_devbroker(brokers=3, topics={"large-orders": 3})
     cluster.stop(2)
 
