@@ -1,8 +1,8 @@
-"""Our producer from an Arrow table, beside other clients: lz4, acks=all, idempotent, no keys.
+"""Our producer from an Arrow table against other clients: lz4, acks=all, idempotent, no keys.
 
-All write the same documents. The others are tuned (linger 50 ms, batches of 1 MB) and get their
-values as ready-made objects, so that only their own work is measured. Java's figure is that of
-its own ProducerPerformance, which leaves out the start of the JVM.
+All write the same documents. The other clients are tuned (linger 50 ms, batches of 1 MB) and get
+their values as existing objects, so that only their own work is measured. The figure of Java's
+client comes from its ProducerPerformance, which excludes the start of the JVM.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ JAVA = "Java ProducerPerformance"
 KAFKA_PYTHON = "kafka-python"
 AIOKAFKA = "aiokafka"
 TARGETS = {CONFLUENT: 5.0, JAVA: 4.0}
-#: How many rows a client writes for each that ours writes: the slow ones would take minutes.
+#: Number of rows that a client writes for each row of ours: slow clients would take minutes.
 SHARES = {OURS: 1.0, CONFLUENT: 0.5, JAVA: 1.0, KAFKA_PYTHON: 0.05, AIOKAFKA: 0.05}
 
 _JAVA_RESULT = re.compile(r"records sent, ([\d.]+) records/sec")
@@ -53,7 +53,7 @@ _JAVA_RESULT = re.compile(r"records sent, ([\d.]+) records/sec")
 
 def run(setting: Setting) -> None:
     """Measure all clients."""
-    # Made here and kept, so that no client's time pays for them.
+    # Created and cached here, so that it does not count towards any client's time.
     record_batch(key=False)
     documents(BATCH_ROWS, RECORD_BYTES)
     clients = {

@@ -1,9 +1,9 @@
 """Measure the sink and the producer: `make bench`, or `python -m benchmarks.bench --help`.
 
-Needs nothing but the development environment; a broker is started as the tests start theirs, or
-KAFKA_BOOTSTRAP_SERVERS names one. Spark's own JVM sink takes part where its jars are given:
-spark-sql-kafka-0-10_2.13 of PySpark's version with the spark-token-provider-kafka-0-10_2.13,
-kafka-clients and commons-pool2 that it depends on.
+Only the development environment is needed. A broker is started in the same way as for the tests,
+unless KAFKA_BOOTSTRAP_SERVERS is set. Spark's own JVM sink is included if its jars are given:
+spark-sql-kafka-0-10_2.13 of PySpark's version and its dependencies
+spark-token-provider-kafka-0-10_2.13, kafka-clients and commons-pool2.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SECTIONS = {
 
 
 def main() -> None:
-    """Run the sections that were asked for."""
+    """Run the selected sections, or all."""
     arguments = _arguments()
     started = time.monotonic()
     print(

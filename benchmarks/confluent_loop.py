@@ -1,4 +1,4 @@
-"""confluent-kafka as it is fastest: a tuned `produce()` loop that asks for no delivery reports."""
+"""confluent-kafka at its fastest: a tuned `produce()` loop without delivery reports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def produce_all(
     codec: str,
     security: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Write all values, and wait until they are acknowledged; `security` are librdkafka's own."""
+    """Write all values and flush; `security` has librdkafka's own settings."""
     producer = confluent_kafka.Producer(
         {
             "bootstrap.servers": bootstrap_servers,

@@ -1,6 +1,6 @@
-"""The hand-off ceiling: an Arrow data source that takes batches as ours does, and only counts.
+"""The upper bound for a sink in Python: an Arrow data source like ours that only counts rows.
 
-Streams, too: what it takes is what a micro-batch costs with a sink in Python that does nothing.
+For streams, its time is that of a micro-batch with a Python sink that does nothing.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Counted(WriterCommitMessage):
-    """How many rows a task was handed."""
+    """The number of rows that a task received."""
 
     rows: int
 
 
 class CountingWriter(DataSourceArrowWriter):
-    """Counts rows."""
+    """A writer that counts rows."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Counted:
-        """Take all batches of a task."""
+        """Count the rows of all batches of a task."""
         return Counted(sum(batch.num_rows for batch in iterator))
 
 
 class CountingStreamWriter(DataSourceStreamArrowWriter):
-    """Counts the rows of micro-batches."""
+    """A writer that counts the rows of micro-batches."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Counted:
-        """Take all batches of a task."""
+        """Count the rows of all batches of a task."""
         return Counted(sum(batch.num_rows for batch in iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -52,11 +52,11 @@ class CountingStreamWriter(DataSourceStreamArrowWriter):
 
 
 class CountingSink(DataSource):
-    """`format("counting")`."""
+    """The data source of `format("counting")`."""
 
     @classmethod
     def name(cls) -> str:
-        """Give the name of the format."""
+        """Return the name of the format."""
         return "counting"
 
     def writer(
@@ -64,7 +64,7 @@ class CountingSink(DataSource):
         schema: StructType,  # noqa: ARG002  # Spark's signature
         overwrite: bool,  # noqa: ARG002, FBT001  # likewise
     ) -> CountingWriter:
-        """Give a writer for any rows."""
+        """Return a writer for rows of any schema."""
         return CountingWriter()
 
     def streamWriter(  # noqa: N802  # Spark's name
@@ -72,5 +72,5 @@ class CountingSink(DataSource):
         schema: StructType,  # noqa: ARG002  # Spark's signature
         overwrite: bool,  # noqa: ARG002, FBT001  # likewise
     ) -> CountingStreamWriter:
-        """Give a writer for the micro-batches of any rows."""
+        """Return a writer for micro-batches of any schema."""
         return CountingStreamWriter()

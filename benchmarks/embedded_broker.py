@@ -1,9 +1,9 @@
-"""The embedded broker beside Apache Kafka: what each takes in and gives out, starts in, and needs.
+"""The embedded broker against Apache Kafka: produce and fetch rates, CPU time, memory, and start.
 
-The client is one socket that sends requests made beforehand, five in flight, and reads answers
-without looking into them; offsets are checked at the end. So nearly all the work measured is the
-broker's, which is a process of its own in both cases. Ours uses one core at most, and starts with
-its bytecode compiled, as that of an installed package is.
+The client is one socket that sends prepared requests, five in flight, and reads the responses
+without decoding them; offsets are checked at the end. So nearly all the measured work is that of
+the broker, a separate process in both cases. Ours uses at most one core, and starts with compiled
+bytecode, like an installed package.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from benchmarks.setting import Setting
 
 OURS, KAFKA = "embedded", "Apache Kafka"
-#: Of 119 bytes each: a batch of a little less than Kafka's limit of one megabyte.
+#: Records of 119 bytes each; the batch is a little smaller than Kafka's limit of one megabyte.
 BATCH_RECORDS = 8_500
 BATCHES = 200
 SINGLE_BATCHES = 5_000
@@ -50,10 +50,10 @@ _COLUMNS = (
 
 
 class Figures:
-    """What has been measured of one broker; the best round of each counts."""
+    """The measurements of one broker, each from its best round."""
 
     def __init__(self) -> None:
-        """Know nothing yet."""
+        """Start without measurements."""
         self.taken = 0.0
         self.given = 0.0
         self.single = 0.0
@@ -62,7 +62,7 @@ class Figures:
 
 
 def run(setting: Setting) -> None:
-    """Measure both in alternating rounds."""
+    """Measure both brokers in alternating rounds."""
     value = documents(1, RECORD_BYTES)[0]
     now_ms = int(time.time() * 1000)
     large = plain_batch([PlainRecord(value, timestamp=now_ms)] * BATCH_RECORDS)
@@ -73,7 +73,7 @@ def run(setting: Setting) -> None:
     for number in range(setting.rounds + 1):
         for name, found in figures.items():
             progress(f"round {number}/{setting.rounds}: {name}")
-            # Ours keeps everything in memory: it begins anew.
+            # Ours has all records in memory, so each round starts a new one.
             with _our_broker() if name == OURS else _given(kafka_port, kafka_process) as broker:
                 _measure(*broker, found, large, small)
     progress("starting ours again and again")
@@ -152,14 +152,14 @@ def _measure(port: int, process: int, found: Figures, large: bytes, small: bytes
 
 
 def _timed(process: int, work: Callable[[], object]) -> tuple[float, float]:
-    """Give 1 / seconds, and the CPU seconds of the broker."""
+    """Return 1 / duration in seconds, and the broker's CPU seconds."""
     cpu, started = own_cpu_seconds(process), time.perf_counter()
     work()
     return 1 / (time.perf_counter() - started), own_cpu_seconds(process) - cpu
 
 
 def _pipeline(asker: Asker, frames: list[bytes]) -> int:
-    """Send requests, some in flight; count the bytes of the answers."""
+    """Send requests with `IN_FLIGHT` in flight; return the number of response bytes."""
     received = 0
     for number, frame in enumerate(frames):
         asker.client.send_bytes(frame)
@@ -193,7 +193,7 @@ def _given(port: int, process: int) -> Iterator[tuple[int, int]]:
 
 @contextmanager
 def _our_broker() -> Iterator[tuple[int, int]]:
-    """Start ours; give its port and process."""
+    """Start the embedded broker; yield its port and process id."""
     command = [sys.executable, "-m", "spark_kafka_sink.devbroker", "--port", "0"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=_with_bytecode()

@@ -1,7 +1,8 @@
-"""What exactly_once costs beside at_least_once: time in alternating pairs, and requests.
+"""The cost of exactly_once compared to at_least_once: time in alternating pairs, and requests.
 
 Both write the same rows with the same settings to a new topic each time. The time of exactly_once
-is that of the whole job: the plan on the driver, the decision and its carrying out are in it.
+is that of the whole job, including the driver's plan and decision and the commit of all
+transactions.
 """
 
 from __future__ import annotations
@@ -68,11 +69,11 @@ def _writer(
     setting: Setting, df: DataFrame, rows: int, options: dict[str, str], guarantee: str
 ) -> Callable[[], Trial]:
     kafka = setting.kafka
-    # Each task ends its transaction in each partition.
+    # Each task writes a transaction marker to each partition.
     most_markers = df.rdd.getNumPartitions() * PARTITIONS if guarantee == EXACTLY_ONCE else 0
 
     def write() -> Trial:
-        # What is deleted goes soon: many such topics would fill a disk.
+        # Remove deleted files soon: the many topics would fill the disk.
         topic = kafka.create_topic(PARTITIONS, config={"file.delete.delay.ms": "1000"})
         given = {
             "kafka.bootstrap.servers": kafka.bootstrap_servers,

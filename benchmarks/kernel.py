@@ -1,4 +1,4 @@
-"""The compiled loops alone, on one core: rows to partitions, and records into open batches."""
+"""The compiled loops alone, on one core: assigning partitions and appending to open batches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HEADER_TARGET_NS = 5.0
 
 
 def run(setting: Setting) -> None:
-    """Measure keyed, keyless and header-laden rows."""
+    """Measure rows with keys, without keys, and with headers."""
     rounds = 3 * setting.rounds
     progress("compiling, or loading what is compiled")
     shapes = {
@@ -65,7 +65,7 @@ def run(setting: Setting) -> None:
 
 
 def _nanoseconds_per_record(columns: RecordColumns) -> float:
-    """Partition and append the same batch again and again; full buffers are emptied."""
+    """Partition and append the same batch repeatedly, and reset full buffers."""
     buffers = [np.empty(BUFFER_BYTES, np.uint8) for _ in range(PARTITIONS)]
     slots = np.zeros(PARTITIONS, SLOT_DTYPE)
     slots["address"] = [buffer.ctypes.data for buffer in buffers]

@@ -1,8 +1,8 @@
-"""How long one record takes: sent alone, linger.ms=0, each waited for before the next.
+"""The latency of single records, each acknowledged before the next is sent, with linger.ms=0.
 
-acks=all, idempotent, not compressed, one partition; measured by the caller, from before the send
-until it knows of the acknowledgement. Every client sends many records before those that count:
-Java's compiler needs them.
+acks=all, idempotent, not compressed, one partition. The caller measures the time from the send to
+the acknowledgement. Each client first sends many records that are not measured, as a warm-up for
+Java's compiler.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _VALUE = bytes(RECORD_BYTES)
 
 
 def run(setting: Setting) -> None:
-    """Measure all clients in alternating rounds; the best of each percentile counts."""
+    """Measure all clients in alternating rounds; each percentile is that of its best round."""
     clients = {OURS: _ours, CONFLUENT: _confluent, JAVA: _java}
     best = {name: np.full(2, np.inf) for name in clients}
     for number in range(1, setting.rounds + 1):
@@ -65,7 +65,7 @@ def run(setting: Setting) -> None:
 
 
 def _timed(send_one: Callable[[], object]) -> list[int]:
-    """Time each call but the first `WARM_UP`, in nanoseconds."""
+    """Return the time of each call after the first `WARM_UP`, in nanoseconds."""
     for _ in range(WARM_UP):
         send_one()
     times = [0] * COUNT

@@ -1,10 +1,11 @@
-"""How things are measured: in alternating rounds, warm, the best round of each counts.
+"""The methods of measurement: alternating rounds after a warm-up, with the best round of each.
 
-Or, where two things are nearly equal, in pairs: the ratio within each, their median and spread.
+Two contestants that are nearly equal are measured in pairs instead: the median and the spread of
+the ratios within the pairs.
 
-One round runs every contestant once, so that a slow minute of the machine hits all of them; the
-first round only warms up. Figures of different machines, or of different minutes, say little:
-what counts are the ratios within one run.
+One round runs every contestant once, so that a slow minute of the machine affects all of them; the
+first round is a warm-up. Figures from different machines, or from different times, are hardly
+comparable: compare ratios within one run.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MILLION = 1_000_000
 
 
 class Spread(NamedTuple):
-    """What repeated measurements come to."""
+    """The median and the spread of repeated measurements."""
 
     median: float
     lower_quartile: float
@@ -35,13 +36,13 @@ class Spread(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Sum up one value or more; quartiles lie between neighbours as their positions do."""
+        """Summarize one or more values; quartiles are interpolated between neighbours."""
         several = [*values, *values] if len(values) == 1 else values
         lower, median, upper = statistics.quantiles(several, n=4, method="inclusive")
         return cls(median, lower, upper, min(values), max(values))
 
     def cells(self) -> list[str]:
-        """Give the columns `SPREAD_COLUMNS` of a table."""
+        """Return the cells of a table's `SPREAD_COLUMNS`."""
         return [
             f"{self.median:.3f}",
             f"{self.lower_quartile:.3f}-{self.upper_quartile:.3f}",
@@ -54,7 +55,7 @@ SPREAD_COLUMNS = ("median", "middle half", "least-most")
 
 @dataclass
 class Trial:
-    """One run of one contestant; wall-clock and CPU time."""
+    """One run of one contestant, with its wall-clock and CPU time."""
 
     rows: int
     seconds: float = 0.0
@@ -67,13 +68,13 @@ class Trial:
 
     @property
     def cpu_per_million(self) -> float:
-        """CPU seconds, of all our processes but the broker, per million rows."""
+        """CPU seconds per million rows, of all our processes except the broker."""
         return self.cpu_seconds / self.rows * MILLION
 
 
 @contextmanager
 def trial(rows: int, *, exclude: Sequence[int] = ()) -> Iterator[Trial]:
-    """Measure a block that handles `rows` rows; `exclude` names processes whose CPU is not ours."""
+    """Measure a block that handles `rows` rows, without the CPU time of processes in `exclude`."""
     result = Trial(rows)
     before = cpu_times(exclude)
     started = time.perf_counter()
@@ -83,7 +84,7 @@ def trial(rows: int, *, exclude: Sequence[int] = ()) -> Iterator[Trial]:
 
 
 def contest(contestants: Mapping[str, Callable[[], Trial]], *, rounds: int) -> dict[str, Trial]:
-    """Run all contestants in alternating rounds; give the fastest trial of each."""
+    """Run all contestants in alternating rounds; return the fastest trial of each."""
     best: dict[str, Trial] = {}
     for number in range(rounds + 1):
         for name, run in contestants.items():
@@ -98,9 +99,9 @@ def contest(contestants: Mapping[str, Callable[[], Trial]], *, rounds: int) -> d
 def paired_ratios(
     first: Callable[[], Trial], second: Callable[[], Trial], *, pairs: int
 ) -> list[float]:
-    """Time pairs of trials, each one's turn to begin; give the first's seconds over the second's.
+    """Time pairs of trials; return the ratio of first to second for each pair.
 
-    Both are warmed up before.
+    The order alternates from pair to pair. Both are warmed up first.
     """
     ratios = []
     for number in range(pairs + 1):
@@ -116,7 +117,7 @@ def paired_ratios(
 
 
 def progress(text: str) -> None:
-    """Show what is being done on stderr: in place on a terminal, else line by line."""
+    """Print the progress to stderr: in place on a terminal, otherwise line by line."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K  {text}", end="", file=sys.stderr, flush=True)
     elif text:
@@ -124,12 +125,12 @@ def progress(text: str) -> None:
 
 
 def heading(text: str) -> None:
-    """Begin a section of the results."""
+    """Print the heading of a section of the results."""
     print(f"\n{text}\n{'-' * len(text)}", flush=True)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table, the first column to the left and the others to the right."""
+    """Print a table, with the first column aligned left and the others right."""
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
     for row in [header, *rows]:
         cells = [
@@ -140,7 +141,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def verdict(value: float, *, at_least: float | None = None, at_most: float | None = None) -> str:
-    """Say whether a figure keeps its promise."""
+    """Return the target, and whether the value meets it."""
     if at_least is not None:
         return f">= {at_least:g} {'met' if value >= at_least else 'MISSED'}"
     return f"<= {at_most:g} {'met' if value <= at_most else 'MISSED'}"

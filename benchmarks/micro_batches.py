@@ -1,10 +1,10 @@
-"""What a micro-batch takes, beside a sink in Python that does nothing; and when its rows are seen.
+"""The time of a micro-batch, against a Python sink that does nothing, and until rows are visible.
 
-Time of micro-batches: numbers that Spark makes up, batch after batch without a pause, as long as
-each query reports them (`triggerExecution` of StreamingQueryProgress). Row to visible: a file with
-one row appears every so often, with the time in it; a consumer of another client
-(confluent-kafka, read_committed) notes when it gets that row. Rows come at any moment, and most of
-them while a micro-batch runs: they wait for the next one, so one and a half is what to expect.
+Time of micro-batches: generated numbers, batch after batch without a pause, with the durations that
+each query reports (`triggerExecution` of StreamingQueryProgress). Row to visible: a file with one
+row, the current time, appears at regular intervals, and a consumer of another client
+(confluent-kafka, read_committed) records when it receives that row. Most rows arrive while a
+micro-batch runs and wait for the next one, so about one and a half micro-batches are expected.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ NOTHING = "counting"
 SINKS = (NOTHING, AT_LEAST_ONCE, EXACTLY_ONCE)
 PARTITIONS = 6
 TARGET = 1.5
-#: Of each query: the first ones start workers and connect.
+#: Numbers of micro-batches of each query; the first ones start workers and connect.
 WARM_UP_BATCHES, BATCHES = 5, 20
-#: A micro-batch has this share of `--rows`.
+#: Rows of a micro-batch, as a share of `--rows`.
 ROWS_SHARE = 1 / 200
-#: A warm-up row is seen before the next one comes, so each has a micro-batch of its own.
+#: Each warm-up row is visible before the next is added, so each has its own micro-batch.
 WARM_UP_ROWS, ROWS, ROWS_APART_SECONDS = 5, 100, 0.05
 _PATIENCE_SECONDS = 60
 
 
 def run(setting: Setting) -> None:
-    """Measure both."""
-    # A query is stopped in the middle of a micro-batch, and Spark tells of that as of a failure;
-    # one that fails by itself is raised here.
+    """Measure the time of micro-batches, and the time until rows are visible."""
+    # Queries are stopped in the middle of a micro-batch, which Spark logs as a failure; a real
+    # failure of a query is raised here.
     setting.spark.sparkContext.setLogLevel("OFF")
     rows = max(1, int(setting.rows * ROWS_SHARE))
     seconds: dict[str, list[float]] = {sink: [] for sink in SINKS}
@@ -101,10 +101,10 @@ def _visible_line(sink: str, batch_seconds: float, latencies: Sequence[float]) -
 
 
 def batch_seconds(reports: Iterable[Mapping[str, Any]], *, first_batch: int = 0) -> list[float]:
-    """Give how long micro-batches with rows took, from `first_batch` on.
+    """Return the durations of micro-batches with rows in seconds, from `first_batch` on.
 
-    `reports` are a query's progress: triggers that found nothing report, too, and a micro-batch is
-    reported once.
+    `reports` are the progress reports of a query: one for each micro-batch, and those of triggers
+    that found no rows.
     """
     return [
         report["durationMs"]["triggerExecution"] / 1000
@@ -114,7 +114,7 @@ def batch_seconds(reports: Iterable[Mapping[str, Any]], *, first_batch: int = 0)
 
 
 def _time_batches(setting: Setting, sink: str, rows: int) -> float:
-    """Run a query of its own; give the median time of a micro-batch."""
+    """Run a new query; return the median time of its micro-batches in seconds."""
     numbers = (
         setting.spark.readStream.format("rate-micro-batch")
         .option("rowsPerBatch", rows)
@@ -142,7 +142,10 @@ def _check_at_least(setting: Setting, topic: str, rows: int) -> None:
 
 
 def _measure_visibility(setting: Setting) -> dict[str, tuple[float, list[float]]]:
-    """Give the median micro-batch and all rows' seconds, by sink; rounds alternate."""
+    """Return the median time of micro-batches and the latencies of all rows, by sink.
+
+    The sinks alternate from round to round.
+    """
     batches: dict[str, list[float]] = {AT_LEAST_ONCE: [], EXACTLY_ONCE: []}
     latencies: dict[str, list[float]] = {sink: [] for sink in batches}
     for number in range(1, setting.rounds + 1):
@@ -179,7 +182,7 @@ def _watch_rows(setting: Setting, sink: str) -> tuple[list[float], list[float]]:
 
 
 def _add_row(directory: Path, number: int) -> None:
-    # Appears at once with its row: names with a dot are not looked at.
+    # Renamed when complete: Spark ignores names that begin with a dot.
     hidden = directory / f".{number:06d}.txt"
     hidden.write_text(f"{time.time_ns()}\n")
     hidden.rename(directory / f"{number:06d}.txt")
@@ -188,7 +191,7 @@ def _add_row(directory: Path, number: int) -> None:
 def _start(
     setting: Setting, df: DataFrame, sink: str, topic: str, checkpoint: str
 ) -> StreamingQuery:
-    """Start a query that begins a micro-batch as soon as the one before is done."""
+    """Start a query that runs each micro-batch as soon as the previous one is done."""
     options = {
         "kafka.bootstrap.servers": setting.kafka.bootstrap_servers,
         "topic": topic,
@@ -207,10 +210,10 @@ def _start(
 
 
 class Watcher:
-    """A read_committed consumer on a thread of its own: how old each row is when it gets it."""
+    """A read_committed consumer on its own thread that records the age of each row it receives."""
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
-        """Begin at the end of the topic's one partition."""
+        """Create a consumer at the beginning of the topic's only partition."""
         self.seconds: list[float] = []
         self._errors: list[Exception] = []
         self._is_over = threading.Event()
@@ -227,18 +230,18 @@ class Watcher:
         self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
 
     def __enter__(self) -> Self:
-        """Watch."""
+        """Start the thread."""
         self._thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Stop."""
+        """Stop the thread and close the consumer."""
         self._is_over.set()
         self._thread.join(_PATIENCE_SECONDS)
         self._consumer.close()
 
     def wait_for(self, rows: int, query: StreamingQuery) -> None:
-        """Wait until so many rows have been seen; raises what the consumer or the query met."""
+        """Wait until so many rows were received; raise an error of the consumer or the query."""
 
         def are_here() -> bool:
             if (error := query.exception()) is not None:

@@ -1,4 +1,4 @@
-"""The rows that are written: small JSON documents, a part of each hard to compress."""
+"""The rows that are written: small JSON documents, each partly incompressible."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BATCH_ROWS = 10_000
-#: Encoded as a record of 119 bytes when it is the only field, or shared with a key.
+#: Size of the value, or of key and value, that encodes to a record of 119 bytes.
 RECORD_BYTES = 110
 KEY_BYTES = 10
 SPARK_ROW_BYTES = 90
@@ -21,7 +21,7 @@ SPARK_ROW_BYTES = 90
 
 @cache
 def documents(count: int, size: int) -> tuple[bytes, ...]:
-    """Make documents of exactly `size` bytes, the same ones in every run, and only once."""
+    """Return documents of exactly `size` bytes, the same in every run; they are cached."""
     chance = random.Random(1)
     made = []
     for i in range(count):
@@ -34,13 +34,13 @@ def documents(count: int, size: int) -> tuple[bytes, ...]:
 
 
 def repeated_documents(count: int) -> islice[bytes]:
-    """Give `count` values of `RECORD_BYTES`, the same ones over and over."""
+    """Iterate over `count` values of `RECORD_BYTES`, repeating the same documents."""
     return islice(cycle(documents(BATCH_ROWS, RECORD_BYTES)), count)
 
 
 @cache
 def record_batch(*, key: bool, headers: int = 0) -> pa.RecordBatch:
-    """Make a batch of records of 119 bytes each, with `headers` headers on top."""
+    """Return a batch of records of 119 bytes each, plus `headers` headers."""
     value_bytes = RECORD_BYTES - (KEY_BYTES if key else 0)
     columns = {"value": pa.array(documents(BATCH_ROWS, value_bytes), pa.binary())}
     if key:
@@ -54,7 +54,7 @@ def record_batch(*, key: bool, headers: int = 0) -> pa.RecordBatch:
 
 
 def spark_rows(spark: SparkSession, rows: int) -> DataFrame:
-    """Make a DataFrame of key and value, of 90 bytes together."""
+    """Return a DataFrame of keys and values with 90 bytes per row."""
     return spark.range(rows).selectExpr(
         "lpad(cast(id * 7919 % 100000000 as string), 8, '0') as key",
         """concat(

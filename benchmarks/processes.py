@@ -1,4 +1,4 @@
-"""CPU time and memory of our processes, from Linux's /proc; elsewhere they are given as NaN."""
+"""CPU time and memory of our processes, from /proc on Linux; NaN on other systems."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class CpuTime(NamedTuple):
-    """What a process has used so far, in clock ticks."""
+    """The CPU time that a process has used so far, in clock ticks."""
 
     parent: int
     own: int
-    #: Of its children that have ended and that it has waited for, and of theirs.
+    #: CPU time of ended descendants that were waited for, as the kernel adds them up.
     waited_for: int
 
 
 def cpu_times(exclude: Sequence[int] = ()) -> dict[int, CpuTime] | None:
-    """Read the CPU time of this process and all below it; None where there is no /proc.
+    """Read the CPU times of this process and its descendants; None if there is no /proc.
 
-    Processes in `exclude`, and all below these, do not count.
+    Processes in `exclude` and their descendants are left out.
     """
     if not _PROC.is_dir():
         return None
@@ -40,11 +40,11 @@ def cpu_times(exclude: Sequence[int] = ()) -> dict[int, CpuTime] | None:
 def cpu_seconds_between(
     before: Mapping[int, CpuTime] | None, after: Mapping[int, CpuTime] | None
 ) -> float:
-    """Count the CPU seconds that were used between two readings.
+    """Return the CPU seconds that were used between two readings.
 
-    A process that ended in between brings all its time to the one that waited for it, also what
-    it had used before. One that nobody of ours waited for, such as an idle worker that Spark let
-    go, takes its time with it.
+    When a process ends, all of its time, including that before the first reading, is added to the
+    process that waits for it. The time of a process that none of ours waited for, such as an idle
+    worker that Spark has stopped, is lost.
     """
     if before is None or after is None:
         return float("nan")
@@ -66,18 +66,18 @@ def cpu_seconds_between(
 
 
 def own_cpu_seconds(process: int) -> float:
-    """Give the CPU time that a process has used so far, all its threads together."""
+    """Return the CPU seconds that all threads of a process have used so far."""
     fields = _stat(process)
     return sum(map(int, fields[11:13])) / _TICKS if fields else float("nan")
 
 
 def memory_bytes(process: int) -> float:
-    """Give the resident set of a process now."""
+    """Return the current resident set size of a process."""
     return _status_bytes(process, "VmRSS:")
 
 
 def peak_memory_bytes(process: int) -> float:
-    """Give the largest resident set that a process has ever had."""
+    """Return the peak resident set size of a process."""
     return _status_bytes(process, "VmHWM:")
 
 
@@ -90,7 +90,7 @@ def _status_bytes(process: int, field: str) -> float:
 
 
 def command_line(process: int) -> str:
-    """Give the command line of a process, empty when it has ended."""
+    """Return the command line of a process; empty if it has ended."""
     try:
         return (_PROC / str(process) / "cmdline").read_bytes().replace(b"\0", b" ").decode()
     except OSError:
@@ -98,7 +98,7 @@ def command_line(process: int) -> str:
 
 
 def descendants(root: int, exclude: Sequence[int] = ()) -> list[int]:
-    """List a process and all below it."""
+    """Return a process and its descendants, without those in `exclude` and below."""
     children: dict[int, list[int]] = {}
     for path in _PROC.glob("[0-9]*"):
         if fields := _stat(int(path.name)):
@@ -114,7 +114,7 @@ def descendants(root: int, exclude: Sequence[int] = ()) -> list[int]:
 
 
 def _stat(process: int) -> list[str]:
-    """Give the fields of /proc/N/stat from `state` on; none when the process has ended."""
+    """Return the fields of /proc/N/stat from `state` on; none if the process has ended."""
     try:
         text = (_PROC / str(process) / "stat").read_text()
     except OSError:

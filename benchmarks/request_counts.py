@@ -1,8 +1,8 @@
-"""What exactly_once asks of brokers, counted by the embedded one; no time is measured.
+"""The requests of exactly_once, counted by the embedded broker; no time is measured.
 
-Per task: two jobs that differ in their number of tasks alone, so that what a job asks for once
-drops out. Per micro-batch: our writers, called as Spark calls them, in this process and one task
-after another, so that nothing else asks and no answer is early or late.
+Per task: two jobs that differ only in their number of tasks, so that requests made once per job
+cancel out. Per micro-batch: our writers, called as Spark calls them, but in this process and one
+task after another, so that there are no other requests and the counts do not depend on timing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 FEW_TASKS, MANY_TASKS = 4, 24
 ROWS_OF_TASK = 100
-#: Now and then a client asks once more: for a leader not known yet, or a busy coordinator.
+#: Runs per median: clients sometimes retry, because of an unknown leader or a busy coordinator.
 REPEATS = 5
 TARGET_PER_TASK = 3
 BATCHES = (2, 10, 50)
@@ -56,7 +56,7 @@ def run_per_task(setting: Setting) -> None:
                 "deliveryGuarantee": guarantee,
                 **({"transactionalIdPrefix": PREFIX} if guarantee == EXACTLY_ONCE else {}),
             }
-            # The ledger's topic is made, and workers are started.
+            # Create the ledger's topic and start the workers.
             _write(setting.spark, FEW_TASKS, options)
             slopes = []
             for _ in range(REPEATS):
@@ -109,51 +109,51 @@ def run_per_batch() -> None:
 
 
 def per_task(few: Mapping[ApiKey, int], many: Mapping[ApiKey, int]) -> dict[ApiKey, Fraction]:
-    """Give what each further task asks for, of jobs of FEW_TASKS and MANY_TASKS."""
+    """Return the requests per additional task, from the counts of the two jobs."""
     further = MANY_TASKS - FEW_TASKS
     slopes = {key: Fraction(many.get(key, 0) - few.get(key, 0), further) for key in {*few, *many}}
     return {key: slope for key, slope in slopes.items() if slope}
 
 
 def medians(slopes: Sequence[Mapping[ApiKey, Fraction]]) -> dict[ApiKey, Fraction]:
-    """Give the median of each kind, which counts as 0 where it is missing."""
+    """Return the median for each API; a missing count is 0."""
     kinds = {key for slope in slopes for key in slope}
     return {key: median([slope.get(key, Fraction(0)) for slope in slopes]) for key in kinds}
 
 
 def are_equal(counts: Mapping[tuple[int, int], Counter[ApiKey]]) -> bool:
-    """Tell whether all have asked for the same, each kind as often."""
+    """Return whether all counts are equal, for each API."""
     first, *others = counts.values()
     return all(first == other for other in others)
 
 
 class Requests:
-    """The requests that a broker has got; filled on its thread."""
+    """The requests that a broker has received; counted on its thread."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start without requests."""
         self._lock = threading.Lock()
         self._counts: Counter[ApiKey] = Counter()
 
     def add(self, api_key: ApiKey) -> None:
-        """Count one."""
+        """Count a request."""
         with self._lock:
             self._counts[api_key] += 1
 
     def clear(self) -> None:
-        """Forget all."""
+        """Reset all counts."""
         with self._lock:
             self._counts.clear()
 
     def taken(self) -> Counter[ApiKey]:
-        """Give the counts so far."""
+        """Return the counts so far."""
         with self._lock:
             return self._counts.copy()
 
 
 @contextmanager
 def counted(broker: DevBroker) -> Iterator[Requests]:
-    """Count the requests that a broker gets from now on."""
+    """Count the requests that a broker receives from now on."""
     requests = Requests()
 
     def hook(api_key: ApiKey) -> None:
@@ -171,14 +171,14 @@ def _write(spark: SparkSession, tasks: int, options: Mapping[str, str]) -> None:
 
 
 def _micro_batches(entries: int) -> dict[int, Counter[ApiKey]]:
-    """Run micro-batches behind so many writes that the ledger keeps; count some of them."""
+    """Run micro-batches after `entries` writes in the ledger; return the counts of some."""
     found = {}
     with (
         process_of_its_own(),
-        # What our writers tell of each write.
+        # Our writers print a line for each write.
         redirect_stdout(io.StringIO()),
-        # Each partition that was written to is asked about its end. Of several, how many those are
-        # is up to the sticky partitioner.
+        # One partition: the end of each written partition is requested, and with several, the
+        # sticky partitioner decides how many those are.
         DevBroker(topics={_TOPIC: 1}, auto_create_topics=False) as broker,
     ):
         for number in range(entries):

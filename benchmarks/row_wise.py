@@ -1,7 +1,7 @@
-"""Row by row: `KafkaProducer.send` beside confluent-kafka's tuned `produce()` loop.
+"""Row by row: `KafkaProducer.send` against confluent-kafka's tuned `produce()` loop.
 
-Same values, as ready-made objects; acks=all, idempotent, no keys, and the same linger. Ours gives a
-future for each record, which nobody waits for; confluent-kafka is asked for no delivery reports.
+Both send the same existing objects with acks=all, idempotence, no keys and the same linger. Ours
+returns a future for each record, which is not awaited; confluent-kafka has no delivery reports.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TARGET = 1.0
 
 def run(setting: Setting) -> None:
     """Measure both clients with each codec."""
-    # Made here and kept, so that no client's time pays for them.
+    # Created and cached here, so that it does not count towards any client's time.
     documents(BATCH_ROWS, RECORD_BYTES)
     rows = setting.rows // 2
     results = []

@@ -1,7 +1,7 @@
-"""What encryption costs: the bare producer by SASL_SSL (SCRAM-SHA-256) beside PLAINTEXT.
+"""The cost of encryption: the bare producer over SASL_SSL (SCRAM-SHA-256) against PLAINTEXT.
 
-And beside confluent-kafka by both. The broker is one of our own, with certificates made for this
-run; every trial connects and logs in anew.
+And against confluent-kafka over both. The broker is started for this run, with new certificates;
+each trial connects and authenticates again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 OURS = "ours, from Arrow"
 CONFLUENT = "confluent-kafka"
 PLAINTEXT, SECURED = "PLAINTEXT", "SASL_SSL"
-#: How many rows confluent-kafka writes for each that ours writes.
+#: Number of rows that confluent-kafka writes for each row of ours.
 CONFLUENT_SHARE = 0.5
 _LISTENER = "SASLTLS"
 _MECHANISM = "SCRAM-SHA-256"
@@ -54,7 +54,7 @@ _MECHANISM = "SCRAM-SHA-256"
 
 def run(setting: Setting) -> None:
     """Measure both clients, without and with encryption."""
-    # Made here and kept, so that no client's time pays for them.
+    # Created and cached here, so that it does not count towards any client's time.
     record_batch(key=False)
     documents(BATCH_ROWS, RECORD_BYTES)
     progress("starting Kafka with secured listeners")

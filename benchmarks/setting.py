@@ -1,4 +1,4 @@
-"""What the sections share: the options, the broker and the Spark session, made when first used."""
+"""The setting that sections share: options, and a broker and Spark session started on demand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 
 @dataclass
 class Setting:
-    """The options of one run, and what is started for it; a context manager ends that."""
+    """The options of one run, and the broker and Spark session that it stops on exit."""
 
     rows: int
     rounds: int
@@ -32,11 +32,11 @@ class Setting:
     jvm_sink_jars: Path | None
 
     def __enter__(self) -> Self:
-        """Start nothing yet."""
+        """Return the setting; nothing is started yet."""
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """End what was started."""
+        """Stop what was started."""
         started = vars(self)
         if "spark" in started:
             started["spark"].stop()
@@ -45,22 +45,22 @@ class Setting:
 
     @property
     def has_jvm_sink(self) -> bool:
-        """Whether Spark's own Kafka sink can take part."""
+        """Whether Spark's own Kafka sink can be measured."""
         return self.jvm_sink_jars is not None
 
     @cached_property
     def kafka(self) -> KafkaCluster:
-        """The broker: KAFKA_BOOTSTRAP_SERVERS, or one of our own with Kafka's usual heap."""
+        """The broker of KAFKA_BOOTSTRAP_SERVERS, or a new one with Kafka's default heap."""
         progress("starting Kafka")
         return given_kafka() or start_kafka(KAFKA_4, java_options=["-Xms1g", "-Xmx1g"])
 
     @property
     def broker_processes(self) -> list[int]:
-        """The broker's processes, where they are children of ours."""
+        """The process ids of brokers that were started here."""
         return processes_of(self.kafka)
 
     def check_count(self, topic: str, rows: int) -> None:
-        """Make sure that what was measured has happened."""
+        """Raise RuntimeError unless all measured rows are in the topic."""
         check_count(self.kafka, topic, rows)
 
     @cached_property
@@ -71,19 +71,19 @@ class Setting:
 
 
 def processes_of(kafka: KafkaCluster) -> list[int]:
-    """Give the processes of brokers, where they are children of ours."""
+    """Return the process ids of brokers that were started here."""
     return [b.process_id for b in kafka.brokers if b.process_id is not None]
 
 
 def check_count(kafka: KafkaCluster, topic: str, rows: int, *, most_markers: int = 0) -> None:
-    """Make sure that all rows are in a topic; ends of transactions take an offset each, too."""
+    """Raise RuntimeError unless all rows are in a topic; transaction markers take offsets too."""
     written = sum(kafka.end_offsets(topic).values())
     if not rows <= written <= rows + most_markers:
         raise RuntimeError(f"{written} of {rows} rows are in {topic}")
 
 
 def start_spark(jars: Path | None = None) -> SparkSession:
-    """Start a local session with the counting sink registered, and the jars of a directory."""
+    """Start a local session with the counting sink and the jars of a directory."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # The workers import the counting sink.

@@ -1,4 +1,4 @@
-"""`df.write` into a real broker, beside the hand-off ceiling and Spark's own JVM sink."""
+"""`df.write` to a real broker, against the counting sink's upper bound and Spark's own JVM sink."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from benchmarks.setting import Setting
 
 PARTITIONS = 6
-#: Of the hand-off ceiling.
+#: Targets as a share of the counting sink's rate, by codec.
 TARGETS = {"none": 0.4, "lz4": 0.6, "zstd": 0.4}
 ONE_ROW_TARGET_SECONDS = 1.5
 
@@ -29,7 +29,7 @@ _TUNED = {"kafka.linger.ms": "50", "kafka.batch.size": "1000000"}
 
 
 def run(setting: Setting) -> None:
-    """Measure the three codecs."""
+    """Measure writes with each of the codecs."""
     rows = setting.rows
     df = spark_rows(setting.spark, rows).persist()
     progress(f"preparing {rows:,} rows")
@@ -80,7 +80,7 @@ def run(setting: Setting) -> None:
 
 
 def run_one_row(setting: Setting) -> None:
-    """Measure what a write costs beside its rows."""
+    """Measure the fixed cost of a write, without that of its rows."""
     spark, kafka = setting.spark, setting.kafka
     topic = kafka.create_topic()
     df = spark.createDataFrame([("key", "value")], "key string, value string").coalesce(1)

@@ -1,8 +1,8 @@
-"""The most memory that a task's Python worker ever takes, over an idle one.
+"""The peak memory of a task's Python worker, compared to an idle one.
 
-Each figure is that of a Spark session of its own, in a process of its own: workers are reused, and
-a peak stays a peak. `python -m benchmarks.worker_memory FORMAT ROWS [TOPIC BOOTSTRAP_SERVERS]` is
-that process; it prints the peaks of its workers.
+Each figure comes from a new Spark session in a new process, because workers are reused and a peak
+never goes down. `python -m benchmarks.worker_memory FORMAT ROWS [TOPIC BOOTSTRAP_SERVERS]` is that
+process; it prints the peaks of its workers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MEGA = 1024 * 1024
 
 
 def run(setting: Setting) -> None:
-    """Measure a worker that only counts, and one that writes few and many rows."""
+    """Measure a worker that only counts, and workers that write few and many rows."""
     idle = _peak_in_new_session("counting", SHORT_ROWS)
     limit = (BUFFER_MEMORY + ALLOWANCE) / _MEGA
     results = [["idle worker (counts rows)", f"{idle / _MEGA:.0f}", "", ""]]
@@ -60,7 +60,7 @@ def _peak_in_new_session(sink: str, rows: int, *place: str) -> float:
 
 
 def main(sink: str, rows: str, topic: str = "", bootstrap_servers: str = "") -> None:
-    """Write once, then ask for the peaks of all workers, which wait for more work."""
+    """Write once, and print the memory peaks of all workers, which still run."""
     spark = start_spark()
     options = {"kafka.bootstrap.servers": bootstrap_servers, "topic": topic} if topic else {}
     spark_rows(spark, int(rows)).write.format(sink).mode("append").options(**options).save()
