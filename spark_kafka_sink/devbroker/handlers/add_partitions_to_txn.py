@@ -1,11 +1,13 @@
 """AddPartitionsToTxn 0-5: adds partitions to a transaction before they are written to.
 
 Either all partitions of a transaction are added or none: one that does not exist gets
-UNKNOWN_TOPIC_OR_PARTITION and the others OPERATION_NOT_ATTEMPTED. Brokers use versions 4 and 5
-among themselves: these carry several transactions, `verify_only` to check that the partitions are
-already in the transaction (TRANSACTION_ABORTABLE if not), and epochs that are bumped with each
-transaction (KIP-890). A transactional id that occurs twice gets INVALID_REQUEST. Versions 0 and 1
-return INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED.
+UNKNOWN_TOPIC_OR_PARTITION and the others OPERATION_NOT_ATTEMPTED. Versions 0 and 1 return
+INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED.
+
+Brokers use versions 4 and 5 among themselves, for several transactions whose epochs are bumped with
+each transaction (KIP-890). With `verify_only`, a transaction is only checked: partitions that are
+not in it already get TRANSACTION_ABORTABLE. A transactional id that occurs twice gets
+INVALID_REQUEST.
 """
 
 # ruff: noqa: ARG002 - every handler has the signatures of Handler

@@ -1,7 +1,7 @@
 """InitProducerId 0-5: assigns a producer id to an idempotent or transactional producer.
 
-Without a transactional id, each request gets a new producer id with epoch 0, even if it already
-has a producer id, as in Kafka. With one, the transaction coordinator decides (epochs, fencing,
+Without a transactional id, each request gets a new producer id with epoch 0, even if the request
+contains a producer id, as in Kafka. With one, the transaction coordinator decides (epochs, fencing,
 CONCURRENT_TRANSACTIONS while a transaction is being ended); any other broker returns
 NOT_COORDINATOR. A producer id without an epoch, or the reverse, gets INVALID_REQUEST, and so does
 an empty transactional id. Up to version 3, INVALID_PRODUCER_EPOCH is returned instead of

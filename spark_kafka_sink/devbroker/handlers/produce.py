@@ -13,12 +13,12 @@ a malformed header fails all partitions as well, with CORRUPT_MESSAGE. The first
 transaction in a partition is checked with the transaction coordinator (KIP-890):
 
 - Up to version 11, the partition must already be in the transaction; if not, the error is
-  TRANSACTION_ABORTABLE (11) or INVALID_TXN_STATE.
+  TRANSACTION_ABORTABLE (11) or INVALID_TXN_STATE. While the previous transaction is being ended,
+  the error is NOT_ENOUGH_REPLICAS, which makes clients retry.
 - From version 12 on, the partition is added. While the previous transaction is being ended, the
-  request waits for up to 100 ms and then gets CONCURRENT_TRANSACTIONS (up to version 11, at once,
-  NOT_ENOUGH_REPLICAS).
-- If no coordinator is available, the error is the retriable NOT_ENOUGH_REPLICAS.
-- INVALID_PRODUCER_EPOCH is returned instead of PRODUCER_FENCED.
+  request waits for up to 100 ms and then gets CONCURRENT_TRANSACTIONS.
+- In all versions, an unavailable coordinator is NOT_ENOUGH_REPLICAS, and INVALID_PRODUCER_EPOCH is
+  returned instead of PRODUCER_FENCED.
 
 With acks=0 there is no response; an error closes the connection. The response to a duplicate has
 the offset of the first append, and the batch's largest timestamp as its log append time whatever

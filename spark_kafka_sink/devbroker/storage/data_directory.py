@@ -3,7 +3,7 @@
     .lock                              held while a broker uses the directory
     .kafka_cleanshutdown               exists after a clean shutdown
     recovery-point-offset-checkpoint   offset up to which each log was flushed
-    log-start-offset-checkpoint        log start offsets that are not the start of a segment
+    log-start-offset-checkpoint        log start offsets after the start of the first segment
     cleaner-offset-checkpoint          offset up to which each log is compacted
     cluster.json                       topics, their ids and settings, producer ids
     .reserve                           space to write the files above on a full disk (`reserve`)
@@ -66,7 +66,7 @@ class StoredTopic:
 
     name: str
     topic_id: uuid.UUID
-    #: The settings that differ from the defaults because a client has set them.
+    #: The settings that were set explicitly.
     configs: Mapping[str, str]
     #: The brokers of each partition's replicas.
     replicas: tuple[tuple[int, ...], ...]

@@ -7,9 +7,9 @@
   flushed) is read batch by batch and its indexes are rebuilt. At the first batch with a wrong
   checksum or offset the log ends: the rest of the segment is truncated, and later segments are
   removed.
-- The state of the producers is loaded from the latest snapshot up to the end of the log, without
-  expired producers, and updated from the batches after it. Snapshots beyond the log, and broken
-  ones, are removed.
+- The state of the producers is loaded from the latest snapshot that is not beyond the end of the
+  log, without expired producers, and updated from the batches after it. Snapshots beyond the log,
+  and broken ones, are removed.
 """
 
 from __future__ import annotations

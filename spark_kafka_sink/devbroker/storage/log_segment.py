@@ -216,7 +216,7 @@ class LogSegment:
         self.time_index.maybe_append(*self.max_timestamp_so_far)
 
     def spans(self, offset: int | None = None) -> Iterator[BatchSpan]:
-        """Iterate over the batches from the one that contains `offset`, or the next one, on."""
+        """Iterate over the batches, starting at the one that contains `offset` or the next one."""
         if offset is None:
             return self.records.spans(0)
         first = self.translate_offset(offset)
@@ -235,7 +235,7 @@ class LogSegment:
         next_offset: int,
         min_one_batch: bool,
     ) -> SegmentRead | None:
-        """Return whole batches from the one that contains `offset`, or the next one, on.
+        """Return whole batches, starting at the one that contains `offset` or the next one.
 
         None if there is no such batch. As many are returned as fit in `max_bytes` and end by
         `max_position`. With `min_one_batch`, the first one is returned whatever its size if it

@@ -56,7 +56,7 @@ class Reserve:
         return released
 
     def _fill(self, released: int) -> None:
-        """Reserve what was `released` again or, if that is 0, what is missing within the share.
+        """Reserve `released` bytes again or, if that is 0, what is missing, limited by the share.
 
         If the disk has less space than that, the next call continues.
         """

@@ -58,7 +58,7 @@ class SegmentRecords(Protocol):
         """Return the bytes between two positions, each the start of a batch or the end."""
 
     def spans(self, position: int) -> Iterator[BatchSpan]:
-        """Iterate over the batches from the one at `position` on, while they are whole."""
+        """Iterate over the batches starting at `position`, while they are whole."""
 
     def find_offset(self, offset: int, position: int) -> BatchSpan | None:
         """Return the first batch at or after `position` whose last offset is at least `offset`."""
@@ -116,7 +116,7 @@ class MemoryRecords:
         return self._batches[bisect_left(positions, start) : bisect_left(positions, end)]
 
     def spans(self, position: int) -> Iterator[BatchSpan]:
-        """Iterate over the batches from the one at `position` on."""
+        """Iterate over the batches starting at `position`."""
         for index in range(bisect_left(self._positions, position), len(self._batches)):
             yield _span(self._positions[index], self._batches[index])
 
@@ -180,7 +180,7 @@ class FileRecords:
         return [memoryview(self.file.read(start, end - start))] if end > start else []
 
     def spans(self, position: int) -> Iterator[BatchSpan]:
-        """Iterate over the batches from the one at `position` on, until one is not whole."""
+        """Iterate over the batches starting at `position`, until one is not whole."""
         chunk_start = position
         chunk = b""
         while position + RECORD_BATCH_OVERHEAD <= self.file.size:
