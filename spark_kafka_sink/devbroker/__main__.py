@@ -1,15 +1,16 @@
-"""`python -m spark_kafka_sink.devbroker`: a broker in a process of its own.
+"""Run a broker in its own process: `python -m spark_kafka_sink.devbroker`.
 
-The first line on standard output says where it listens, and is the only one:
+It prints one line to standard output, the address on which it listens:
 
     listening on 127.0.0.1:34567
 
-With several brokers it names them all, separated by commas, as clients take bootstrap.servers;
-with `--listener`, where it is not one in the plain way, also how they connect:
+With several brokers the line lists all addresses, separated by commas, in the format of
+bootstrap.servers. With `--listener`, unless there is a single PLAINTEXT listener, each address has
+its security protocol in front:
 
     listening on SSL://127.0.0.1:34567,SASL_SSL://127.0.0.1:34568
 
-It runs until SIGINT or SIGTERM and then ends with exit code 0. Records live in memory, or
+The broker runs until SIGINT or SIGTERM and then exits with code 0. Records live in memory, or
 in `--data-dir`.
 """
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Make the parser of the command line."""
+    """Build the command line parser."""
     made = argparse.ArgumentParser(
         prog="python -m spark_kafka_sink.devbroker",
         description="A Kafka-compatible broker for development.",
@@ -106,7 +107,7 @@ def _positive(text: str) -> int:
 
 
 class _Topic(NamedTuple):
-    """A topic to be created."""
+    """A topic to create."""
 
     name: str
     partitions: int
@@ -129,7 +130,7 @@ def _topic(text: str) -> _Topic:
 
 
 def _addresses(server: ClusterServer, listeners: Sequence[Listener]) -> str:
-    """Say where clients connect, and how, unless it is in the plain way."""
+    """Return the addresses for clients, with security protocols unless there is only PLAINTEXT."""
     if [each.security_protocol for each in listeners] == [SecurityProtocol.PLAINTEXT]:
         return server.bootstrap_servers(listeners[0].name)
     return ",".join(
@@ -140,7 +141,7 @@ def _addresses(server: ClusterServer, listeners: Sequence[Listener]) -> str:
 
 
 def main() -> int:
-    """Run until a signal; return the exit code."""
+    """Run until a signal arrives; return the exit code."""
     arguments = parser().parse_args()
     settings = BrokerSettings(
         auto_create_topics=not arguments.no_auto_create_topics,

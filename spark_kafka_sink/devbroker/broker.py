@@ -1,12 +1,12 @@
-"""A broker without sockets or clock: requests in, answers out.
+"""A broker without sockets or a clock: requests in, responses out.
 
-`handle` looks up the API's handler and turns what it raises into what Kafka answers: RefusedError
-into the API's own error answer, an error of the disk into KAFKA_STORAGE_ERROR, anything unforeseen
-into UNKNOWN_SERVER_ERROR. What has no answer is CloseConnectionError: an API, or a version of one,
-that this broker does not have. Only ApiVersions answers to versions it does not have, so that
-client and broker find each other (KIP-511).
+`handle` looks up the handler of the API and turns its errors into what Kafka would respond:
+RefusedError into the error response of the API, a disk error into KAFKA_STORAGE_ERROR, anything
+unexpected into UNKNOWN_SERVER_ERROR. An API, or a version of one, that this broker does not support
+gets no response: it raises CloseConnectionError. Only ApiVersions responds to unsupported versions,
+so that client and broker can agree on one (KIP-511).
 
-Handlers are added here, in one table; ApiVersions lists what the table holds.
+Handlers are registered here, in one table; ApiVersions lists the table's contents.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Broker:
         settings: BrokerSettings | None = None,
         cluster: ClusterState | None = None,
     ) -> None:
-        """Join a cluster, or make one of this broker alone."""
+        """Join a cluster, or create one with this broker alone."""
         self.node_id = node_id
         if settings is None:
             settings = BrokerSettings() if cluster is None else cluster.settings
@@ -125,7 +125,7 @@ class Broker:
             SaslHandshakeHandler(),
             SaslAuthenticateHandler(),
         ]
-        #: What this broker has.
+        #: The APIs and versions that this broker supports.
         self.supported_versions: dict[ApiKey, VersionRange] = {
             handler.api_key: handler.versions for handler in handlers
         }
@@ -138,10 +138,10 @@ class Broker:
         }
 
     def advertise(self, host: str, port: int, *, listener: str | None = None) -> None:
-        """Tell the cluster that this broker runs, and under which address clients reach it.
+        """Register the address at which clients reach this broker, which now counts as running.
 
-        `listener` names one that has an address of its own for its clients. What the broker is to
-        lead is decided by `ClusterState.elect`, when all have come who are to come.
+        `listener` names a listener whose clients use an address of their own. Which partitions the
+        broker leads is decided by `ClusterState.elect`, once all brokers have started.
         """
         addresses = self.cluster.nodes
         if listener is not None:
@@ -149,13 +149,13 @@ class Broker:
         addresses[self.node_id] = Node(self.node_id, host, port)
 
     def decode_request(self, frame: Buffer) -> tuple[RequestHeader, ApiMessage]:
-        """Read a request, without its size; its records are slices of `frame`.
+        """Decode a request, given without its size; its records are slices of `frame`.
 
-        Raises DecodeError for bytes that are no request and for one with too many elements
-        (`BrokerSettings.request_max_elements`), CloseConnectionError for an API or version
-        that this broker does not have. An ApiVersions of an unknown version is read as empty. Bytes
-        behind the request are let pass, as by Kafka: librdkafka sends three behind a Metadata
-        request for all topics.
+        An ApiVersions request of an unsupported version is decoded as an empty one. Bytes after the
+        request are ignored, as in Kafka: librdkafka sends three of them after a Metadata request
+        for all topics. Raises DecodeError for bytes that are not a request and for a request with
+        too many elements (`BrokerSettings.request_max_elements`), CloseConnectionError for an API
+        or version that this broker does not support.
         """
         header, body = decode_request_header(frame)
         if self._handler(header) is None:
@@ -165,7 +165,7 @@ class Broker:
         return header, read_message(cls, reader, header.request_api_version)
 
     def encode_response(self, header: RequestHeader, response: ApiMessage) -> list[Buffer]:
-        """Give the answer to a request as buffers, with its size in front."""
+        """Encode the response to a request as buffers, starting with its size."""
         version = 0 if self._handler(header) is None else header.request_api_version
         return encode_response(header.correlation_id, response, version)
 
@@ -180,11 +180,11 @@ class Broker:
         client_host: str = "",
         listener: str = "",
     ) -> ApiMessage | Delayed | None:
-        """Answer a request that arrived at `arrived` (by default now); seconds since 1970.
+        """Handle a request that arrived at `arrived` (by default `now`); seconds since 1970.
 
-        None is no answer (acks=0). `Delayed` asks for another call, with the same `arrived` and
-        what it has kept, when something it watches has changed or its time is up. What else has
-        become due by `now` is done first. Raises CloseConnectionError.
+        None means no response (acks=0). `Delayed` requests another call, with the same `arrived`
+        and its `kept`, when something that it watches has changed or its time is up. Timers that
+        are due by `now` run first. Raises CloseConnectionError.
         """
         handler = self._handler(header)
         if handler is None:
@@ -201,11 +201,11 @@ class Broker:
         except CloseConnectionError:
             raise
         except OSError as error:
-            # Handlers use the disk, and nothing else of the operating system.
+            # Handlers use nothing of the operating system but the disk.
             logger.warning("cannot handle %s: %s", header, error)
             return self._error(handler, context, request, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
         except Exception:
-            # As KafkaApis does: the client is told, the operator finds the reason in the log.
+            # As KafkaApis does: the client gets an error, the operator finds the reason in the log.
             logger.exception("cannot handle %s", header)
             return self._error(
                 handler, context, request, ErrorCode.UNKNOWN_SERVER_ERROR, "see the broker's log"
@@ -215,9 +215,9 @@ class Broker:
     def error_response(
         self, header: RequestHeader, request: ApiMessage, error_code: ErrorCode, now: float
     ) -> ApiMessage:
-        """Answer that all of a request failed, without handling it.
+        """Return a response that fails the whole request, without handling it.
 
-        Raises CloseConnectionError where acks=0: there is no other way to say it.
+        Raises CloseConnectionError with acks=0, where only closing can signal a failure.
         """
         handler = self._handler(header)
         if handler is None:
@@ -226,12 +226,12 @@ class Broker:
         return self._error(handler, context, request, error_code, error_code.name)
 
     def tick(self, now: float) -> float | None:
-        """Do what has become due by `now`; tell when there will be more, None for never."""
+        """Run the timers that are due by `now`; return when the next is due, None for never."""
         self.cluster.timers.run_due(now)
         return self.cluster.timers.next_deadline
 
     def _handler(self, header: RequestHeader) -> Handler[Any, Any] | None:
-        """Find the handler; None for ApiVersions in a version that it does not have."""
+        """Find the handler; return None for ApiVersions in an unsupported version."""
         handler = self._handlers.get(header.request_api_key)
         if handler is not None and header.request_api_version in handler.versions:
             return handler
@@ -269,11 +269,11 @@ class Broker:
 def brokers_of(
     settings: BrokerSettings, number: int, *, data_dir: Path | None = None
 ) -> list[Broker]:
-    """Make the brokers of one cluster, with ids from 1 on."""
+    """Create the brokers of one cluster, with ids from 1."""
     cluster = ClusterState(settings=settings, data_dir=data_dir)
     return [Broker(node_id=node_id, cluster=cluster) for node_id in range(1, number + 1)]
 
 
 def usual_replication_factor(brokers: int) -> int:
-    """Tell on how many brokers a topic should be: three, as Kafka's own topics, or all."""
+    """Return how many replicas a topic should have: three, as Kafka's own topics, or fewer."""
     return min(brokers, 3)

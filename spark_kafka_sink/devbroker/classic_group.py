@@ -1,9 +1,9 @@
 """A consumer group of the classic protocol: its members, generation and state.
 
-Kafka's ClassicGroup and ClassicGroupMember. What a group decides by itself is here: who leads,
-which protocol all members share, whether all have joined. When members come and go is the
-coordinator's business. The state changes by `transition_to` alone; a step that the table does not
-have raises IllegalTransitionError.
+The counterpart of Kafka's ClassicGroup and ClassicGroupMember. It makes the decisions that need
+only the group itself: who leads, which protocol all members share, whether all have joined. The
+coordinator adds and removes members. Only `transition_to` changes the state; a transition that is
+not in the table raises IllegalTransitionError.
 """
 
 from __future__ import annotations
@@ -41,39 +41,39 @@ class Member:
     client_host: str
     rebalance_timeout_ms: int
     session_timeout_ms: int
-    #: Best first.
+    #: In order of preference.
     protocols: tuple[JoinGroupRequestProtocol, ...]
     assignment: bytes = b""
-    #: Has not been told of a generation yet.
+    #: Whether the member has not received a generation yet.
     is_new: bool = True
     awaiting_join: Parked[JoinGroupResponse] | None = None
     awaiting_sync: Parked[SyncGroupResponse] | None = None
-    #: Ends the member's session.
+    #: Expires the member's session.
     timer: Timer | None = None
 
     @property
     def protocol_names(self) -> list[str]:
-        """The protocols that the member can use, best first."""
+        """The protocols that the member supports, in order of preference."""
         return [protocol.name for protocol in self.protocols]
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
-        """Whether the coordinator owes the member an answer, and so must not miss its heartbeats.
+        """Whether the coordinator owes the member a response, so that its session cannot expire.
 
-        A new member may be forgotten even so: it does not know its id, and asks again.
+        A new member can expire even then: it does not know its id yet and will join again.
         """
         return not self.is_new and (
             self.awaiting_join is not None or self.awaiting_sync is not None
         )
 
     def metadata(self, protocol_name: str) -> bytes:
-        """Return what the member has said of itself, for one of its protocols."""
+        """Return the metadata that the member sent for one of its protocols."""
         return next((p.metadata for p in self.protocols if p.name == protocol_name), b"")
 
 
 @dataclass(slots=True, eq=False)
 class ClassicGroup:
-    """One group."""
+    """A consumer group."""
 
     group_id: str
     state: GroupState = GroupState.EMPTY
@@ -82,15 +82,15 @@ class ClassicGroup:
     protocol_type: str | None = None
     protocol_name: str | None = None
     leader_id: str | None = None
-    #: In the order in which they came.
+    #: By member id, in the order in which they joined.
     members: dict[str, Member] = field(default_factory=dict)
     #: Member ids by group.instance.id.
     static_members: dict[str, str] = field(default_factory=dict)
-    #: Ids that were given out and not been used yet, with the timers that end that.
+    #: Ids that were assigned but not used yet, with the timers that expire them.
     pending_members: dict[str, Timer] = field(default_factory=dict)
-    #: Members that have been told of the generation and not asked for their assignment.
+    #: Members that received the generation but have not sent SyncGroup yet.
     pending_sync: set[str] = field(default_factory=set)
-    #: Somebody has come while the first members were waited for.
+    #: Whether a member joined during the initial rebalance delay.
     new_member_added: bool = False
     join_timer: Timer | None = None
     sync_timer: Timer | None = None
@@ -102,23 +102,23 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long a rebalance waits for members: as long as the most patient one wants."""
+        """How long a rebalance waits for members: the longest timeout of any member."""
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
     @property
     def awaiting_join(self) -> int:
-        """How many members wait for the generation to begin."""
+        """The number of members that wait for the next generation."""
         return sum(member.awaiting_join is not None for member in self.members.values())
 
     @property
     def all_have_joined(self) -> bool:
-        """Whether nobody is missing."""
+        """Whether all members, including pending ones, have joined."""
         return not self.pending_members and all(
             member.awaiting_join is not None for member in self.members.values()
         )
 
     def transition_to(self, state: GroupState) -> None:
-        """Change the state."""
+        """Change the state. Raises IllegalTransitionError."""
         if state not in TRANSITIONS[self.state]:
             raise IllegalTransitionError(
                 f"group {self.group_id} cannot go from {self.state} to {state}"
@@ -126,7 +126,7 @@ class ClassicGroup:
         self.previous_state, self.state = self.state, state
 
     def add(self, member: Member, protocol_type: str) -> None:
-        """Take a member in; the first one leads."""
+        """Add a member; the first one becomes the leader."""
         if not self.members:
             self.protocol_type = protocol_type
         if member.group_instance_id is not None:
@@ -139,7 +139,7 @@ class ClassicGroup:
             pending.cancel()
 
     def remove(self, member_id: str) -> None:
-        """Let a member go, if it is there."""
+        """Remove a member, if it exists."""
         member = self.members.pop(member_id, None)
         if member is not None:
             if member.timer is not None:
@@ -154,7 +154,7 @@ class ClassicGroup:
         self.pending_sync.discard(member_id)
 
     def replace_static_member(self, instance_id: str, new_id: str) -> tuple[Member, Member]:
-        """Give a static member that has come back a new id; return the old member and the new."""
+        """Replace a returning static member by one with a new id; return the old and the new."""
         old_id = self.static_members[instance_id]
         old = self.members[old_id]
         new = Member(
@@ -168,7 +168,7 @@ class ClassicGroup:
             assignment=old.assignment,
             is_new=old.is_new,
         )
-        # In its place: the order of members decides who leads next.
+        # In the same position: the order of members decides who leads next.
         self.members = {
             (new_id if key == old_id else key): (new if key == old_id else member)
             for key, member in self.members.items()
@@ -181,10 +181,10 @@ class ClassicGroup:
         return old, new
 
     def check_member(self, member_id: str, instance_id: str | None) -> Member:
-        """Return a member.
+        """Return the member with this id.
 
-        Raises RefusedError with UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if another member has the
-        name (ClassicGroup.validateMember).
+        Raises RefusedError with UNKNOWN_MEMBER_ID, or with FENCED_INSTANCE_ID if the instance id
+        belongs to another member (ClassicGroup.validateMember).
         """
         if instance_id is not None:
             known = self.static_members.get(instance_id)
@@ -205,11 +205,12 @@ class ClassicGroup:
     def check_offset_commit(
         self, member_id: str, instance_id: str | None, generation_id: int, *, transactional: bool
     ) -> None:
-        """Let members of the current generation commit offsets, and anyone while there are none.
+        """Check that a client may commit offsets: a member of the current generation may.
 
-        Raises RefusedError with UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION or
-        REBALANCE_IN_PROGRESS (ClassicGroup.validateOffsetCommit). For transactions the state of the
-        group does not matter, nor do clients that do not say who they are.
+        So may a client without a generation while the group is empty. In a transaction the state of
+        the group does not matter, and clients that do not identify themselves are accepted. Raises
+        RefusedError with UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION or
+        REBALANCE_IN_PROGRESS (ClassicGroup.validateOffsetCommit).
         """
         if generation_id < 0 and self.state is GroupState.EMPTY:
             return
@@ -232,14 +233,14 @@ class ClassicGroup:
             )
 
     def supports(self, protocol_type: str, protocols: Sequence[JoinGroupRequestProtocol]) -> bool:
-        """Tell whether somebody with these protocols could be a member."""
+        """Return whether a client with these protocols could be a member."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         shared = self._shared_protocols()
         return protocol_type == self.protocol_type and any(p.name in shared for p in protocols)
 
     def select_protocol(self) -> str:
-        """Return the protocol that most members like best among those that all can use."""
+        """Return the protocol that most members prefer among those that all of them support."""
         shared = self._shared_protocols()
         votes = Counter(
             next(name for name in member.protocol_names if name in shared)
@@ -248,7 +249,7 @@ class ClassicGroup:
         return max(votes, key=votes.__getitem__)
 
     def elect_joined_leader(self) -> bool:
-        """See that the leader is somebody who has joined; False if nobody has."""
+        """Elect a leader that has joined, unless the current one has; return False if none has."""
         leader = self.members.get(self.leader_id or "")
         if leader is None:
             return False
@@ -261,7 +262,7 @@ class ClassicGroup:
         return False
 
     def begin_generation(self) -> None:
-        """Begin the next generation with those who are there."""
+        """Start the next generation with the current members."""
         self.generation_id += 1
         self.pending_sync.clear()
         if self.members:
@@ -272,7 +273,7 @@ class ClassicGroup:
             self.transition_to(GroupState.EMPTY)
 
     def described_members(self) -> tuple[JoinGroupResponseMember, ...]:
-        """Describe all members to the leader."""
+        """Return the description of all members that the leader receives."""
         return tuple(
             JoinGroupResponseMember(
                 member_id=member.member_id,

@@ -1,10 +1,10 @@
-"""What a cluster keeps beside its logs: its id, its topics, and which producer ids are used up.
+"""What a cluster stores besides its logs: its id, its topics, and the producer ids used so far.
 
-With a data directory it lies in `cluster.json`, without one in memory only. Rules:
+With a data directory it is stored in `cluster.json`, otherwise only in memory. Rules:
 
-- What is in memory is what is on disk: a record that cannot be written has not changed.
-- Nothing counts, and nothing is answered, before it is written.
-- One write for one request, however much the request changes: each is flushed to disk.
+- Memory always matches the disk: if a write fails, nothing changes.
+- A change takes effect, and is acknowledged, only after it has been written.
+- Each request causes one write, however much it changes: every write is flushed to disk.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.log_manager import LogManager
     from spark_kafka_sink.devbroker.partition import Topic
 
-#: So many producer ids are set aside at once (ProducerIdsBlock).
+#: How many producer ids are reserved at once (ProducerIdsBlock).
 _PRODUCER_ID_BLOCK_SIZE = 1000
 
 
 class ClusterRecord:
-    """The record of a cluster; Kafka's metadata log."""
+    """The record of a cluster; the counterpart of Kafka's metadata log."""
 
     def __init__(self, logs: LogManager, cluster_id: str | None) -> None:
-        """Begin with no topic; a cluster id is made up if none is given."""
+        """Start without topics; a missing cluster id is generated."""
         self._logs = logs
         self._stored = StoredCluster(
             cluster_id=cluster_id or base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
@@ -46,29 +46,29 @@ class ClusterRecord:
 
     @property
     def internal_topic_ids(self) -> Mapping[str, uuid.UUID]:
-        """The ids of the coordinators' topics, which are not among the others."""
+        """The ids of the internal topics, which `topics` does not include."""
         return self._stored.internal_topic_ids
 
     @property
     def topics(self) -> Iterable[StoredTopic]:
-        """What is kept of each topic."""
+        """What is stored about each topic."""
         return self._stored.topics.values()
 
     def open(self, stored: StoredCluster | None, internal_topics: Iterable[str]) -> None:
-        """Go on with what the data directory keeps, or begin it; producer ids begin a new block.
+        """Continue with what the data directory stores, or initialize an empty one.
 
-        Raises RefusedError with KAFKA_STORAGE_ERROR.
+        Producer ids continue with a new block. Raises RefusedError with KAFKA_STORAGE_ERROR.
         """
         if stored is None:
             ids = {name: uuid.uuid4() for name in internal_topics}
             self._write(StoredCluster(cluster_id=self.cluster_id, internal_topic_ids=ids))
         else:
             self._stored = stored
-        # What was left of the last block is lost.
+        # The unused ids of the last block are skipped.
         self._next_producer_id = self._stored.next_producer_id
 
     def write_topics(self, changed: Mapping[str, Topic | None]) -> None:
-        """Keep topics as they are going to be; None for one that goes.
+        """Store new or changed topics; None removes one.
 
         Raises RefusedError with KAFKA_STORAGE_ERROR; then nothing has changed.
         """
@@ -86,9 +86,9 @@ class ClusterRecord:
         self._write(replace(self._stored, topics=topics))
 
     def next_producer_id(self) -> int:
-        """Return a producer id that was never used.
+        """Return a producer id that was never used before.
 
-        Raises RefusedError with COORDINATOR_LOAD_IN_PROGRESS if it cannot be written down.
+        Raises RefusedError with COORDINATOR_LOAD_IN_PROGRESS if a new block cannot be stored.
         """
         producer_id = self._next_producer_id
         if producer_id >= self._stored.next_producer_id:

@@ -1,11 +1,11 @@
-"""What the cluster knows: brokers, topics, partitions, producer ids, and what is coordinated.
+"""The state of a cluster: its brokers, topics, partitions, producer ids and coordinators.
 
 The controller's part of a broker (Kafka's ReplicationControlManager and ProducerIdControlManager),
-with the partitions' logs attached. All brokers of a cluster share one state and one log for each
-partition: who leads, which replicas are in sync, and what becomes of both when a broker stops, is
-as in Kafka (`leadership`), but nothing is copied, so no replica is ever behind or cut back.
-A request that changes many topics plans them (`change_topics`), and is written to disk once.
-Nothing here knows of requests: handlers ask, and turn what they are refused into answers.
+together with the partitions' logs. All brokers of a cluster share one state and one log for each
+partition. Leaders and in-sync replicas, and how both change when a broker stops, are as in Kafka
+(`leadership`), but nothing is copied, so no replica ever lags or is truncated.
+A request that changes many topics plans the changes (`change_topics`) and writes them to disk once.
+This module does not deal with requests: handlers call it and turn RefusedError into responses.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ class ClusterState:
         settings: BrokerSettings | None = None,
         data_dir: Path | None = None,
     ) -> None:
-        """Begin with no broker and no topic; a cluster id is made up if none is given.
+        """Start without brokers or topics; a missing cluster id is generated.
 
-        With a data directory the cluster must be opened before it is used.
+        With a data directory the cluster must be opened before use.
         """
         self.settings = settings or BrokerSettings()
         self.timers = Timers()
-        #: Everybody's logs.
+        #: The logs of all partitions, internal topics included.
         self.logs = LogManager(self.settings, self.timers, path=data_dir)
-        #: The brokers that run, by id, with the address of their first listener.
+        #: The running brokers, by id, with the address of their first listener.
         self.nodes: dict[int, Node] = {}
-        #: The addresses that they have beside it, by the listener's name.
+        #: The addresses of their other listeners, by the listener's name.
         self.other_addresses: dict[str, dict[int, Node]] = {}
         self._record = ClusterRecord(self.logs, cluster_id)
         self._topics = Topics()
@@ -72,7 +72,7 @@ class ClusterState:
             self.settings,
             self.timers,
             coordinator_epoch=self._coordinator_epoch,
-            # Looked up when called, so that a test can put something else in its place.
+            # Looked up at each call, so that a test can replace the method.
             new_producer_id=lambda: self.next_producer_id(),  # noqa: PLW0108
             write_marker=self._write_marker,
             log=self._coordinators.logs[TRANSACTION_STATE_TOPIC],
@@ -85,10 +85,10 @@ class ClusterState:
             log=self._coordinators.logs[GROUP_METADATA_TOPIC],
         )
 
-    # What is kept on disk.
+    # Storage.
 
     def open(self, now: float) -> None:
-        """Read what the data directory keeps, if there is one. Raises OSError, ConfigError."""
+        """Load the contents of the data directory, if there is one. Raises OSError, ConfigError."""
         self.timers.now = max(self.timers.now, now)
         if not self.logs.is_durable:
             return
@@ -102,7 +102,7 @@ class ClusterState:
             self.transactions.load(now)
             self.groups.load(self._topics.names, now)
         except BaseException as error:
-            # Not closed in order: some logs may not have been looked through yet.
+            # Not an orderly close: some logs may not have been recovered yet.
             self.logs.abandon()
             self._forget()
             if isinstance(error, CorruptRecordError | DecodeError):
@@ -110,7 +110,7 @@ class ClusterState:
             raise
 
     def close(self, now: float) -> None:
-        """Release the data directory, with all that is known; in memory nothing changes.
+        """Close the data directory and discard all state; without one, do nothing.
 
         Raises OSError.
         """
@@ -121,7 +121,7 @@ class ClusterState:
                 self._forget()
 
     def _forget(self) -> None:
-        """Know nothing but what the next `open` reads."""
+        """Discard all state; the next `open` starts from the data directory."""
         self.timers.clear()
         self.nodes.clear()
         self._coordinators.clear()
@@ -139,7 +139,7 @@ class ClusterState:
                 log = self.logs.log(
                     TopicPartition(topic.name, index), topic.topic_id, topic.config, self.timers.now
                 )
-                # All were in sync, and the first broker that comes leads, in the next epoch.
+                # All replicas count as in sync; the first broker to start leads, in the next epoch.
                 leadership = Leadership(replicas, NO_LEADER, log.leader_epoch, replicas)
                 topic.partitions.append(
                     Partition(topic=topic, index=index, leadership=leadership, log=log)
@@ -153,25 +153,25 @@ class ClusterState:
 
     @property
     def controller_id(self) -> int:
-        """Broker that takes requests for the controller, -1 while there is none."""
+        """The broker that handles requests to the controller, -1 while none runs."""
         return min(self.nodes, default=-1)
 
     def nodes_at(self, listener: str) -> dict[int, Node]:
-        """Return all brokers, by id, as clients of a listener reach them."""
+        """Return all brokers, by id, with the addresses that clients of a listener use."""
         here = self.other_addresses.get(listener, {})
         return {node_id: here.get(node_id, node) for node_id, node in self.nodes.items()}
 
     @property
     def topics(self) -> list[Topic]:
-        """All topics, by name."""
+        """All topics, sorted by name."""
         return sorted(self._topics, key=lambda topic: topic.name)
 
     def topic(self, name: str) -> Topic | None:
-        """Return the topic of that name."""
+        """Return the topic with this name, or None."""
         return self._topics.find(name)
 
     def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
-        """Return the topic of that id (KIP-516)."""
+        """Return the topic with this id (KIP-516), or None."""
         return self._topics.find_by_id(topic_id)
 
     def partition(self, topic_partition: TopicPartition) -> Partition:
@@ -184,7 +184,7 @@ class ClusterState:
         return partition
 
     def has(self, topic_partition: TopicPartition) -> bool:
-        """Tell whether there is such a partition."""
+        """Return whether a partition exists."""
         return self._find(topic_partition) is not None
 
     def _find(self, topic_partition: TopicPartition) -> Partition | None:
@@ -195,7 +195,7 @@ class ClusterState:
 
     @contextmanager
     def change_topics(self) -> Iterator[TopicChanges]:
-        """Plan changes; they are written to disk, and made, at the end of the `with` block.
+        """Yield a plan of changes; the end of the `with` block writes and applies them.
 
         The end of the block raises RefusedError with KAFKA_STORAGE_ERROR if they cannot be written.
         After that, or any other error, nothing has changed.
@@ -219,7 +219,7 @@ class ClusterState:
             for partition in topic.partitions:
                 self.changed(TopicPartition(topic.name, partition.index))
         if deleted:
-            # With the room that the records have left.
+            # Only now: deleting the records has freed disk space for this write.
             self.groups.delete_topics({topic.name for topic in deleted})
 
     def create_topic(
@@ -232,7 +232,7 @@ class ClusterState:
         replication_factor: int | None = None,
         assignments: Sequence[tuple[int, ...]] | None = None,
     ) -> Topic:
-        """Create one topic, as `TopicChanges.create_topic`. Raises RefusedError."""
+        """Create one topic; see `TopicChanges.create_topic`. Raises RefusedError."""
         with self.change_topics() as changes:
             return changes.create_topic(
                 name,
@@ -244,19 +244,19 @@ class ClusterState:
             )
 
     def delete_topic(self, topic: Topic) -> None:
-        """Delete one topic, as `TopicChanges.delete_topic`. Raises RefusedError."""
+        """Delete one topic; see `TopicChanges.delete_topic`. Raises RefusedError."""
         with self.change_topics() as changes:
             changes.delete_topic(topic)
 
-    # Brokers that come and go.
+    # Brokers that start and stop.
 
     def register(self, node: Node, now: float) -> None:
-        """Take note that a broker runs, and where; it follows, or leads what nobody else can."""
+        """Record that a broker runs, and where; it leads only partitions without another leader."""
         self.nodes[node.node_id] = node
         self.elect(now)
 
     def fence(self, node_id: int, now: float) -> None:
-        """Take note that a broker has stopped: others lead from now on, as far as there are any."""
+        """Record that a broker has stopped, and elect other leaders where possible."""
         if self.nodes.pop(node_id, None) is not None:
             self.elect(now)
 
@@ -268,10 +268,10 @@ class ClusterState:
         return self._find_leadership(topic_partition).leader_id
 
     def move_leader(self, topic_partition: TopicPartition, node_id: int, now: float) -> None:
-        """Let another replica in sync lead a partition; those of internal topics coordinate.
+        """Make another in-sync replica the leader of a partition, internal topics included.
 
         Raises RefusedError with UNKNOWN_TOPIC_OR_PARTITION, or with INVALID_REPLICA_ASSIGNMENT if
-        the broker keeps no replica that is in sync.
+        the broker has no in-sync replica.
         """
         try:
             moved = self._find_leadership(topic_partition).move_to(node_id)
@@ -290,7 +290,7 @@ class ClusterState:
         return self.partition(topic_partition).leadership
 
     def elect(self, now: float) -> None:
-        """See to it that everything has a leader that runs, as far as there is one."""
+        """Elect a running leader for every partition that needs one and can have one."""
         for topic in self._topics:
             for partition in topic.partitions:
                 if partition.leadership.update(self.nodes, topic.config.min_insync_replicas):
@@ -309,37 +309,37 @@ class ClusterState:
     # Coordinators.
 
     def group_coordinator(self, group_id: str) -> int:
-        """Return the broker that looks after a group, -1 while there is none."""
+        """Return the broker that coordinates a group, -1 while there is none."""
         return self._coordinators.of(GROUP_METADATA_TOPIC, group_id).leader_id
 
     def transaction_coordinator(self, transactional_id: str) -> int:
-        """Return the broker that looks after a transactional id, -1 while there is none."""
+        """Return the broker that coordinates a transactional id, -1 while there is none."""
         return self._coordinators.of(TRANSACTION_STATE_TOPIC, transactional_id).leader_id
 
     def check_group_coordinator(self, node_id: int, group_id: str) -> None:
-        """Raise RefusedError with NOT_COORDINATOR unless this broker looks after the group."""
+        """Raise RefusedError with NOT_COORDINATOR unless this broker coordinates the group."""
         self._coordinators.check(GROUP_METADATA_TOPIC, group_id, node_id)
 
     def check_transaction_coordinator(self, node_id: int, transactional_id: str) -> None:
-        """Raise RefusedError with NOT_COORDINATOR unless this broker looks after the id."""
+        """Raise RefusedError with NOT_COORDINATOR unless this broker coordinates the id."""
         self._coordinators.check(TRANSACTION_STATE_TOPIC, transactional_id, node_id)
 
     def _coordinator_epoch(self, transactional_id: str) -> int:
         return self._coordinators.of(TRANSACTION_STATE_TOPIC, transactional_id).leader_epoch
 
-    # What others wait for and ask for.
+    # What others wait for or need.
 
     def changed(self, watched: Hashable) -> None:
-        """Let requests look again that wait for something: a partition has grown, or the like."""
+        """Record a change that requests may wait for, such as a partition that has grown."""
         self._changed.add(watched)
 
     def take_changed(self) -> set[Hashable]:
-        """Return what has changed since this was last asked."""
+        """Return what has changed since the last call."""
         changed, self._changed = self._changed, set()
         return changed
 
     def _write_marker(self, topic_partition: TopicPartition, marker: TransactionMarker) -> None:
-        """Write a transaction's marker; what has been deleted meanwhile needs none."""
+        """Write a transaction marker; a partition deleted in the meantime needs none."""
         if topic_partition.topic == GROUP_METADATA_TOPIC:
             self.groups.offsets.append_marker(topic_partition.partition, marker)
         elif self.has(topic_partition):
@@ -352,8 +352,8 @@ class ClusterState:
             self.changed(topic_partition)
 
     def next_producer_id(self) -> int:
-        """Return a producer id that was never used.
+        """Return a producer id that was never used before.
 
-        Raises RefusedError with COORDINATOR_LOAD_IN_PROGRESS if it cannot be written down.
+        Raises RefusedError with COORDINATOR_LOAD_IN_PROGRESS if a new block cannot be stored.
         """
         return self._record.next_producer_id()

@@ -1,4 +1,4 @@
-"""How far a group has read a partition."""
+"""The position of a group in a partition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from spark_kafka_sink.model import NO_LEADER_EPOCH
 
 
 class CommittedOffset(NamedTuple):
-    """The next offset that a group wants to read of a partition."""
+    """The offset at which a group continues to read a partition."""
 
     offset: int
     leader_epoch: int = NO_LEADER_EPOCH

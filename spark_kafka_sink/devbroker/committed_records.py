@@ -1,7 +1,7 @@
-"""What a consumer with isolation.level=read_committed sees of a log, read without one.
+"""The records of a log as a consumer with isolation.level=read_committed would read them.
 
-As Java's CompletedFetch: up to the last stable offset, without the records of transactions that
-were aborted, and without markers.
+As in Java's CompletedFetch: up to the last stable offset, without the records of aborted
+transactions and without markers. No consumer is needed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _READ_BYTES = 8 * 1024 * 1024
 
 
 def committed_records(log: PartitionLog) -> Iterator[Record]:
-    """Give the records in the order of their offsets. Raises CorruptRecordError."""
+    """Yield the committed records in offset order. Raises CorruptRecordError."""
     offset = log.log_start_offset
     aborting: set[int] = set()
     while True:
@@ -41,7 +41,7 @@ def committed_records(log: PartitionLog) -> Iterator[Record]:
             while aborted and aborted[0].first_offset <= header.last_offset:
                 aborting.add(aborted.pop(0).producer_id)
             if header.is_control:
-                # A marker that was removed has left an empty batch, and no transaction to end.
+                # A removed marker leaves an empty batch, and no transaction to end.
                 if batch.records and (
                     decode_control_record(batch.records[0]).type == ControlRecordType.ABORT
                 ):

@@ -1,18 +1,20 @@
-"""One client's connection: what becomes of the bytes that come in, in order.
+"""One client's connection: its requests, handled in order.
 
-- Requests are handled one after the other and answered in that order, as Kafka does: while one
+- Requests are handled one after the other and answered in that order, as in Kafka: while one
   waits (a Fetch for data, a fault that delays), those behind it wait too.
-- Frames are received in place and bounded by socket.request.max.bytes, those that are not Produce
-  more tightly, and so is the number of elements. Bytes that are no request close the connection.
-- Answers are written as they lie in the log, and only as fast as the client takes them; meanwhile
-  nothing more is read from it.
-- A client that has closed its side still gets the answers that are ready; what waits is given up.
-- Until a client of a listener with SASL has authenticated, its requests are its authenticator's,
-  and may not be large. One that fails is told so after a while, and then the connection is closed.
-- Faults are decided in one place, `Connection._decide`, before the broker sees the request. What
-  they do in its place is in `_act`, what they do to its answer in `_answer`.
+- Frames are received in place. Their size is limited by socket.request.max.bytes, more tightly
+  for requests other than Produce, and so is the number of elements. Bytes that are not a request
+  close the connection.
+- Responses are written as they lie in the log, and only as fast as the client reads them; until
+  then no further request is read.
+- A client that has closed its side still receives the responses that are ready; a request that
+  waits is abandoned.
+- Until a client of a SASL listener has authenticated, its requests go to its authenticator and must
+  be small. A client that fails is informed after a delay, and then the connection is closed.
+- Faults are decided in one place, `Connection._decide`, before the broker handles the request.
+  `_act` replaces the handling, `_answer` changes the response.
 
-`server` makes it a protocol of the event loop; here nothing is imported from there.
+`server` plugs it into the event loop; this module imports nothing from there.
 """
 
 from __future__ import annotations
@@ -51,13 +53,13 @@ if TYPE_CHECKING:
     from spark_kafka_sink.protocol.schema import ApiMessage
 
 logger = logging.getLogger(__name__)
-#: One line for each request; see `--log-requests`.
+#: Logs one line for each request; see `--log-requests`.
 request_logger = logging.getLogger(f"{__package__}.requests")
 
-#: Buffers of an answer smaller than this are joined before they are sent.
+#: Buffers of a response smaller than this are joined before they are sent.
 _JOIN_BELOW_BYTES = 256 * 1024
 _MAX_PENDING_WRITE_BYTES = 4 * 1024 * 1024
-#: How long a client that is sent away has for reading why.
+#: How long a rejected client has to read the reason.
 _LINGER_SECONDS = 0.1
 
 
@@ -70,9 +72,9 @@ class _Waiting:
         self.header = header
         self.request = request
         self.arrived = arrived
-        #: What a fault will do to the answer.
+        #: What a fault does to the response.
         self.action: Action | None = None
-        #: The answer, where only the time to send it has not come.
+        #: The response, if only the time to send it has not come yet.
         self.response: ApiMessage | None = None
         self.watched: frozenset[Hashable] = frozenset()
         self.kept: object = None
@@ -80,7 +82,7 @@ class _Waiting:
 
 
 class Connection:
-    """One client's connection; its methods are those of asyncio's BufferedProtocol."""
+    """One client's connection; implements asyncio's BufferedProtocol."""
 
     def __init__(
         self,
@@ -105,7 +107,7 @@ class Connection:
         self._muted = False
         self._eof = False
         self._closing = False
-        #: Ends the time in which nothing is heard.
+        #: Ends a period in which the connection is muted.
         self._unmute: asyncio.TimerHandle | None = None
         self.client_host = client_host
         self._patience = Patience(
@@ -113,7 +115,7 @@ class Connection:
             server.loop.time(),
             authenticates=authenticator is not None,
         )
-        #: Looks whether patience is at its end; not later than that.
+        #: Checks whether patience has run out; fires at that time or earlier.
         self._watchdog: asyncio.TimerHandle | None = None
 
     @property
@@ -124,18 +126,18 @@ class Connection:
         sasl = self._listener.sasl
         return most if sasl is None else min(most, sasl.max_receive_bytes)
 
-    # What asyncio calls.
+    # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to listen to the client."""
-        # What an accepted socket gives is a stream in both directions.
+        """Start to read from the client."""
+        # The transport of an accepted socket is a stream in both directions.
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=_MAX_PENDING_WRITE_BYTES)
         self._server.connected(self)
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the client, and what it still waits for."""
+        """Release the connection and abandon the request that waits."""
         if exc is not None:
             logger.debug("connection %d: %s", self._id, exc)
         self._stop_waiting()
@@ -148,7 +150,7 @@ class Connection:
         self._server.disconnected(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
-        """Say where the next bytes go."""
+        """Return the buffer for the next bytes."""
         return self._receiver.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -161,28 +163,28 @@ class Connection:
         """Send what is ready, then close: the client has closed its side."""
         self._eof = True
         self._advance()
-        # TLS knows no connection that is open in one direction.
+        # TLS does not support half-closed connections.
         return self._listener.tls is None
 
     def pause_writing(self) -> None:
-        """Hold back answers: the client does not take them."""
+        """Hold back responses: the client does not read them."""
         self._write_paused = True
 
     def resume_writing(self) -> None:
-        """Go on with answers, and then with requests."""
+        """Resume responses, and then requests."""
         self._write_paused = False
         self._patience.active(self._server.loop.time())
         self._advance()
 
-    # What the server calls.
+    # Called by the server.
 
     def abort(self) -> None:
-        """End the connection now."""
+        """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 
     def wake(self) -> None:
-        """Look again at the request that waits: what it watches has changed, or its time is up."""
+        """Retry the waiting request: what it watches has changed, or its time is up."""
         waiting = self._waiting
         if waiting is None:
             return
@@ -194,7 +196,7 @@ class Connection:
         self._advance()
 
     def _watch(self) -> None:
-        """Look at the connection again when patience ends, as things are now."""
+        """Schedule the next check for when patience will run out as things are now."""
         ends_at, _ = self._patience.ends()
         if self._watchdog is not None:
             if self._watchdog.when() <= ends_at:
@@ -214,16 +216,16 @@ class Connection:
         elif self._transport is not None:
             self._watch()
 
-    # The way of a request.
+    # Requests.
 
     def _advance(self) -> None:
-        """Write and handle all that can be, in order."""
+        """Write and handle everything that is possible now, in order."""
         self._guarded(self._handle_frames)
         if self._transport is None:
             return
         busy = self._waiting is not None or self._write_paused or self._muted
-        # A client that has more to say while it waits is kept waiting with it; one that is silent
-        # is listened to, so that its leaving is seen.
+        # If a client sends more while it waits, reading pauses; if it sends nothing, reading goes
+        # on, so that a disconnect is noticed.
         pause = busy and self._receiver.is_partial
         if pause and not self._read_paused:
             self._transport.pause_reading()
@@ -280,9 +282,9 @@ class Connection:
             self._flush()
 
     def _refuse(self, answer: list[Buffer]) -> None:
-        """Answer after a while, and close a moment later; nothing more is heard until then.
+        """Respond after a delay and close a moment later; handle nothing more until then.
 
-        Clients may not look at an answer that comes together with the end of the connection.
+        Clients may ignore a response that arrives together with the end of the connection.
         """
         self._muted = True
         sasl = self._listener.sasl
@@ -298,7 +300,7 @@ class Connection:
         self._unmute = loop.call_later(delay, tell if answer else self._close)
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """Do a step of the connection's work; what cannot be answered closes it."""
+        """Do a step of the connection's work; close the connection if it fails."""
         try:
             work()
         except (CloseConnectionError, DecodeError) as error:
@@ -309,7 +311,7 @@ class Connection:
             self._close()
 
     def _handle(self, waiting: _Waiting) -> None:
-        """Let the broker answer, or wait with it."""
+        """Pass the request to the broker; send its response, or wait."""
         broker = self._server.broker
         now = self._server.dispatcher.clock()
         try:
@@ -342,7 +344,7 @@ class Connection:
         )
 
     def _decide(self, waiting: _Waiting) -> Action | None:
-        """Ask the fault hooks."""
+        """Return the action that the fault hooks choose, if any."""
         return self._server.faults.decide(
             waiting.request,
             waiting.header,
@@ -352,7 +354,7 @@ class Connection:
         )
 
     def _act(self, waiting: _Waiting) -> None:
-        """Let the broker handle the request, unless a fault says otherwise."""
+        """Handle the request, unless a fault prevents it."""
         match waiting.action:
             case Delay(seconds=seconds, handled=False):
                 waiting.action = None
@@ -363,7 +365,7 @@ class Connection:
                 self._handle(waiting)
 
     def _answer(self, waiting: _Waiting, response: ApiMessage | None) -> None:
-        """Answer a request, unless a fault says otherwise; None where there is no answer."""
+        """Respond to a request, unless a fault prevents it; None means no response."""
         match waiting.action:
             case None:
                 if response is not None:
@@ -423,14 +425,14 @@ class Connection:
                 waiting.timer.cancel()
             self._server.dispatcher.unwatch(self, waiting.watched)
 
-    # The way of an answer.
+    # Responses.
 
     def _send(self, header: RequestHeader, response: ApiMessage) -> None:
         self._outgoing.extend(self._server.broker.encode_response(header, response))
         self._flush()
 
     def _flush(self) -> None:
-        """Write what the client takes: large buffers as they are, small ones joined."""
+        """Write as much as the client reads: large buffers as they are, small ones joined."""
         while self._outgoing and self._transport is not None and not self._write_paused:
             joined: list[Buffer] = []
             size = 0
@@ -440,7 +442,7 @@ class Connection:
             self._transport.write(b"".join(joined) if joined else self._outgoing.popleft())
 
     def _close(self) -> None:
-        """Close after what has been written is sent."""
+        """Close once everything written has been sent."""
         self._closing = True
         self._stop_waiting()
         self._outgoing.clear()

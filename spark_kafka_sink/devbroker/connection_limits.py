@@ -1,8 +1,8 @@
-"""How many connections a broker has, and how long it is patient with each.
+"""How many connections a broker accepts, and the timeouts of each.
 
-Names are Kafka's broker settings where it has them. It waits for ever for the end of a request or
-of an authentication; here a client that never comes to the end is sent away, as long as it is the
-client that keeps the broker waiting, and not the reverse. Time is an argument.
+Settings are named as Kafka's broker settings where it has them. Kafka waits forever for the end of
+a request or of an authentication; this broker disconnects a client that does not finish in time,
+unless it is the broker that keeps the client waiting. Time is an argument.
 """
 
 from __future__ import annotations
@@ -14,55 +14,56 @@ from spark_kafka_sink.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """Limits of one broker; times in milliseconds."""
+    """The limits of one broker; times are in milliseconds."""
 
-    #: Most connections; more are closed at once (max.connections; Kafka's default is no limit).
+    #: Maximum number of connections (max.connections; unlimited by default in Kafka). Any more are
+    #: closed at once.
     max_connections: int = 1000
-    #: Most connections of one address (max.connections.per.ip).
+    #: Maximum number of connections from one address (max.connections.per.ip).
     max_connections_per_ip: int = 2**31 - 1
-    #: How long a connection may do nothing (connections.max.idle.ms).
+    #: How long a connection may be idle (connections.max.idle.ms).
     connections_max_idle_ms: int = 600_000
     #: How long a request may take to arrive, from its first byte to its last.
     request_receive_timeout_ms: int = 60_000
-    #: How long a TLS handshake may take, and again a whole authentication by SASL.
+    #: How long a TLS handshake may take, and separately a whole SASL authentication.
     authentication_timeout_ms: int = 30_000
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for a limit that lets nobody in."""
+        """Raise ConfigError for a limit below 1."""
         for limit in fields(self):
             if getattr(self, limit.name) < 1:
                 raise ConfigError(f"{limit.name} must be 1 at least")
 
 
 class Patience:
-    """When a connection is given up, and why; times in seconds, of any clock that only grows."""
+    """When and why to close a connection; times are in seconds, of any monotonic clock."""
 
     def __init__(self, limits: ConnectionLimits, now: float, *, authenticates: bool) -> None:
-        """Begin with a new connection."""
+        """Start with a new connection."""
         self._limits = limits
         self._active_at = now
         self._request_began_at: float | None = None
         self._authentication_began_at = now if authenticates else None
 
     def active(self, now: float) -> None:
-        """Take note that something was heard, or taken, or is still being done."""
+        """Record that bytes were received or sent, or that a request is still being handled."""
         self._active_at = now
 
     def request_began(self, now: float) -> None:
-        """Take note that a part of a request is there; its first part counts."""
+        """Record that part of a request has arrived; only the first part starts its timeout."""
         if self._request_began_at is None:
             self._request_began_at = now
 
     def request_ended(self) -> None:
-        """Take note that nothing of a request is missing, or that it is not read for now."""
+        """Record that no request is incomplete, or that reading is paused."""
         self._request_began_at = None
 
     def authenticated(self) -> None:
-        """Take note that the client has shown who it is."""
+        """Record that the client has authenticated."""
         self._authentication_began_at = None
 
     def ends(self) -> tuple[float, str]:
-        """Tell when the connection is given up if nothing happens, and why."""
+        """Return when to close the connection if nothing happens until then, and why."""
         limits = self._limits
         ends = [
             (began_at + milliseconds / 1000, reason)
