@@ -1,8 +1,8 @@
-"""The log in which a coordinator keeps what it knows: an internal topic, as Kafka writes it.
+"""The log that stores a coordinator's state: an internal topic, in Kafka's format.
 
-Only where the cluster has a data directory: a coordinator in memory remembers by itself. What is
-appended is on disk before it is answered, and read again when the directory is opened. Partitions
-come to be with their first record. The topics are the coordinators' own: clients do not see them.
+It exists only if the cluster has a data directory; otherwise a coordinator's state is in memory
+alone. A record is on disk before the request is acknowledged, and is read back when the directory
+is opened. A partition is created with its first record. Clients do not see these topics.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.partition_log import PartitionLog
     from spark_kafka_sink.model import ProducerIdAndEpoch
 
-    #: Key and value; None takes back what was said under the key.
+    #: Key and value; None is a tombstone.
     KeyValue = tuple[bytes, bytes | None]
 
 _TRANSACTIONAL = 0x10
 #: As offsets.topic.segment.bytes and transaction.state.log.segment.bytes.
 _CONFIG = TopicConfig(cleanup_policy="compact", segment_bytes=100 * 1024**2)
-#: What it means to be without a partition.
+#: The consequence of losing a partition.
 _BEGIN_ANEW = {
     GROUP_METADATA_TOPIC: "its groups then have no committed offsets",
     TRANSACTION_STATE_TOPIC: "its transactional ids then begin anew, what they had open stays so",
@@ -55,22 +55,22 @@ _BEGIN_ANEW = {
 
 
 class CoordinatorBatch(NamedTuple):
-    """A batch of a coordinator's log, as it is read again."""
+    """A batch of a coordinator's log, as it is read back."""
 
-    #: Of __consumer_offsets or __transaction_state.
+    #: The partition of __consumer_offsets or __transaction_state.
     partition: int
     records: list[Record]
-    #: -1 where it belongs to no transaction.
+    #: -1 if the batch belongs to no transaction.
     producer_id: int
-    #: Of a marker, how the producer's transaction ended; of other batches None.
+    #: For a marker, whether it commits the producer's transaction; None for other batches.
     committed: bool | None
 
 
 class CoordinatorLog:
-    """One internal topic."""
+    """The log of one internal topic."""
 
     def __init__(self, logs: LogManager, topic: str, leader_epoch: Callable[[int], int]) -> None:
-        """Lie where the logs lie; `leader_epoch` is asked for that of a partition."""
+        """Store partitions in `logs`; `leader_epoch` returns the leader epoch of a partition."""
         self.topic = topic
         self._logs = logs
         self._leader_epoch = leader_epoch
@@ -80,11 +80,11 @@ class CoordinatorLog:
 
     @property
     def is_durable(self) -> bool:
-        """Whether anything is kept at all."""
+        """Whether the log stores anything at all."""
         return self._logs.is_durable
 
     def open(self, topic_id: uuid.UUID, now: float) -> None:
-        """Open the partitions that there are."""
+        """Open the existing partitions."""
         self._partitions.clear()
         self._topic_id = topic_id
         self._latest_ms = int(now * 1000)
@@ -93,13 +93,13 @@ class CoordinatorLog:
                 self._open_partition(index)
 
     def leader_epochs(self) -> dict[int, int]:
-        """Tell the latest leader epoch of each partition that there is."""
+        """Return the latest leader epoch of each existing partition."""
         return {index: log.leader_epoch for index, log in self._partitions.items()}
 
     def partition(self, index: int) -> PartitionLog:
-        """Return a partition's log, which is made if it is not there.
+        """Return a partition's log, creating it if needed.
 
-        Raises RefusedError with KAFKA_STORAGE_ERROR if it cannot be.
+        Raises RefusedError with KAFKA_STORAGE_ERROR if it cannot be created.
         """
         log = self._partitions.get(index)
         if log is None:
@@ -123,10 +123,10 @@ class CoordinatorLog:
         now_ms: int | None = None,
         producer: ProducerIdAndEpoch = NO_PRODUCER_ID_AND_EPOCH,
     ) -> None:
-        """Write records about a group or transactional id; nothing where nothing is kept.
+        """Write records about a group or transactional id, if the log is durable.
 
-        Those of a `producer` belong to its transaction. Raises RefusedError if they cannot be
-        written; where the disk fails with NOT_COORDINATOR, upon which clients ask again
+        With a `producer` they belong to its transaction. Raises RefusedError if they cannot be
+        written; a disk failure becomes NOT_COORDINATOR, which makes clients retry
         (TransactionStateManager.appendTransactionToLog, CoordinatorOperationExceptionHelper).
         """
         if not self.is_durable or not records:
@@ -158,10 +158,10 @@ class CoordinatorLog:
             raise RefusedError(ErrorCode.NOT_COORDINATOR, refused.message) from refused
 
     def replay(self, apply: Callable[[CoordinatorBatch], None]) -> None:
-        """Hand over all that was written, partition by partition.
+        """Call `apply` with every batch, partition by partition.
 
-        Raises CorruptRecordError, which names the file and says how to go on, for a batch that
-        cannot be read or applied.
+        Raises CorruptRecordError for a batch that cannot be read or applied; the error names the
+        file and says how to recover.
         """
         for index, log in sorted(self._partitions.items()):
             for segment in log.segments:

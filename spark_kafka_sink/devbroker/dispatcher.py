@@ -1,9 +1,9 @@
-"""Who waits for what, over all brokers of a cluster on one event loop.
+"""The connections that wait for changes, over all brokers of a cluster on one event loop.
 
-A request handled by one broker may be what a client of another one waits for: records, a marker, a
-leader that has moved. `Dispatcher` wakes the connections that watch what has changed, and only
-them, and runs the cluster's timers when they are due. Without work it does nothing at all: an idle
-cluster never wakes its event loop.
+A request to one broker may cause what a client of another one waits for: new records, a marker, a
+leader that has moved. `Dispatcher` wakes only the connections that watch what has changed, and runs
+the cluster's timers when they are due. Without work it does nothing: an idle cluster never wakes
+its event loop.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ logger = logging.getLogger(__name__)
 
 
 class Dispatcher:
-    """Wakes connections and runs timers; lives on one event loop."""
+    """Wakes connections and runs timers on one event loop."""
 
     def __init__(
         self, cluster: ClusterState, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]
     ) -> None:
-        """Watch over a cluster; `clock` gives seconds since 1970."""
+        """Dispatch the changes of a cluster; `clock` returns seconds since 1970."""
         self.loop = loop
         self.clock = clock
         self._cluster = cluster
@@ -39,16 +39,16 @@ class Dispatcher:
 
     @property
     def watched(self) -> frozenset[Hashable]:
-        """What somebody waits for."""
+        """The keys that connections wait for."""
         return frozenset(self._watching)
 
     def watch(self, connection: Connection, watched: Iterable[Hashable]) -> None:
-        """Wake a connection when one of these changes."""
+        """Wake a connection when one of these keys changes."""
         for key in watched:
             self._watching.setdefault(key, set()).add(connection)
 
     def unwatch(self, connection: Connection, watched: Iterable[Hashable]) -> None:
-        """Take `watch` back, and what it has led to."""
+        """Undo `watch`, including a wake-up that is already scheduled."""
         self._to_wake.discard(connection)
         for key in watched:
             watching = self._watching.get(key)
@@ -58,7 +58,7 @@ class Dispatcher:
                     del self._watching[key]
 
     def handled(self) -> None:
-        """See to what has been done to the cluster: who waits for it, what is to be done later."""
+        """Dispatch what has changed since the last call, and reschedule the timers."""
         for key in self._cluster.take_changed():
             for connection in self._watching.get(key, ()):
                 if not self._to_wake:
@@ -67,13 +67,13 @@ class Dispatcher:
         self._schedule_tick()
 
     def close(self) -> None:
-        """Run no more timers."""
+        """Stop running timers."""
         if self._tick is not None:
             self._tick.cancel()
             self._tick = None
 
     def _schedule_tick(self) -> None:
-        """Let the cluster's timers run when the next of them is due."""
+        """Schedule the cluster's timers for when the next one is due."""
         deadline = self._cluster.timers.next_deadline
         if deadline is None or (self._tick is not None and self._tick_deadline <= deadline):
             return

@@ -1,18 +1,18 @@
-"""Faults as words, for the command line: `produce:drop-answer:3`.
+"""Faults as text, for the command line: `produce:drop-answer:3`.
 
-API:ACTION[:TIMES], where the API is named as Kafka does, in any case and with `-` or `_` between
-its words; without TIMES it happens to every request. Actions that want a value have it behind `=`:
+The format is API:ACTION[:TIMES]. API is Kafka's name in any case, with `-` or `_` between words;
+without TIMES the fault affects every request. An action's value follows a `=`:
 
-    error=CODE          answer with an error of Kafka's (NOT_LEADER_OR_FOLLOWER) and do nothing
-    late-error=CODE     do what was asked, and answer with the error
-    close               close the connection and do nothing
-    drop-answer         do what was asked, and close the connection without an answer
-    never-answer        do nothing and say nothing more on the connection
-    swallow-answer      do what was asked, and say nothing more on the connection
-    delay=SECONDS       do it later
-    delay-answer=SECONDS  do it at once, and answer later
-    throttle=SECONDS    do it, and answer that a quota was exceeded
-    corrupt             do it, and answer with nonsense
+    error=CODE          respond with this error code (NOT_LEADER_OR_FOLLOWER) without handling it
+    late-error=CODE     handle the request, and respond with the error
+    close               close the connection without handling the request
+    drop-answer         handle the request, and close the connection without a response
+    never-answer        do nothing, and send nothing more on the connection
+    swallow-answer      handle the request, and send nothing more on the connection
+    delay=SECONDS       handle the request later
+    delay-answer=SECONDS  handle the request at once, and respond later
+    throttle=SECONDS    handle the request, and respond that a quota was exceeded
+    corrupt             handle the request, and respond with garbage
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 
 class FaultOption(NamedTuple):
-    """What `Faults.on` is to be told."""
+    """The arguments for `Faults.on`."""
 
     api_key: ApiKey
     action: Action
-    #: None: always.
+    #: None for an unlimited number.
     times: int | None
 
 
@@ -69,7 +69,7 @@ ACTIONS = (
 
 
 def parse_fault(text: str) -> FaultOption:
-    """Read a fault. Raises ConfigError that says which word is wrong, and what it may be."""
+    """Parse a fault. Raises ConfigError, which says which word is wrong and what is allowed."""
     api, _, rest = text.partition(":")
     action, _, times = rest.partition(":")
     try:

@@ -1,16 +1,16 @@
-"""Faults on purpose: what a test makes the broker do instead of answering.
+"""Injected faults: what a test makes the broker do instead of responding normally.
 
-A hook is set for one API and asked about each of its requests, before the broker handles it. It
-returns None, and the request is handled as ever, or one of the actions below, which the server
-carries out. Hooks are asked in the order in which they were set; the first action counts. Each hook
-counts what it has seen and done, and can be limited to a number of actions.
+A hook is installed for one API and called with each of its requests, before the broker handles it.
+It returns None, and the request is handled as usual, or one of the actions below, which the server
+carries out. Hooks are called in the order in which they were installed; the first action wins. Each
+hook counts its calls and actions, and can be limited to a number of actions.
 
     hook = broker.on(ApiKey.PRODUCE, CloseConnection(handled=True), times=1)
     ...
     assert 1 == hook.fired
 
-`handled` means that the broker does what was asked, and only the answer is not what it should be.
-Hooks run on the server's thread, one request at a time, and must not block.
+With `handled` the broker handles the request, and only the response is affected. Hooks run on the
+server's thread, one request at a time, and must not block.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from spark_kafka_sink.protocol.headers import RequestHeader
 
 
-#: Bytes of size and correlation id.
+#: The bytes of size and correlation id.
 _AFTER_CORRELATION_ID = 8
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerError:
-    """Answer with an error code; with `handled`, only after doing what was asked.
+    """Respond with an error code; with `handled`, only after handling the request.
 
-    A Produce that is handled and then answered by NOT_ENOUGH_REPLICAS_AFTER_APPEND has appended.
+    A handled Produce that gets NOT_ENOUGH_REPLICAS_AFTER_APPEND has been appended.
     """
 
     error_code: ErrorCode
@@ -44,7 +44,7 @@ class AnswerError:
 
 @dataclass(frozen=True, slots=True)
 class CloseConnection:
-    """Close the connection; with `handled`, after doing what was asked: the answer is lost."""
+    """Close the connection; with `handled`, after handling the request: the response is lost."""
 
     handled: bool = False
 
@@ -53,7 +53,7 @@ class CloseConnection:
 class Delay:
     """Handle the request after a pause; later requests of the connection wait behind it.
 
-    With `handled` it is done at once, and answered after the pause.
+    With `handled` the request is handled at once, and only the response is delayed.
     """
 
     seconds: float
@@ -62,31 +62,31 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class NeverAnswer:
-    """Say nothing more on this connection; with `handled`, after doing what was asked."""
+    """Send nothing more on this connection; with `handled`, after handling the request."""
 
     handled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Throttle:
-    """Do what was asked and answer that it was too much, as a quota does (KIP-219).
+    """Handle the request and respond that it exceeded a quota (KIP-219).
 
-    The answer's throttle_time_ms is `seconds`, for which the connection is not listened to.
+    The response's throttle_time_ms is `seconds`, for which the connection is muted.
     """
 
     seconds: float
 
 
 def garbled(frame: bytes) -> bytes:
-    """Return an answer of which size and correlation id are right, and nothing else is."""
+    """Return a response in which everything but size and correlation id is wrong."""
     return frame[:_AFTER_CORRELATION_ID] + bytes(b ^ 0xA5 for b in frame[_AFTER_CORRELATION_ID:])
 
 
 @dataclass(frozen=True, slots=True)
 class Corrupt:
-    """Do what was asked and answer with other bytes; with `close`, close behind them."""
+    """Handle the request and respond with other bytes; with `close`, close after them."""
 
-    #: Is given the answer's frame, its size in front, and returns what is sent in its place.
+    #: Receives the response's frame, including its size, and returns what to send in its place.
     alter: Callable[[bytes], bytes] = garbled
     close: bool = False
 
@@ -96,16 +96,16 @@ Action: TypeAlias = AnswerError | CloseConnection | Delay | NeverAnswer | Thrott
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultContext:
-    """What a hook is told beside the request."""
+    """What a hook receives besides the request."""
 
     header: RequestHeader
     #: Seconds since 1970.
     now: float
-    #: The broker that was asked.
+    #: The broker that received the request.
     node_id: int
-    #: Counts the broker's connections from 1.
+    #: The number of the broker's connection, from 1.
     connection_id: int
-    #: Counts the requests that this hook has seen, from 1.
+    #: The number of this request among those that the hook has received, from 1.
     number: int
 
 
@@ -113,15 +113,15 @@ Decide: TypeAlias = Callable[[Any, FaultContext], "Action | None"]
 
 
 class FaultHook:
-    """One hook: what it has seen and done, and a way to end it."""
+    """One hook and its counters."""
 
     def __init__(self, faults: Faults, api_key: ApiKey, decide: Decide, times: int | None) -> None:
-        """Begin with nothing seen."""
+        """Start with all counters at zero."""
         self._faults = faults
         self.api_key = api_key
         self._decide = decide
         self._times = times
-        #: Requests that the hook was asked about.
+        #: Requests with which the hook was called.
         self.seen = 0
         #: Requests on which it acted.
         self.fired = 0
@@ -129,7 +129,7 @@ class FaultHook:
     def ask(
         self, request: object, header: RequestHeader, now: float, node_id: int, connection_id: int
     ) -> Action | None:
-        """Decide about one request."""
+        """Return the action for one request."""
         if self._times is not None and self.fired >= self._times:
             return None
         self.seen += 1
@@ -148,7 +148,7 @@ class FaultHook:
         return action
 
     def remove(self) -> None:
-        """Ask this hook no more."""
+        """Uninstall this hook."""
         self._faults.remove(self)
 
 
@@ -156,14 +156,14 @@ class Faults:
     """The hooks of a cluster's brokers."""
 
     def __init__(self) -> None:
-        """Begin with none."""
-        # Replaced as a whole, never changed: the server's thread may be going through it.
+        """Start without hooks."""
+        # Replaced as a whole, never modified: the server's thread may be iterating over it.
         self._hooks: tuple[FaultHook, ...] = ()
 
     def on(self, api_key: ApiKey, fault: Decide | Action, *, times: int | None = None) -> FaultHook:
-        """Set a hook: a function of (request, FaultContext), or an action for every request.
+        """Install a hook: a function of (request, FaultContext), or an action for every request.
 
-        `times` limits how often it acts. Raises ConfigError if that is less than 1.
+        `times` limits the number of actions. Raises ConfigError if it is less than 1.
         """
         if times is not None and times < 1:
             raise ConfigError(f"a fault cannot happen {times} times")
@@ -173,13 +173,13 @@ class Faults:
         return hook
 
     def remove(self, hook: FaultHook) -> None:
-        """Forget a hook; forgetting it twice does nothing."""
+        """Remove a hook; do nothing if it was removed before."""
         self._hooks = tuple(known for known in self._hooks if known is not hook)
 
     def decide(
         self, request: object, header: RequestHeader, now: float, node_id: int, connection_id: int
     ) -> Action | None:
-        """Ask the hooks about one request."""
+        """Return the first action that a hook chooses for a request."""
         for hook in self._hooks:
             if hook.api_key == header.request_api_key:
                 action = hook.ask(request, header, now, node_id, connection_id)

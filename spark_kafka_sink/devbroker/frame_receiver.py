@@ -1,15 +1,15 @@
 """Frames received in place.
 
-A request of a megabyte of records should lie in memory once, where the log then keeps it.
-`FrameReceiver` therefore says where the next bytes are to be written (asyncio's BufferedProtocol):
-small frames go through one buffer and are copied out of it; a frame that does not fit is given a
-buffer of its own as soon as its size is known, and received straight into it. Frames are writable
-and belong to whoever takes them.
+A request with a megabyte of records should be in memory once, where the log then keeps it.
+`FrameReceiver` therefore provides the buffer for the next bytes (asyncio's BufferedProtocol):
+small frames are received into a shared buffer and copied out of it; a frame that does not fit gets
+its own buffer as soon as its size is known, and is received straight into it. Frames are writable
+and belong to the caller.
 
-A size is believed step by step: the buffer of a large frame begins small and grows as bytes arrive,
-so that nobody claims memory by a header alone. Who has sent a large frame is believed as much of
-the next one: growing costs time. A frame that is not a Produce request has a lower limit. Rules are
-otherwise those of `protocol.frame.FrameDecoder`.
+A size is trusted step by step: the buffer of a large frame starts small and grows as bytes arrive,
+so that a header alone cannot claim memory. After a large frame the next buffer of the connection
+starts that large, because growing takes time. A frame that is not a Produce request has a lower
+limit. The other rules are those of `protocol.frame.FrameDecoder`.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from spark_kafka_sink.protocol.api_keys import ApiKey
 _SIZE = struct.Struct(">i")
 _API_KEY = struct.Struct(">h")
 _SMALL_BUFFER_BYTES = 64 * 1024
-#: What the first large frame's buffer begins with; it doubles when it is full.
+#: Initial size of the first large frame's buffer; a full buffer doubles.
 _FIRST_BUFFER_BYTES = 128 * 1024
-#: What a buffer begins with at most, where such frames have come before.
+#: Maximum initial size of a buffer, after frames of that size.
 _MAX_FIRST_BUFFER_BYTES = 4 * 1024 * 1024
 
 
 class FrameReceiver:
-    """Cuts received bytes into frames."""
+    """Splits received bytes into frames."""
 
     def __init__(self, max_frame_bytes: int, max_control_bytes: int) -> None:
-        """Take the limits of a Produce request and of any other; the size's four bytes are extra.
+        """Set the limits of a Produce request and of any other, without the size's four bytes.
 
-        The second cannot raise the first.
+        The second limit cannot raise the first.
         """
-        #: May change between two frames.
+        #: May change between frames.
         self.max_frame_bytes = max_frame_bytes
         self._max_control_bytes = max_control_bytes
-        #: Made when it is first needed: a client that says nothing costs nothing.
+        #: Allocated on first use: a client that sends nothing costs no memory.
         self._small = memoryview(bytearray())
-        #: What of the small buffer is received and not yet taken.
+        #: The part of the small buffer that was received but not returned yet.
         self._begin = 0
         self._end = 0
-        #: A frame too large for the small buffer: its bytes so far, its size, how many are there.
+        #: A frame too large for the small buffer: its bytes, its size, the number received.
         self._large: bytearray | None = None
         self._large_size = 0
         self._large_received = 0
         self._believed = _FIRST_BUFFER_BYTES
 
     def buffer(self) -> memoryview:
-        """Return where the next bytes are to be written; never empty.
+        """Return the buffer for the next bytes; it is never empty.
 
-        Every frame must have been taken by `next_frame`, until it gave None.
+        Call `next_frame` until it returns None first.
         """
         if self._large is None:
             if not self._small:
@@ -65,7 +65,7 @@ class FrameReceiver:
         return memoryview(self._large)[self._large_received :]
 
     def received(self, count: int) -> None:
-        """Take note that so many bytes have been written to `buffer`."""
+        """Record that this number of bytes was written to `buffer`."""
         if self._large is None:
             self._end += count
         else:
@@ -73,13 +73,13 @@ class FrameReceiver:
 
     @property
     def is_partial(self) -> bool:
-        """Whether a frame has begun and not ended."""
+        """Whether a frame has been received in part."""
         return self._large is not None or self._begin != self._end
 
     def next_frame(self) -> memoryview | None:
-        """Return the next whole frame without its size, or None when more bytes are needed.
+        """Return the next whole frame without its size, or None if more bytes are needed.
 
-        Raises DecodeError when the size cannot be right; the connection cannot be read further.
+        Raises DecodeError for a size that cannot be right; nothing further can be read.
         """
         if self._large is not None:
             return self._next_large()
@@ -125,7 +125,7 @@ class FrameReceiver:
         return frame
 
     def _compact(self) -> None:
-        """Move what is there to the front, so that there is room behind it."""
+        """Move the remaining bytes to the front, to make room behind them."""
         if self._begin == self._end:
             self._begin = self._end = 0
         elif self._begin > 0:

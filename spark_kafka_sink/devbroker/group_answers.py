@@ -1,4 +1,4 @@
-"""Answers of the group coordinator that are given in more than one place."""
+"""Responses of the group coordinator that are used in more than one place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NO_GENERATION = -1
 
 
 def join_error(member_id: str, error_code: ErrorCode) -> JoinGroupResponse:
-    """Answer a JoinGroup request with an error."""
+    """Return a JoinGroup response with an error."""
     return JoinGroupResponse(
         error_code=error_code,
         generation_id=_NO_GENERATION,
@@ -27,12 +27,12 @@ def join_error(member_id: str, error_code: ErrorCode) -> JoinGroupResponse:
 
 
 def sync_error(error_code: ErrorCode) -> SyncGroupResponse:
-    """Answer a SyncGroup request with an error."""
+    """Return a SyncGroup response with an error."""
     return SyncGroupResponse(error_code=error_code, assignment=b"")
 
 
 def synced(group: ClassicGroup, member: Member) -> SyncGroupResponse:
-    """Answer a SyncGroup request with the member's part of the assignment."""
+    """Return a SyncGroup response with the member's part of the assignment."""
     return SyncGroupResponse(
         error_code=ErrorCode.NONE,
         protocol_type=group.protocol_type,

@@ -1,8 +1,8 @@
-"""Consumer groups of the classic protocol: what members ask for, and what they are refused.
+"""The coordinator of consumer groups of the classic protocol: the requests of their members.
 
 The classic half of Kafka's GroupMetadataManager 4.3, with `group_joins` and `group_rebalances`.
-JoinGroup and SyncGroup wait for the others of the group: they are answered with `Parked`, which is
-filled in later, perhaps by a timer. Offsets are in `group_offsets`.
+JoinGroup and SyncGroup wait for the other members: they return `Parked`, whose response is set
+later, possibly by a timer. Offsets are in `group_offsets`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class GroupCoordinator:
-    """Looks after every group."""
+    """The coordinator of all groups."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class GroupCoordinator:
         changed: Callable[[Hashable], None],
         log: CoordinatorLog,
     ) -> None:
-        """Know no group; `changed` is told of parked requests that have been answered."""
+        """Start without groups; `changed` is called with parked requests that have a response."""
         self._settings = settings
         self._groups: dict[str, ClassicGroup] = {}
         self._log = log
@@ -57,9 +57,10 @@ class GroupCoordinator:
         self._joins = GroupJoins(settings, self._rebalances)
 
     def load(self, topics: Collection[str], now: float) -> None:
-        """Know what is in the log, and nothing else; members have a session's time to come back.
+        """Replace all groups by those in the log; every member's session starts anew.
 
-        Offsets of any but these topics are what a deletion has left (GroupCoordinatorShard.replay).
+        Offsets of other topics than `topics` are left over from deleted topics, and are deleted
+        (GroupCoordinatorShard.replay).
         """
         self._groups = replay_groups(self._log, self.offsets)
         self.delete_topics(self.offsets.topics().difference(topics))
@@ -68,19 +69,19 @@ class GroupCoordinator:
                 self._rebalances.restart_session(group, member, now)
 
     def find(self, group_id: str) -> ClassicGroup | None:
-        """Return a group."""
+        """Return a group, or None."""
         return self._groups.get(group_id)
 
     def all(self) -> list[ClassicGroup]:
-        """Return every group, in the order in which they came."""
+        """Return all groups in the order of their creation."""
         return list(self._groups.values())
 
     def get_or_create(self, group_id: str) -> ClassicGroup:
-        """Return a group; one that is new is empty."""
+        """Return a group, creating an empty one if needed."""
         return self._groups.setdefault(group_id, ClassicGroup(group_id))
 
     def delete(self, group_id: str) -> None:
-        """Forget a group and its offsets.
+        """Delete a group and its offsets.
 
         Raises RefusedError with GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP or NOT_COORDINATOR.
         """
@@ -94,9 +95,9 @@ class GroupCoordinator:
         del self._groups[group_id]
 
     def delete_topics(self, topics: Collection[str]) -> None:
-        """Forget how far groups have read topics that are no more.
+        """Delete all offsets of deleted topics.
 
-        If the log cannot say so now, `check_new_topic` or the next `load` sees to it.
+        If the log cannot be written now, `check_new_topic` or the next `load` does it.
         """
         self.offsets.delete_topics(topics)
         try:
@@ -105,7 +106,7 @@ class GroupCoordinator:
             logger.warning("offsets of deleted topics are deleted on disk later: %s", refused)
 
     def check_new_topic(self) -> None:
-        """Make sure that no offset of a deleted topic can come back for one of the same name.
+        """Make sure that offsets of a deleted topic cannot apply to a new one of the same name.
 
         Raises RefusedError with KAFKA_STORAGE_ERROR.
         """
@@ -115,10 +116,10 @@ class GroupCoordinator:
             raise RefusedError(ErrorCode.KAFKA_STORAGE_ERROR, refused.message) from refused
 
     def moved(self, partition: int, now: float) -> None:
-        """Let those who wait ask anew: another broker coordinates the groups of a partition.
+        """Fail the requests that wait for groups of a partition: its coordinator has moved.
 
-        The group stays as it is (Kafka's is read back from its log, and may lack who has only just
-        joined); its members have as long to come back as a session lasts (ClassicGroup.onUnloaded).
+        The groups do not change (Kafka reads them back from the log, and may lose members that have
+        just joined); their members have a session timeout to come back (ClassicGroup.onUnloaded).
         """
         for group_id, group in self._groups.items():
             if coordinator_partition(group_id) != partition:
@@ -134,7 +135,7 @@ class GroupCoordinator:
     def join(
         self, request: JoinGroupRequest, client: JoiningClient, now: float
     ) -> Parked[JoinGroupResponse]:
-        """Take a member in, or back. Raises RefusedError."""
+        """Add a member, or let it rejoin. Raises RefusedError."""
         _check_group_id(request.group_id)
         if not (
             self._settings.group_min_session_timeout_ms
@@ -157,7 +158,7 @@ class GroupCoordinator:
     # The assignment.
 
     def sync(self, request: SyncGroupRequest, now: float) -> Parked[SyncGroupResponse]:
-        """Give a member its part of the assignment, which the leader brings.
+        """Return a member's part of the assignment, once the leader has sent it.
 
         Raises RefusedError.
         """
@@ -192,7 +193,7 @@ class GroupCoordinator:
     def _find_member(
         self, request: SyncGroupRequest | HeartbeatRequest
     ) -> tuple[ClassicGroup, Member]:
-        """Return a group, and a member of its generation. Raises RefusedError."""
+        """Return a group and a member of its current generation. Raises RefusedError."""
         _check_group_id(request.group_id)
         group = self._groups.get(request.group_id)
         if group is None or not group.members:
@@ -209,9 +210,9 @@ class GroupCoordinator:
     # Sessions.
 
     def heartbeat(self, request: HeartbeatRequest, now: float) -> None:
-        """Prolong a member's session.
+        """Restart a member's session.
 
-        Raises RefusedError, with REBALANCE_IN_PROGRESS for a member that is to join again.
+        Raises RefusedError, with REBALANCE_IN_PROGRESS for a member that must rejoin.
         """
         group, member = self._find_member(request)
         self._rebalances.restart_session(group, member, now)
@@ -220,7 +221,7 @@ class GroupCoordinator:
     def leave(
         self, group_id: str, members: Iterable[MemberIdentity], now: float
     ) -> list[ErrorCode]:
-        """Let members go; give an error code for each. Raises RefusedError."""
+        """Remove members; return an error code for each. Raises RefusedError."""
         _check_group_id(group_id)
         group = self._groups.get(group_id)
         if group is None:
@@ -236,7 +237,7 @@ class GroupCoordinator:
     def _leave_one(self, group: ClassicGroup, leaving: MemberIdentity) -> ErrorCode:
         member_id = leaving.member_id
         if not member_id:
-            # An administrator removes static members by name.
+            # Administrators remove static members by instance id.
             member_id = group.static_members.get(leaving.group_instance_id or "", "")
         elif member_id in group.pending_members:
             group.remove(member_id)
@@ -249,7 +250,7 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
     def restart_session(self, group: ClassicGroup, member: Member, now: float) -> None:
-        """Prolong a member's session: a commit of offsets counts as a heartbeat."""
+        """Restart a member's session: an offset commit counts as a heartbeat."""
         self._rebalances.restart_session(group, member, now)
 
 

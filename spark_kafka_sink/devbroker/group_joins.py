@@ -1,7 +1,7 @@
-"""How members join a consumer group: new ones, those that come back, and static ones (KIP-345).
+"""How members join a consumer group: new ones, rejoining ones, and static ones (KIP-345).
 
-A part of Kafka's GroupMetadataManager 4.3 (`classicGroupJoin`). What a join brings about for the
-others is in `group_rebalances`.
+A part of Kafka's GroupMetadataManager 4.3 (`classicGroupJoin`). The effects of a join on the other
+members are in `group_rebalances`.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.group_rebalances import GroupRebalances
     from spark_kafka_sink.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
-#: A member that does not know its id yet is forgotten after so long (5 minutes, in milliseconds).
+#: How long a new member, which does not know its id yet, waits for its join to complete.
 _NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-#: Since this version of JoinGroup a new member first gets an id, and comes back with it (KIP-394).
+#: Since this version of JoinGroup a new member receives an id first and rejoins with it (KIP-394).
 _FIRST_VERSION_THAT_NEEDS_MEMBER_ID = 4
-#: Since this version the leader can be told to leave the assignment as it is (KIP-814).
+#: Since this version the response can make the leader skip the assignment (KIP-814).
 _FIRST_VERSION_THAT_SKIPS_ASSIGNMENT = 9
 
 
-#: Most protocols of a member. Clients have a few; Kafka, whose groups do not share one thread, has
-#: no such limit.
+#: Maximum number of protocols of a member. Clients have a few; Kafka, whose groups do not share one
+#: thread, has no such limit.
 MAX_PROTOCOLS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Join:
-    """A JoinGroup request on its way."""
+    """A JoinGroup request that is being handled."""
 
     group: ClassicGroup
     request: JoinGroupRequest
@@ -49,26 +49,26 @@ class _Join:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoiningClient:
-    """Who sends a JoinGroup request."""
+    """The sender of a JoinGroup request."""
 
     client_id: str
     client_host: str
-    #: Of the request.
+    #: The version of the request.
     version: int
 
 
 class GroupJoins:
-    """Takes members in, or back."""
+    """Adds new and returning members to groups."""
 
     def __init__(self, settings: BrokerSettings, rebalances: GroupRebalances) -> None:
-        """Leave to `rebalances` what a join brings about."""
+        """Leave the effects of a join to `rebalances`."""
         self._settings = settings
         self._rebalances = rebalances
 
     def join(
         self, group: ClassicGroup, request: JoinGroupRequest, client: JoiningClient, now: float
     ) -> Parked[JoinGroupResponse]:
-        """Take a member into a group. Raises RefusedError."""
+        """Add a member to a group. Raises RefusedError."""
         if not self._accepts(group, request.member_id):
             group.remove(request.member_id)
             raise RefusedError(
@@ -116,8 +116,8 @@ class GroupJoins:
             group.state is GroupState.COMPLETING_REBALANCE
             or (group.state is GroupState.STABLE and not is_leader)
         ):
-            # It may not have got the answer to its first request. A leader that joins again in a
-            # stable group wants a rebalance.
+            # It may not have received the response to its first request. A leader that rejoins a
+            # stable group requests a rebalance.
             join.parked.response = self._rebalances.joined(group, member)
             return
         self._update_member(member, request)
@@ -125,7 +125,7 @@ class GroupJoins:
         self._rebalances.rebalance_or_complete(group, join.now)
 
     def _replace_static_member(self, join: _Join, member_id: str) -> None:
-        """Let a static member that was restarted take its own place."""
+        """Replace a static member that was restarted."""
         group, now = join.group, join.now
         former_leader = group.leader_id
         old, member = group.replace_static_member(join.request.group_instance_id or "", member_id)
@@ -141,7 +141,7 @@ class GroupJoins:
             try:
                 self._rebalances.keep(group, now)
             except RefusedError:
-                # It stays who it was, and asks again.
+                # It keeps its old id and retries.
                 _, back = group.replace_static_member(
                     join.request.group_instance_id or "", old.member_id
                 )
@@ -155,7 +155,7 @@ class GroupJoins:
                     group, member, skip_assignment=group.leader_id == member_id
                 )
             else:
-                # It learns of the leader as it was, and so does not believe that it leads.
+                # With the former leader's id in the response it does not consider itself leader.
                 join.parked.response = self._rebalances.joined(group, member, leader=former_leader)
             return
         member.awaiting_join = join.parked
@@ -205,6 +205,6 @@ class GroupJoins:
 
 
 def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
-    # Before version 1 there was one timeout for both.
+    # Before version 1 one timeout served for both.
     timeout_ms = request.rebalance_timeout_ms
     return request.session_timeout_ms if timeout_ms < 0 else timeout_ms

@@ -37,7 +37,7 @@ def encode_offsets(
     *,
     now_ms: int,
 ) -> list[tuple[bytes, bytes | None]]:
-    """Write a group's offsets; None is one that there is no more."""
+    """Encode a group's offsets; None deletes one."""
     return [
         (
             encode_versioned(
@@ -65,7 +65,7 @@ def encode_offsets(
 def decode_offset(
     key: bytes, value: bytes | None
 ) -> tuple[str, TopicPartition, CommittedOffset | None]:
-    """Read a group's offset: the group, the partition, and the offset. Raises DecodeError."""
+    """Decode an offset: its group, its partition, and the offset. Raises DecodeError."""
     named = decode_versioned(OffsetCommitKey, key)
     committed = None
     if value is not None:
@@ -75,12 +75,12 @@ def decode_offset(
 
 
 def encode_deleted_group(group_id: str) -> tuple[bytes, bytes | None]:
-    """Write that there is no such group any more."""
+    """Encode the deletion of a group."""
     return encode_versioned(GroupMetadataKey(group=group_id), GROUP_METADATA_KEY), None
 
 
 def encode_group(group: ClassicGroup, *, now_ms: int) -> tuple[bytes, bytes | None]:
-    """Write a group's generation."""
+    """Encode a group's generation."""
     key, _ = encode_deleted_group(group.group_id)
     value = GroupMetadataValue(
         protocol_type=group.protocol_type or "",
@@ -106,7 +106,7 @@ def encode_group(group: ClassicGroup, *, now_ms: int) -> tuple[bytes, bytes | No
 
 
 def decode_group(key: bytes, value: bytes) -> ClassicGroup:
-    """Read a group with its members, who have yet to be heard of. Raises DecodeError."""
+    """Decode a group with its members, whose sessions have not started. Raises DecodeError."""
     group_id = decode_versioned(GroupMetadataKey, key).group
     kept = decode_versioned(GroupMetadataValue, value)
     group = ClassicGroup(
@@ -138,9 +138,9 @@ def decode_group(key: bytes, value: bytes) -> ClassicGroup:
 
 
 def replay_groups(log: CoordinatorLog, offsets: GroupOffsets) -> dict[str, ClassicGroup]:
-    """Read every group and all offsets again (GroupCoordinatorShard.replay).
+    """Read all groups and offsets back from the log (GroupCoordinatorShard.replay).
 
-    A group that has offsets and nothing else is empty. Raises CorruptRecordError.
+    A group that has only offsets is empty. Raises CorruptRecordError.
     """
     offsets.clear()
     groups: dict[str, ClassicGroup] = {}

@@ -1,10 +1,11 @@
-"""How far groups have read: offsets that are committed, and those that a transaction will commit.
+"""The offsets of groups: those that are committed, and those pending in a transaction.
 
-Kafka's OffsetMetadataManager. Offsets of a transaction are kept beside the others under its
-producer id; its end applies them or throws them away. To transactions the offsets are partitions
-like others, those of __consumer_offsets, each with the state of its producers. Where there is a log
-(`coordinator_log`), it has those producers, and every offset before it counts here. Offsets do not
-expire. Those of a deleted topic are gone at once, though the log may say so later.
+The counterpart of Kafka's OffsetMetadataManager. A transaction's offsets are stored separately,
+under its producer id; its end applies or discards them. To a transaction the offsets are partitions
+like any others, those of __consumer_offsets, each with its producer state. With a durable log
+(`coordinator_log`) the log holds the producer state, and offsets are written to it before they
+apply. Offsets do not expire. Those of a deleted topic are removed at once, from the log possibly
+later.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.producer_state import TransactionMarker
     from spark_kafka_sink.model import ProducerIdAndEpoch
 
-#: What Kafka answers where there is no offset.
+#: The offset in the response if none is committed.
 NO_OFFSET = -1
 
 
@@ -37,7 +38,7 @@ class GroupOffsets:
     """The offsets of all groups."""
 
     def __init__(self, log: CoordinatorLog) -> None:
-        """Know none."""
+        """Start without offsets."""
         self._log = log
         self._committed: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         #: By partition of __consumer_offsets.
@@ -46,11 +47,11 @@ class GroupOffsets:
         self._pending: dict[int, dict[str, dict[TopicPartition, CommittedOffset]]] = defaultdict(
             dict
         )
-        #: Offsets that are gone, by group, and the log does not say so yet.
+        #: Offsets that were removed, by group, but not from the log yet.
         self._unwritten: dict[str, set[TopicPartition]] = {}
 
     def clear(self) -> None:
-        """Know none."""
+        """Remove all offsets."""
         self._committed.clear()
         self._pending.clear()
         self._unwritten.clear()
@@ -62,9 +63,9 @@ class GroupOffsets:
         committed: CommittedOffset | None,
         producer_id: int,
     ) -> None:
-        """Take an offset from the log; None is one that there is no more.
+        """Apply an offset from the log; None deletes it.
 
-        That of a producer counts once its transaction is committed, see `replay_end`.
+        The offset of a producer applies once its transaction is committed; see `replay_end`.
         """
         if producer_id != NO_PRODUCER_ID and committed is not None:
             self._pending[producer_id].setdefault(group_id, {})[partition] = committed
@@ -76,7 +77,7 @@ class GroupOffsets:
                 del self._committed[group_id]
 
     def replay_end(self, index: int, producer_id: int, *, committed: bool) -> None:
-        """Take the end of a transaction from the log of a __consumer_offsets partition."""
+        """Apply a transaction marker from the log of a __consumer_offsets partition."""
         self._end(index, producer_id, committed=committed)
 
     def groups(self) -> set[str]:
@@ -91,7 +92,7 @@ class GroupOffsets:
     def commit(
         self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], *, now_ms: int
     ) -> None:
-        """Remember offsets of a group."""
+        """Commit offsets of a group. Raises RefusedError; then nothing has changed."""
         if self._log.is_durable:
             records = encode_offsets(group_id, offsets.items(), now_ms=now_ms)
             self._log.append(group_id, records, now_ms=now_ms)
@@ -99,7 +100,7 @@ class GroupOffsets:
         self._unwritten.get(group_id, set()).difference_update(offsets)
 
     def producer_state(self, group_id: str) -> ProducerStateManager:
-        """Return what is known of the producers that commit offsets of a group."""
+        """Return the state of the producers that commit offsets of a group."""
         index = coordinator_partition(group_id)
         if self._log.is_durable:
             return self._log.partition(index).producer_state
@@ -113,7 +114,7 @@ class GroupOffsets:
         *,
         now_ms: int,
     ) -> None:
-        """Remember offsets that count once the producer's transaction is committed."""
+        """Store offsets that apply once the producer's transaction is committed."""
         if self._log.is_durable:
             records = encode_offsets(group_id, offsets.items(), now_ms=now_ms)
             self._log.append(group_id, records, now_ms=now_ms, producer=producer)
@@ -132,9 +133,10 @@ class GroupOffsets:
         )
 
     def append_marker(self, partition: int, marker: TransactionMarker) -> None:
-        """Apply or forget what a transaction has for the groups of a __consumer_offsets partition.
+        """End a transaction for the groups of a __consumer_offsets partition.
 
-        Raises RefusedError as `ProducerStateManager.validate_marker`.
+        Its offsets are applied or discarded. Raises RefusedError as
+        `ProducerStateManager.validate_marker`.
         """
         if self._log.is_durable:
             self._log.partition(partition).append_marker(marker)
@@ -155,11 +157,11 @@ class GroupOffsets:
             self._pending.pop(producer_id, None)
 
     def topics(self) -> set[str]:
-        """Return the topics that groups have offsets of."""
+        """Return the topics with committed offsets."""
         return {partition.topic for offsets in self._committed.values() for partition in offsets}
 
     def delete_group(self, group_id: str) -> None:
-        """Forget a group with all of its offsets. Raises RefusedError; then nothing has changed."""
+        """Delete a group with all its offsets. Raises RefusedError; then nothing has changed."""
         if self._log.is_durable:
             gone = {*self.committed(group_id), *self._unwritten.get(group_id, ())}
             records = _encode_gone(group_id, gone)
@@ -170,7 +172,7 @@ class GroupOffsets:
             pending.pop(group_id, None)
 
     def delete_topics(self, topics: Collection[str]) -> None:
-        """Forget the offsets of topics that are no more; `write_deletions` must follow."""
+        """Remove the offsets of deleted topics; call `write_deletions` afterwards."""
         for group_id, committed in self._committed.items():
             gone = {partition for partition in committed if partition.topic in topics}
             for partition in gone:
@@ -179,7 +181,7 @@ class GroupOffsets:
                 self._unwritten.setdefault(group_id, set()).update(gone)
 
     def write_deletions(self) -> None:
-        """Write which offsets are gone. Raises RefusedError; some may be written even so."""
+        """Write the removed offsets to the log. Raises RefusedError; some may be written then."""
         for group_id, gone in list(self._unwritten.items()):
             self._log.append(group_id, _encode_gone(group_id, gone))
             del self._unwritten[group_id]

@@ -1,14 +1,14 @@
-"""Rebalances and sessions of consumer groups: what membership and time bring about.
+"""Rebalances and sessions of consumer groups: the effects of membership and time.
 
-A part of Kafka's GroupMetadataManager 4.3; what members ask for is in `group_coordinator`. A
-rebalance has two phases. In the first all members join, or are removed when it takes too long; the
-group's next generation begins, and everyone is told, the leader with the list of members. In the
-second the leader hands in the assignment, and everyone gets their part.
+A part of Kafka's GroupMetadataManager 4.3; the requests of members are in `group_coordinator`. A
+rebalance has two phases. In the first all members join, or are removed after a timeout; the group's
+next generation begins and is sent to every member, to the leader with the list of members. In the
+second the leader sends the assignment, and every member receives its part.
 
-A new group waits for `group_initial_rebalance_delay_ms` for more members, again and again while
-some come. A member is removed when it is silent for its session timeout, unless the coordinator
-owes it an answer. Each generation is written to the log, where there is one (`coordinator_log`),
-with its members and their parts.
+A new group waits for more members for `group_initial_rebalance_delay_ms`, and again as long as some
+join. A member is removed if it sends nothing for its session timeout, unless the coordinator owes
+it a response. Each generation is written to the log, if there is one (`coordinator_log`), with its
+members and their assignments.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ class GroupRebalances:
         changed: Callable[[Hashable], None],
         log: CoordinatorLog,
     ) -> None:
-        """Tell `changed` of parked requests that have been answered."""
+        """Start without timers; `changed` is called with parked requests that have a response."""
         self._settings = settings
         self._timers = timers
         self._changed = changed
         self._log = log
 
-    # Phase one: members join.
+    # First phase: members join.
 
     def rebalance_or_complete(self, group: ClassicGroup, now: float) -> None:
-        """Begin a rebalance, or end the one that only waited for this change."""
+        """Start a rebalance, or complete one that only waited for this change."""
         if group.can_rebalance:
             self.prepare_rebalance(group, now)
         else:
             self.maybe_complete_join(group, now)
 
     def prepare_rebalance(self, group: ClassicGroup, now: float) -> None:
-        """Have all members join anew."""
+        """Start a rebalance, in which all members must rejoin."""
         if group.state is GroupState.COMPLETING_REBALANCE:
             for member in group.members.values():
                 member.assignment = b""
@@ -111,7 +111,7 @@ class GroupRebalances:
         )
 
     def maybe_complete_join(self, group: ClassicGroup, now: float) -> None:
-        """Begin the next generation if nobody is missing."""
+        """Begin the next generation if all members have joined."""
         if (
             group.state is GroupState.PREPARING_REBALANCE
             and group.previous_state is not GroupState.EMPTY
@@ -120,7 +120,7 @@ class GroupRebalances:
             self._complete_join(group, now)
 
     def _complete_join(self, group: ClassicGroup, now: float) -> None:
-        """Begin the next generation with those who have joined."""
+        """Begin the next generation with the members that have joined."""
         _cancel(group.join_timer)
         for member in list(group.members.values()):
             if member.awaiting_join is None and member.group_instance_id is None:
@@ -139,7 +139,7 @@ class GroupRebalances:
             try:
                 self.keep(group, now)
             except RefusedError as refused:
-                # After a restart the members before it count again, and time out.
+                # After a restart the previous members are restored, and then time out.
                 logger.warning("that %s is empty cannot be written: %s", group.group_id, refused)
         else:
             generation_id = group.generation_id
@@ -152,7 +152,7 @@ class GroupRebalances:
     def complete_join_of(
         self, group: ClassicGroup, member: Member, response: JoinGroupResponse, now: float
     ) -> None:
-        """Answer a member that waits for the generation, and begin its session."""
+        """Complete a member's join, if it waits for one, and restart its session."""
         if member.awaiting_join is not None:
             self.answer(member.awaiting_join, response)
             member.awaiting_join = None
@@ -166,7 +166,7 @@ class GroupRebalances:
         skip_assignment: bool = False,
         leader: str | None = None,
     ) -> JoinGroupResponse:
-        """Tell a member of the generation; `leader` goes before the group's own."""
+        """Return a response with the generation; `leader` overrides the group's own."""
         leader = leader or group.leader_id or ""
         return JoinGroupResponse(
             error_code=ErrorCode.NONE,
@@ -179,10 +179,10 @@ class GroupRebalances:
             members=group.described_members() if leader == member.member_id else (),
         )
 
-    # Phase two: members get their parts.
+    # Second phase: members receive their assignments.
 
     def assigned(self, group: ClassicGroup, now: float) -> None:
-        """Assign every member its part, once that is written; if it cannot be, begin anew."""
+        """Write the assignment, then send each member its part; on failure rebalance again."""
         try:
             self.keep(group, now)
         except RefusedError as refused:
@@ -199,7 +199,7 @@ class GroupRebalances:
     def complete_sync(
         self, group: ClassicGroup, member: Member, error_code: ErrorCode, now: float
     ) -> None:
-        """Answer a member that waits for its part of the assignment, if it does."""
+        """Complete a member's sync, if it waits for one, and restart its session."""
         if member.awaiting_sync is None:
             return
         response = synced(group, member) if error_code is ErrorCode.NONE else sync_error(error_code)
@@ -208,13 +208,13 @@ class GroupRebalances:
         self.restart_session(group, member, now)
 
     def received_sync(self, group: ClassicGroup, member: Member) -> None:
-        """Take note that a member has asked for its part."""
+        """Record that a member has sent SyncGroup."""
         group.pending_sync.discard(member.member_id)
         if not group.pending_sync:
             _cancel(group.sync_timer)
 
     def _expire_pending_sync(self, group: ClassicGroup, generation_id: int, now: float) -> None:
-        """Remove those who have joined and never asked for their part."""
+        """Remove the members that joined but never sent SyncGroup."""
         if generation_id != group.generation_id or not group.pending_sync:
             return
         for member_id in list(group.pending_sync):
@@ -226,7 +226,7 @@ class GroupRebalances:
     def expect(
         self, group: ClassicGroup, member_id: str, session_timeout_ms: int, now: float
     ) -> None:
-        """Have a member that was given its id come back with it within a session's time."""
+        """Add a pending member, which must rejoin with its new id within its session timeout."""
         group.pending_members[member_id] = self._timers.schedule(
             now + session_timeout_ms / 1000,
             lambda then: self._expire_pending_member(group, member_id, then),
@@ -235,7 +235,7 @@ class GroupRebalances:
     def restart_session(
         self, group: ClassicGroup, member: Member, now: float, *, timeout_ms: int | None = None
     ) -> None:
-        """Give a member its session's time, or another one, from now on."""
+        """Restart a member's session, with its own timeout or with `timeout_ms`."""
         _cancel(member.timer)
         if timeout_ms is None:
             timeout_ms = member.session_timeout_ms
@@ -259,7 +259,7 @@ class GroupRebalances:
             self._complete_join(group, now)
 
     def remove(self, group: ClassicGroup, member: Member) -> None:
-        """Remove a member; if it waits for a generation it is told to join anew."""
+        """Remove a member; its waiting requests fail with UNKNOWN_MEMBER_ID."""
         if member.awaiting_join is not None:
             self.answer(member.awaiting_join, join_error("", ErrorCode.UNKNOWN_MEMBER_ID))
             member.awaiting_join = None
@@ -269,7 +269,7 @@ class GroupRebalances:
         group.remove(member.member_id)
 
     def answer(self, parked: Parked[T], response: T) -> None:
-        """Fill in what a request waits for."""
+        """Set the response of a parked request and wake it."""
         parked.response = response
         self._changed(parked)
 

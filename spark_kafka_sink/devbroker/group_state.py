@@ -1,4 +1,4 @@
-"""The states of a classic consumer group, and how they follow one another (ClassicGroupState)."""
+"""The states of a classic consumer group and their transitions (ClassicGroupState)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class GroupState(StrEnum):
-    """A state, by the name under which DescribeGroups and ListGroups show it."""
+    """A state, with its name in DescribeGroups and ListGroups."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -15,7 +15,7 @@ class GroupState(StrEnum):
     DEAD = "Dead"
 
 
-#: Where each state may lead.
+#: The states that may follow each state.
 TRANSITIONS: dict[GroupState, frozenset[GroupState]] = {
     GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
     GroupState.PREPARING_REBALANCE: frozenset(

@@ -1,4 +1,4 @@
-"""An answer that somebody else will give: a member that joins a group waits for all the others."""
+"""A response that is set later: a member that joins a group waits for all the others."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ T = TypeVar("T")
 
 
 class Parked(Generic[T]):
-    """A request's place in a queue; who waits for it watches the object itself."""
+    """The pending response to a request, which watches this object until it is set."""
 
     __slots__ = ("response",)
 
     def __init__(self, response: T | None = None) -> None:
-        """Wait, or have the answer already."""
-        #: None until there is one.
+        """Start without a response, or with one that is known already."""
+        #: None while the request waits.
         self.response = response
