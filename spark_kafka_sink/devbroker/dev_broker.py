@@ -1,4 +1,4 @@
-"""The embedded broker, or a cluster of them, as tests, notebooks and demos use it."""
+"""The embedded broker, or a cluster of them, for tests, notebooks and demos."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ T = TypeVar("T")
 
 
 class DevBroker:
-    """Brokers of one cluster on a thread of their own.
+    """The brokers of one cluster, running on their own thread.
 
         with DevBroker(topics={"orders": 3}) as broker:
             producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
 
-    Topics and records live in memory as long as the object, or in `data_dir`: `stop` and `start`
-    are a restart that loses nothing, on the same ports.
+    Topics and records live as long as the object, or in `data_dir`: `stop` followed by `start`
+    restarts the brokers on the same ports, without losing anything.
 
-    With `brokers=3` there are three, with ids 1 to 3, each on a port of its own. They share one log
-    for each partition: leaders, epochs and replicas in sync are as in Kafka, and move as brokers
-    stop and start, but records are not replicated, and none is lost.
+    With `brokers=3` there are three brokers, with ids 1 to 3, each on its own port. They share one
+    log for each partition: leaders, epochs and in-sync replicas are as in Kafka, and change as
+    brokers stop and start, but records are not replicated, and none is ever lost.
     """
 
     def __init__(
@@ -73,14 +73,15 @@ class DevBroker:
         socket_request_max_bytes: int = BrokerSettings().socket_request_max_bytes,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """Set up brokers that listen from `start` on.
+        """Create brokers that listen once `start` is called.
 
-        `topics` are created with so many partitions each, on three brokers where there are as many.
-        Port 0 is any free one; of several brokers each has the next. `listeners` are for
-        connections with TLS or SASL; host and port are then theirs. With `data_dir` topics and
-        records lie in that directory, in Kafka's file format, and outlive the process: those of
-        `topics` that are there already stay as they are. The settings are those of
-        `BrokerSettings` and `TopicConfig`; `clock` gives seconds since 1970. Raises ConfigError.
+        `topics` maps topics to create to their numbers of partitions; they get three replicas if
+        there are enough brokers. Port 0 means any free port; with several brokers each one uses the
+        next port. `listeners` configure TLS or SASL, and replace `host` and `port`. With `data_dir`
+        topics and records are stored in that directory, in Kafka's file format, and survive the
+        process; those of `topics` that already exist are not changed. The other settings are those
+        of `BrokerSettings` and `TopicConfig`; `clock` returns seconds since 1970. Raises
+        ConfigError.
         """
         if brokers < 1:
             raise ConfigError(f"a cluster cannot have {brokers} brokers")
@@ -116,7 +117,7 @@ class DevBroker:
         self._thread = ServerThread(self._server)
 
     def __enter__(self) -> Self:
-        """Start."""
+        """Start the brokers."""
         self.start()
         return self
 
@@ -126,14 +127,15 @@ class DevBroker:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Stop."""
+        """Stop the brokers."""
         self.stop()
 
     def start(self, node_id: int | None = None) -> None:
-        """Listen; return when clients can connect. Raises OSError, or KafkaError if started.
+        """Start to listen; return when clients can connect.
 
-        With `node_id` only the broker of that id, which was stopped: it comes back to its port, is
-        in sync at once, and leads again what nobody else could lead.
+        With `node_id` start only that broker, which was stopped: it returns to its port, is in sync
+        at once, and leads only partitions without another leader. Raises OSError, or KafkaError if
+        it is already running.
         """
         if node_id is None:
             self._thread.start(self._create_topics)
@@ -141,10 +143,11 @@ class DevBroker:
             self._thread.call(lambda: self._server.start_broker(node_id))
 
     def stop(self, node_id: int | None = None) -> None:
-        """Close every connection and the ports; does nothing if that has been done.
+        """Close all connections and ports; do nothing if already stopped.
 
-        With `node_id` only the broker of that id: as in an orderly shutdown of Kafka's others lead
-        and coordinate in its place before its connections end. Raises KafkaError if it has stopped.
+        With `node_id` stop only that broker: as in a controlled shutdown of Kafka, other brokers
+        lead and coordinate in its place before its connections close. Raises KafkaError if it is
+        already stopped.
         """
         if node_id is None:
             self._thread.stop()
@@ -153,26 +156,26 @@ class DevBroker:
 
     @property
     def port(self) -> int:
-        """Port of the first broker's first listener."""
+        """The port of the first broker's first listener."""
         return self._server.listeners[1][0].port
 
     @property
     def addresses(self) -> dict[int, str]:
-        """The address of each broker, host:port, by its id; also of those that are stopped."""
+        """The address of each broker, host:port, by id; stopped brokers included."""
         return self._server.addresses(self._first_listener)
 
     @property
     def bootstrap_servers(self) -> str:
-        """Addresses for clients, host:port, of the first listener; separated by commas."""
+        """The addresses of the first listener, host:port, separated by commas."""
         return self._server.bootstrap_servers(self._first_listener)
 
     def address(self, listener: str) -> str:
-        """Give a listener's address, or addresses; by default it is called by its protocol."""
+        """Return the addresses of a listener; its default name is its security protocol."""
         return self._server.bootstrap_servers(listener)
 
     @property
     def topic_names(self) -> list[str]:
-        """Topics that exist."""
+        """The topics that exist."""
         return self.call(lambda broker: [topic.name for topic in broker.cluster.topics])
 
     def create_topic(
@@ -198,10 +201,10 @@ class DevBroker:
         self.call(create)
 
     def records(self, topic: str) -> dict[int, list[Record]]:
-        """Return what consumers would read of a topic now: records by partition, in their order.
+        """Return what consumers would read of a topic now: records by partition, in offset order.
 
-        Only what is committed: neither open transactions nor aborted ones. Raises RefusedError if
-        there is no such topic.
+        Only committed records are returned, none of open or aborted transactions. Raises
+        RefusedError if there is no such topic.
         """
 
         def read(broker: Broker) -> dict[int, list[Record]]:
@@ -219,10 +222,10 @@ class DevBroker:
         return self.call(lambda broker: broker.cluster.leader(TopicPartition(topic, partition)))
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Let another replica lead a partition, in a new leader epoch.
+        """Make another in-sync replica the leader of a partition, in a new leader epoch.
 
-        The partitions of `__consumer_offsets` and `__transaction_state` (50 each) are coordinators.
-        Raises RefusedError if the broker keeps no replica that is in sync.
+        For `__consumer_offsets` and `__transaction_state` (50 partitions each) this moves the
+        coordinator. Raises RefusedError if the broker has no in-sync replica.
         """
         self.call(
             lambda broker: broker.cluster.move_leader(
@@ -231,14 +234,14 @@ class DevBroker:
         )
 
     def on(self, api_key: ApiKey, fault: Decide | Action, *, times: int | None = None) -> FaultHook:
-        """Set a fault hook; see `faults`."""
+        """Install a fault hook; see `faults`."""
         return self._server.faults.on(api_key, fault, times=times)
 
     def call(self, function: Callable[[Broker], T]) -> T:
-        """Call a function with the first broker on the server's thread; give its result.
+        """Call a function with the first broker on the server's thread; return its result.
 
-        The way to look at logs, or to change the cluster, while clients are at work. Raises
-        KafkaError if the broker does not run.
+        Use it to inspect logs or change the cluster while clients are active. Raises KafkaError if
+        the broker is not running.
         """
 
         def run() -> T:

@@ -1,10 +1,10 @@
 r"""Regular expressions over transactional ids, matched in linear time.
 
-Kafka takes RE2's expressions, whose matcher never backtracks; Python's `re` does, and can take
-exponential time. So this matcher follows all positions of the id at once, as the bits of one
-integer. It takes literals, escapes, `.`, character classes, `\d \s \w` and their opposites, `^`,
-`$`, alternatives, groups, and repeats of single characters. Repeated groups, flags and assertions
-are refused.
+Kafka uses RE2, whose matcher never backtracks; Python's `re` does, and can take exponential time.
+This matcher therefore tracks all positions of the id at once, as the bits of one integer. It
+supports literals, escapes, `.`, character classes, `\d \s \w` and their complements, `^`, `$`,
+alternatives, groups, and repeats of single characters. Repeated groups, flags and assertions are
+rejected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-#: What Python plans to read as operations on character classes.
+#: What Python may interpret as set operations in character classes one day.
 _CLASS_OPERATION = re.compile(r"--|&&|\|\||~~")
 _MARKS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
@@ -56,7 +56,7 @@ class IdPattern:
     """A regular expression."""
 
     def __init__(self, pattern: str) -> None:
-        """Parse an expression. Raises ValueError if it is not one that can be matched."""
+        """Parse an expression. Raises ValueError if it is malformed or not supported."""
         if len(pattern) > MAX_PATTERN_LENGTH:
             raise ValueError(f"it has more than {MAX_PATTERN_LENGTH} characters")
         self._choice = _parse(pattern)
@@ -66,7 +66,7 @@ class IdPattern:
         found: dict[str, int] = {}
 
         def places(one: re.Pattern[str]) -> int:
-            """Return a bit for each character that matches."""
+            """Return an integer with a bit set for each character that matches."""
             if one.pattern not in found:
                 bits = "".join("1" if one.match(character) else "0" for character in text[::-1])
                 found[one.pattern] = int(bits or "0", 2)
@@ -129,7 +129,7 @@ def _repeat(token: re.Match[str]) -> _Repeat:
 def _after_choice(
     choice: _Choice, begins: int, end: int, places: Callable[[re.Pattern[str]], int]
 ) -> int:
-    """Return the positions where a match can end that begins at one of these positions."""
+    """Return where matches that begin at any of the positions `begins` can end."""
     ends = 0
     for sequence in choice.sequences:
         reached = begins

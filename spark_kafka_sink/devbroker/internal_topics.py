@@ -1,8 +1,8 @@
-"""Kafka's internal topics, and which partition of them a group or transactional id belongs to.
+"""Kafka's internal topics, and how groups and transactional ids map to their partitions.
 
-Clients do not see the topics: the coordinators keep what they hold, in memory or in logs of their
-own (`coordinator_log`). Their partitions matter even so: they decide which broker coordinates what,
-and are what a transaction has in place of a group's offsets.
+Clients do not see these topics: the coordinators store their state in memory or in their own logs
+(`coordinator_log`). The partitions still matter: they decide which broker coordinates what, and
+a transaction that includes a group's offsets includes the group's partition.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ _NATIVE_UTF_16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
 
 
 def coordinator_partition(key: str) -> int:
-    """Return the partition of an internal topic that a group or transactional id belongs to.
+    """Return the partition of an internal topic that a group or transactional id maps to.
 
-    Utils.abs of Java's String.hashCode, which counts in UTF-16.
+    This is Utils.abs of Java's String.hashCode, which is computed over UTF-16 code units.
     """
     units = memoryview(key.encode(_NATIVE_UTF_16, "surrogatepass")).cast("H")
     code = 0
     first = len(units) % 4
     for unit in units[:first]:
         code = 31 * code + unit
-    # Four steps at once: a request may hold millions of characters.
+    # Four units per step: a request may hold millions of characters.
     rest = iter(units[first:])
     for a, b, c, d in zip(rest, rest, rest, rest, strict=True):
         code = (31**4 * code + 31**3 * a + 31**2 * b + 31 * c + d) & 0xFFFFFFFF
     if code >= 1 << 31:
-        # Java's abs leaves the smallest number as it is; Utils.abs makes it 0.
+        # Java's Math.abs returns the smallest integer unchanged; Utils.abs makes it 0.
         code = ((1 << 32) - code) & 0x7FFFFFFF
     return code % COORDINATOR_PARTITIONS
 
 
 def group_metadata_partition(group_id: str) -> TopicPartition:
-    """Return the partition in which Kafka keeps a group's offsets."""
+    """Return the partition in which Kafka stores a group's offsets."""
     return TopicPartition(GROUP_METADATA_TOPIC, coordinator_partition(group_id))

@@ -1,7 +1,7 @@
 """Where in a log each leader epoch began (Kafka's LeaderEpochFileCache).
 
-Entries are ordered by epoch and offset, strictly. A leader enters its epoch as it takes over, and a
-batch of an epoch that is not known yet does, too, so that a log that is read back knows its epochs.
+Epochs and offsets of the entries both increase strictly. A leader adds its epoch when it takes
+over. A batch with an unknown epoch adds one, too, so that a log that is loaded has its epochs.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class EpochEntry(NamedTuple):
-    """An epoch, and the first offset that may have been written in it."""
+    """An epoch and the first offset that may belong to it."""
 
     epoch: int
     start_offset: int
 
 
 class EpochEnd(NamedTuple):
-    """An epoch, and the first offset that was not written in it."""
+    """An epoch and the first offset after it."""
 
     epoch: int
     end_offset: int
@@ -31,21 +31,21 @@ class LeaderEpochCache:
     """The leader epochs of one log."""
 
     def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
-        """Know these, in order."""
+        """Start with these entries, which must be in order."""
         self._entries = list(entries)
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
-        """All that is known, in order."""
+        """All entries, in order."""
         return tuple(self._entries)
 
     @property
     def latest(self) -> int | None:
-        """The newest epoch."""
+        """The newest epoch, None without entries."""
         return self._entries[-1].epoch if self._entries else None
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Let an epoch begin; what contradicts it goes, and an older epoch changes nothing."""
+        """Begin an epoch, removing conflicting entries; ignore an epoch that is not new."""
         if self._entries and self._entries[-1].epoch >= epoch:
             return
         while self._entries and self._entries[-1].start_offset >= start_offset:
@@ -53,10 +53,10 @@ class LeaderEpochCache:
         self._entries.append(EpochEntry(epoch, start_offset))
 
     def end_of(self, epoch: int, log_end_offset: int) -> EpochEnd | None:
-        """Tell where an epoch ends; None for one that is newer than all, or where none is known.
+        """Return where an epoch ends; None for one newer than all, or without entries.
 
-        For an epoch in which nothing was written it is the one before it that is told of, and for
-        one older than all the place where the first one begins (endOffsetFor).
+        For an unknown epoch between two entries it is the end of the earlier one, and for one
+        older than all it is where the first one begins (endOffsetFor).
         """
         if epoch == self.latest:
             return EpochEnd(epoch, log_end_offset)
@@ -67,17 +67,17 @@ class LeaderEpochCache:
         return EpochEnd(self._entries[following - 1].epoch if following else epoch, end_offset)
 
     def epoch_at(self, offset: int) -> int | None:
-        """Tell in which epoch an offset was written."""
+        """Return the epoch of an offset; None before the first entry."""
         found = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
         return self._entries[found - 1].epoch if found else None
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget epochs that ended before the log starts; the first one left begins there."""
+        """Remove epochs that ended before the log starts; the first remaining one begins there."""
         found = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
         if found:
             self._entries[:found] = [EpochEntry(self._entries[found - 1].epoch, start_offset)]
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forget epochs that have begun only behind the log's end; one at the end may go on."""
+        """Remove epochs that begin after the log's end; one that begins at the end remains."""
         while self._entries and self._entries[-1].start_offset > end_offset:
             self._entries.pop()

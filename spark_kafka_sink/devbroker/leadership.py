@@ -1,14 +1,14 @@
-"""Who leads a partition, and which of its replicas are in sync.
+"""The leader of a partition, and which of its replicas are in sync.
 
-The decisions of Kafka's PartitionChangeBuilder, with nothing replicated: the one log that the
-cluster keeps of a partition is what each of its replicas would have, so a replica whose broker runs
-is in sync at once, as long as there is a leader to follow.
+It makes the decisions of Kafka's PartitionChangeBuilder, without replication: the cluster's one log
+of a partition stands for every replica, so a replica on a running broker is in sync at once, as
+long as there is a leader to follow.
 
-- A leader that runs stays leader: it is not taken back by the preferred one that returns.
-- Otherwise the first replica in the list that is in sync leads; each change raises the epoch, also
-  the one to "no leader".
-- Replicas that leave while fewer than min.insync.replicas are in sync stay eligible (KIP-966):
-  where all are gone only they may lead again, for only they would surely have everything.
+- A running leader remains leader, even when the preferred leader returns.
+- Otherwise the first in-sync replica of the list becomes leader; each change, including one to "no
+  leader", raises the leader epoch.
+- Replicas that leave while fewer than min.insync.replicas are in sync remain eligible (KIP-966):
+  once no replica is in sync, only they may lead again, because only they surely have all records.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ NO_LEADER = -1
 class Leadership:
     """The leader and the replicas of one partition."""
 
-    #: Brokers that keep the partition, the preferred leader first.
+    #: The brokers with a replica, the preferred leader first.
     replicas: tuple[int, ...]
     leader_id: int
     leader_epoch: int = 0
-    #: Replicas that are in sync.
+    #: The in-sync replicas.
     isr: tuple[int, ...] = ()
-    #: Replicas that are not in sync and may lead even so.
+    #: Replicas that are not in sync but may still become leader.
     eligible: frozenset[int] = frozenset()
 
     @classmethod
     def begin(cls, replicas: tuple[int, ...], running: Container[int]) -> Self:
-        """Let the first replica lead whose broker runs."""
+        """Return a leadership in which the first replica on a running broker leads."""
         isr = tuple(replica for replica in replicas if replica in running)
         return cls(replicas, isr[0] if isr else NO_LEADER, isr=isr)
 
     def update(self, running: Container[int], min_insync_replicas: int) -> bool:
-        """Take note of which brokers run; tell whether the leader has changed."""
+        """Update the replicas for the running brokers; return whether the leader has changed."""
         known = {*self.isr, *self.eligible}
         alive = tuple(replica for replica in self.replicas if replica in running)
         leader_id = next(
@@ -60,7 +60,7 @@ class Leadership:
         return self._lead(leader_id)
 
     def move_to(self, node_id: int) -> bool:
-        """Let another replica lead; tell whether it did not do so already.
+        """Make another replica the leader; return whether it was not the leader already.
 
         Raises ValueError if it is not in sync.
         """
@@ -77,5 +77,5 @@ class Leadership:
 
 
 def place_replicas(index: int, count: int, brokers: Sequence[int]) -> tuple[int, ...]:
-    """Give a partition's replicas, spread as by StripedReplicaPlacer with one rack."""
+    """Return the replicas of a partition, spread as by StripedReplicaPlacer with one rack."""
     return tuple(brokers[(index + i) % len(brokers)] for i in range(count))

@@ -1,8 +1,8 @@
-"""A place where clients come to a broker: an address, and how connections to it are secured.
+"""An endpoint for clients of a broker: its address, and how connections to it are secured.
 
-Names are Kafka's: `listeners`, `advertised.listeners`, `listener.security.protocol.map`. A listener
-of TLS shows the certificate of its key store, and looks at its clients' certificates where
-`client_auth` says so.
+The names are Kafka's: `listeners`, `advertised.listeners`, `listener.security.protocol.map`. A TLS
+listener presents the certificate of its key store, and checks client certificates according to
+`client_auth`.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ WITH_SASL = frozenset({SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """One listener; its repr shows no secret."""
+    """One listener; its repr contains no secrets."""
 
     security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
-    #: What it is called; by default as its protocol.
+    #: By default the name of the security protocol.
     name: str = ""
     host: str = LOOPBACK
-    #: 0 is any free one.
+    #: 0 means any free port.
     port: int = 0
-    #: Where clients are told to come to; by default `host`, or this machine's name where `host`
-    #: stands for every address.
+    #: The host that clients are told to connect to; by default `host`, or this machine's name if
+    #: `host` stands for every address.
     advertised_host: str | None = None
-    #: And to which port; by default `port`. For a proxy in front of a single broker.
+    #: The port likewise; by default `port`. For a proxy in front of a single broker.
     advertised_port: int | None = None
-    #: Key store and trust store.
+    #: The key store and trust store.
     tls: TlsSettings | None = None
     client_auth: ClientAuth = ClientAuth.NONE
     sasl: SaslSettings | None = None
 
     def __post_init__(self) -> None:
-        """Make words of protocols; raise ConfigError for what contradicts itself."""
+        """Convert strings to enum members; raise ConfigError for contradictory settings."""
         try:
             object.__setattr__(self, "security_protocol", SecurityProtocol(self.security_protocol))
             object.__setattr__(self, "client_auth", ClientAuth(self.client_auth))
@@ -65,7 +65,7 @@ class Listener:
 
 
 def check_listeners(listeners: Sequence[Listener]) -> None:
-    """Raise ConfigError for no listener at all, or two of one name."""
+    """Raise ConfigError if there is no listener, or if two have the same name."""
     names = [listener.name for listener in listeners]
     if not names:
         raise ConfigError("a broker needs a listener")

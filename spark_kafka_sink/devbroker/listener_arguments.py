@@ -1,8 +1,8 @@
-"""Listeners from a command line: addresses and files there, secrets only by file or environment.
+"""Listeners from the command line. Secrets come only from files or the environment.
 
     --listener SASL_SSL://127.0.0.1:9093 --tls-keystore server.pem --sasl-users-file users.json
 
-What is said of TLS and SASL holds for all listeners that have to do with it.
+The TLS and SASL options apply to all listeners that use TLS or SASL.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KEY_PASSWORD_VARIABLE = "DEVBROKER_TLS_KEY_PASSWORD"  # noqa: S105 - where to fi
 
 
 def add_listener_arguments(parser: ArgumentParser) -> None:
-    """Let a parser know the options of this module."""
+    """Add the options of this module to a parser."""
     parser.add_argument(
         "--host", default=LOOPBACK, help="address to listen on (default: %(default)s)"
     )
@@ -91,10 +91,10 @@ def add_listener_arguments(parser: ArgumentParser) -> None:
 
 
 def listeners_of(arguments: Namespace, environment: Mapping[str, str]) -> list[Listener]:
-    """Make the listeners that are asked for.
+    """Build the requested listeners.
 
-    Raises ConfigError for what contradicts itself, OSError for files that cannot be read. Neither
-    shows a secret.
+    Raises ConfigError for contradictory options, OSError for files that cannot be read. Neither
+    error shows a secret.
     """
     if not arguments.listener:
         return [

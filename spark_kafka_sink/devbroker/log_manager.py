@@ -1,21 +1,21 @@
-"""All logs of a cluster: where they lie, and what is done to them from time to time.
+"""All logs of a cluster: where they are stored, and their periodic maintenance.
 
-Kafka's LogManager. Without a data directory logs are in memory. With one, `open` and `close` take
-it and give it back, and in between:
+The counterpart of Kafka's LogManager. Without a data directory logs are in memory. With one, `open`
+locks the directory, `close` releases it, and in between:
 
-- up to where logs are flushed is kept every minute (log.flush.offset.checkpoint.interval.ms);
-- logs whose `flush.ms` have gone by are flushed;
-- where a log starts is kept as soon as it has changed.
+- recovery points are written every minute (log.flush.offset.checkpoint.interval.ms);
+- logs are flushed when their `flush.ms` have passed;
+- the start of a log is written as soon as it changes.
 
-Whatever of it fails for one log is logged, done for the others, and tried again the next time.
+A failure for one log is logged, the other logs are still handled, and the next time retries.
 
 In memory and on disk alike, old segments are deleted every five minutes
-(log.retention.check.interval.ms), every 15 seconds (log.cleaner.backoff.ms) logs are compacted that
-have enough new records for it, and producers that have expired are forgotten every ten minutes
-(producer.id.expiration.check.interval.ms). Where the clock jumps all wait for as long again; none
-wakes a broker in memory that nobody uses.
+(log.retention.check.interval.ms), logs with enough new records are compacted every 15 seconds
+(log.cleaner.backoff.ms), and expired producers are removed every ten minutes
+(producer.id.expiration.check.interval.ms). After a jump of the clock each of these waits for a full
+interval again; none of them wakes an idle broker in memory.
 
-After anything but `close`, `open` looks through every log from where it was flushed.
+After anything but `close`, `open` recovers every log from its recovery point.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _RESTORE = "To have them back, stop the broker and restore the file from a copy."
-#: What has gone with the end of a file, by topic.
+#: What is lost with the end of a file, by topic.
 _LOST = {
     GROUP_METADATA_TOPIC: f"Later commits of its groups are lost: see where they go on. {_RESTORE}",
     TRANSACTION_STATE_TOPIC: f"Later steps of its transactional ids are lost. {_RESTORE}",
@@ -80,12 +80,12 @@ class LogManager:
 
     @property
     def is_durable(self) -> bool:
-        """Whether logs lie in a directory."""
+        """Whether logs are stored in a directory."""
         return self._path is not None
 
     @property
     def partitions(self) -> set[TopicPartition]:
-        """The partitions that have a log, those of internal topics among them."""
+        """The partitions that have a log, including those of internal topics."""
         return set(self._logs)
 
     @property
@@ -94,7 +94,7 @@ class LogManager:
         return self._data
 
     def open(self, now: float) -> StoredCluster | None:
-        """Take the directory, and tell what it keeps of a cluster. Raises OSError, ConfigError."""
+        """Lock the directory; return the cluster stored in it. Raises OSError, ConfigError."""
         if self._path is None:
             return None
         data = DataDirectory(self._path)
@@ -112,14 +112,14 @@ class LogManager:
         return stored
 
     def close(self, now: float) -> None:
-        """Flush and close every log, and give the directory back.
+        """Flush and close every log, and release the directory.
 
-        Raises OSError if that fails for any of them; then the next `open` looks through all.
+        Raises OSError if that fails for any of them; then the next `open` recovers all logs.
         """
         data, self._data = self._data, None
         if data is None:
             return
-        # Whoever closes the logs forgets the timers, too.
+        # `ClusterState` clears the timers whenever it closes the logs.
         self._cleans_up = False
         if self._flush_timer is not None:
             self._flush_timer.cancel()
@@ -135,7 +135,7 @@ class LogManager:
             data.close()
 
     def abandon(self) -> None:
-        """Give the directory back as it is, to be looked through by who opens it next."""
+        """Release the directory as it is; the next `open` recovers all logs."""
         data, self._data = self._data, None
         self._cleans_up = False
         self._logs.clear()
@@ -145,7 +145,7 @@ class LogManager:
     def log(
         self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig, now: float
     ) -> PartitionLog:
-        """Open the log of a partition, or begin it. Raises OSError."""
+        """Open the log of a partition, or create it. Raises OSError."""
         if self._data is None:
             log = PartitionLog(config=config)
         else:
@@ -180,7 +180,7 @@ class LogManager:
         return log
 
     def delete(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Remove logs; files that cannot be removed now go later."""
+        """Delete logs; files that cannot be removed now are removed later."""
         present = []
         for topic_partition in topic_partitions:
             if self._logs.pop(topic_partition, None) is not None:
@@ -196,17 +196,18 @@ class LogManager:
                 logger.warning("files of deleted topics are left and removed later: %s", error)
 
     def configure(self, topic_partition: TopicPartition, config: TopicConfig, now: float) -> None:
-        """Let a log have other settings."""
+        """Change the settings of a log."""
         self._logs[topic_partition].config = config
         self._schedule_flush(config, now)
 
     def delete_records(
         self, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, RefusedError]:
-        """Move the starts of logs, for good; return why some could not be moved.
+        """Move the starts of logs for good; return an error for each that could not be moved.
 
-        Whole segments go first, which takes no room on the disk. It is KAFKA_STORAGE_ERROR for a
-        log if that fails, and for all if the rest, with one write, cannot be written down.
+        Whole segments are removed first, which needs no disk space. If that fails, the log fails
+        with KAFKA_STORAGE_ERROR. The other starts are stored with one write; if it fails, they all
+        fail.
         """
         failed: dict[TopicPartition, RefusedError] = {}
         starts: dict[TopicPartition, int] = {}
@@ -231,7 +232,7 @@ class LogManager:
         return failed
 
     def delete_old_segments(self, now: float) -> None:
-        """Delete what topics do not keep any longer (LogManager.cleanupLogs)."""
+        """Delete segments that exceed the topics' retention (LogManager.cleanupLogs)."""
 
         def delete(log: PartitionLog) -> None:
             if log.config.deletes:
@@ -263,14 +264,14 @@ class LogManager:
                 logger.warning("how far logs are compacted cannot be written: %s", error)
 
     def expire_producers(self, now: float) -> None:
-        """Forget producers that have written nothing for long (PeriodicProducerExpirationCheck)."""
+        """Remove producers that have been idle for too long (PeriodicProducerExpirationCheck)."""
         for log in self._logs.values():
             log.producer_state.remove_expired(
                 int(now * 1000), self._settings.producer_id_expiration_ms
             )
 
     def _each_log(self, problem: str, action: Callable[[PartitionLog], None]) -> OSError | None:
-        """Do something to every log; an error is logged, and the last one returned."""
+        """Apply an action to every log; log all errors and return the last one."""
         failed = None
         for topic_partition, log in list(self._logs.items()):
             try:
@@ -284,14 +285,14 @@ class LogManager:
         def run(then: float) -> None:
             self._repeat(interval, action)
             now = self._timers.now
-            # When the first time is told, all the time before it has not gone by.
+            # The first tick sets the clock: the time until then has not passed.
             if now < then + interval:
                 action(now)
 
         self._timers.schedule_in_background(self._timers.now + interval, run)
 
     def remove_strays(self) -> None:
-        """Remove the files of topics that are gone, or as many as can be removed now."""
+        """Remove the files of deleted topics, or as many as can be removed now."""
         if self._data is None:
             return
         try:
@@ -307,7 +308,7 @@ class LogManager:
     def _write_log_starts(
         self, data: DataDirectory, later: dict[TopicPartition, int] | None = None
     ) -> None:
-        # Where the first segment begins is no news.
+        # A log that starts with its first segment needs no entry.
         starts = {
             topic_partition: log.log_start_offset
             for topic_partition, log in self._logs.items()
@@ -337,10 +338,10 @@ class LogManager:
         self._timers.schedule(now + _CHECKPOINT_INTERVAL_MS / 1000, checkpoint)
 
     def _schedule_flush(self, config: TopicConfig, now: float) -> None:
-        """See to it that logs are flushed as often as a topic asks for."""
+        """Schedule the next flush as often as the topic requires."""
         interval_ms = max(config.flush_ms, _MIN_FLUSH_INTERVAL_MS)
         if self._data is None or interval_ms > _CHECKPOINT_INTERVAL_MS:
-            # Whoever wants it less often than that is served with the checkpoints.
+            # Longer intervals are handled with the checkpoints.
             return
         deadline = now + interval_ms / 1000
         timer = self._flush_timer

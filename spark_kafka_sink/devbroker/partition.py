@@ -1,7 +1,7 @@
-"""A topic, its partitions, and who may ask a broker for what of them (Kafka's Partition).
+"""A topic, its partitions, and which broker may serve them (Kafka's Partition).
 
-The brokers of a cluster share one log for each partition; a partition's `leadership` decides which
-of them answers for it.
+The brokers of a cluster share one log for each partition; the partition's `leadership` decides
+which of them serves it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Partition:
-    """A partition: who leads it, and its log."""
+    """A partition: its leadership and its log."""
 
     topic: Topic
     index: int
@@ -33,17 +33,17 @@ class Partition:
 
     @property
     def leader_id(self) -> int:
-        """The broker that leads, -1 for none."""
+        """The id of the leader, -1 for none."""
         return self.leadership.leader_id
 
     @property
     def leader_epoch(self) -> int:
-        """How often the leader has changed."""
+        """The leader epoch, which every change of leader raises."""
         return self.leadership.leader_epoch
 
     @property
     def replicas(self) -> tuple[int, ...]:
-        """Brokers that keep the partition."""
+        """The brokers with a replica."""
         return self.leadership.replicas
 
     def check_leader(self, node_id: int) -> None:
@@ -55,10 +55,11 @@ class Partition:
             )
 
     def check_reader(self, node_id: int, leader_epoch: int, *, only_leader: bool = True) -> None:
-        """Raise RefusedError unless this broker can be read from, by who knows this leader epoch.
+        """Raise RefusedError unless a client that knows this leader epoch may read from a broker.
 
-        NOT_LEADER_OR_FOLLOWER where it keeps no replica; then the epoch, as `check_leader_epoch`;
-        then NOT_LEADER_OR_FOLLOWER if only the leader will do (Partition.getLocalLog).
+        The checks are: NOT_LEADER_OR_FOLLOWER if the broker has no replica; the epoch, as in
+        `check_leader_epoch`; NOT_LEADER_OR_FOLLOWER if `only_leader` is set and the broker is not
+        the leader (Partition.getLocalLog).
         """
         if node_id not in self.replicas:
             self.check_leader(node_id)
@@ -67,9 +68,10 @@ class Partition:
             self.check_leader(node_id)
 
     def check_leader_epoch(self, leader_epoch: int) -> None:
-        """Raise RefusedError if a client knows another leader epoch than the partition's (KIP-320).
+        """Raise RefusedError if the client's leader epoch is not the partition's (KIP-320).
 
-        FENCED_LEADER_EPOCH for an older one, UNKNOWN_LEADER_EPOCH for a newer one; -1 knows none.
+        FENCED_LEADER_EPOCH for an older one, UNKNOWN_LEADER_EPOCH for a newer one; -1 means that
+        the client knows none.
         """
         if leader_epoch in {NO_LEADER_EPOCH, self.leader_epoch}:
             return
@@ -83,7 +85,7 @@ class Partition:
     def check_enough_replicas(self) -> None:
         """Raise RefusedError with NOT_ENOUGH_REPLICAS below min.insync.replicas.
 
-        No more are asked for than the partition has (Partition.effectiveMinIsr).
+        The minimum is never more than the number of replicas (Partition.effectiveMinIsr).
         """
         enough = min(self.topic.config.min_insync_replicas, len(self.replicas))
         if len(self.leadership.isr) < enough:
@@ -102,15 +104,15 @@ class Topic:
     topic_id: uuid.UUID
     config: TopicConfig
     partitions: list[Partition] = field(default_factory=list)
-    #: The settings that somebody has set, by Kafka's names; `config` is what they come to.
+    #: The settings that were set explicitly, by Kafka's names; `config` is the resulting whole.
     overrides: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_internal(self) -> bool:
-        """Whether the topic belongs to Kafka itself."""
+        """Whether this is an internal topic of Kafka."""
         return self.name in INTERNAL_TOPICS
 
     @property
     def replication_factor(self) -> int:
-        """Replicas of each partition."""
+        """The number of replicas of each partition."""
         return len(self.partitions[0].replicas)
