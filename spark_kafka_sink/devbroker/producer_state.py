@@ -1,28 +1,29 @@
-"""What a partition remembers of its idempotent producers, and what it makes of their next batch.
+"""The state of a partition's idempotent producers, and the checks of their next batches.
 
-Kafka's ProducerStateEntry, ProducerAppendInfo and ProducerStateManager. For batches of clients:
+The counterpart of Kafka's ProducerStateEntry, ProducerAppendInfo and ProducerStateManager. For
+batches of clients:
 
-- A batch with the exact sequence range, and the epoch, of one of the producer's last five batches
-  is a duplicate. It is answered with the offsets of the first time and not appended again.
-- An epoch below the last one seen is INVALID_PRODUCER_EPOCH.
-- A new epoch must begin at sequence 0, otherwise OUT_OF_ORDER_SEQUENCE_NUMBER.
+- A batch with exactly the sequence range and epoch of one of the producer's last five batches is a
+  duplicate. It is not appended again, and the response has the offsets of the first time.
+- A lower epoch than the last one seen is INVALID_PRODUCER_EPOCH.
+- A new epoch must begin at sequence 0, otherwise it is OUT_OF_ORDER_SEQUENCE_NUMBER.
 - Within an epoch a batch must begin where the last one ended. Anything else (a gap, an overlap, a
   duplicate older than five batches) is OUT_OF_ORDER_SEQUENCE_NUMBER.
-- A producer id that the partition does not know may begin anywhere: its state may have expired.
-- Sequence numbers run from 0 to 2^31-1 and then from 0 again, within a batch as well.
-- While a producer has a transaction open here, batches outside of it are INVALID_TXN_STATE; and a
-  transaction is begun only by a batch that the transaction coordinator knows of (KIP-890): the
-  first one is announced by `start_verification`, and the lowest sequence number announced must be
-  appended first. Where the epoch is bumped with every transaction, that is 0.
+- An unknown producer id may begin with any sequence number: its state may have expired.
+- Sequence numbers run from 0 to 2^31-1 and wrap around to 0, even within a batch.
+- While a producer has a transaction open here, a batch outside of it is INVALID_TXN_STATE. Only a
+  batch that the transaction coordinator has verified can begin a transaction (KIP-890):
+  `start_verification` announces the first batches, and the one with the lowest sequence number
+  must be appended first. If every transaction bumps the epoch, that number is 0.
 
-For transaction markers: an epoch below the last one seen, or with transaction.version 2 not above
-it, is INVALID_PRODUCER_EPOCH, unless it repeats the marker of a transaction that has ended
-(KAFKA-19999); an older coordinator's is TRANSACTION_COORDINATOR_FENCED.
+For transaction markers: a lower epoch than the last one seen is INVALID_PRODUCER_EPOCH, and so is
+an equal one with transaction.version 2, unless the marker repeats that of a transaction that has
+ended (KAFKA-19999); a marker of an older coordinator is TRANSACTION_COORDINATOR_FENCED.
 
-Nothing is remembered until `update`, so that a batch refused for another reason leaves no trace.
+The state changes only with `update`, so that a batch rejected for another reason leaves no trace.
 
-A producer is forgotten `producer.id.expiration.ms` after the largest timestamp of its last batch or
-marker, whatever the clock said when that was written, unless it has a transaction open.
+A producer without an open transaction expires `producer.id.expiration.ms` after the largest
+timestamp of its last batch or marker, whatever the clock said when that was written.
 """
 
 from __future__ import annotations
@@ -37,19 +38,19 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 MAX_SEQUENCE = 2**31 - 1
 MAX_EPOCH = 2**15 - 1
-#: From this transaction.version on every transaction's end bumps the producer's epoch (KIP-890).
+#: From this transaction.version, the end of every transaction bumps the producer's epoch (KIP-890).
 _EPOCH_BUMP_VERSION = 2
-#: As many batches as a producer may have in flight to one partition (KAFKA-5494).
+#: The maximum number of batches in flight from a producer to one partition (KAFKA-5494).
 NUM_BATCHES_TO_RETAIN = 5
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
-    """Add to a sequence number, past 2^31-1 back to 0 (DefaultRecordBatch.incrementSequence)."""
+    """Add to a sequence number, wrapping around to 0 (DefaultRecordBatch.incrementSequence)."""
     return (sequence + increment) & MAX_SEQUENCE
 
 
 class ProducerBatchInfo(NamedTuple):
-    """What the sequence rules need to know of a batch that wants to be appended."""
+    """What the sequence rules need to know about a batch to append."""
 
     producer_id: int
     producer_epoch: int
@@ -59,12 +60,12 @@ class ProducerBatchInfo(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence number of the last record."""
+        """The sequence number of the last record."""
         return increment_sequence(self.base_sequence, self.record_count - 1)
 
 
 class BatchMetadata(NamedTuple):
-    """A batch that was appended, as far as its duplicates need it."""
+    """What is stored about an appended batch, to detect its duplicates."""
 
     first_sequence: int
     last_sequence: int
@@ -75,13 +76,13 @@ class BatchMetadata(NamedTuple):
 
 
 class TransactionMarker(NamedTuple):
-    """The end of a producer's transaction, as the coordinator has it written."""
+    """A transaction marker, as the coordinator sends it."""
 
     producer_id: int
     producer_epoch: int
     committed: bool
     coordinator_epoch: int
-    #: The transaction.version of the producer, which decides whether it bumps the epoch.
+    #: The transaction.version of the producer, which decides whether the marker bumps the epoch.
     transaction_version: int
     #: Milliseconds since 1970.
     timestamp: int
@@ -101,27 +102,27 @@ class ProducerStateEntry:
     last_timestamp: int = -1
     #: Epoch of the coordinator that wrote the last marker, -1 before there is one.
     coordinator_epoch: int = -1
-    #: Where the transaction that is open in this partition began.
+    #: Where the transaction open in this partition began, None if there is none.
     current_txn_first_offset: int | None = None
 
     @property
     def last_sequence(self) -> int:
-        """Sequence number of the last record of this epoch, `NO_SEQUENCE` if there is none."""
+        """The sequence number of the last record in this epoch, `NO_SEQUENCE` if there is none."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record of this epoch, -1 if there is none."""
+        """The offset of the last record in this epoch, -1 if there is none."""
         return self.batches[-1].last_offset if self.batches else -1
 
     def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
-        """Return whether the producer is to be forgotten (isProducerExpired)."""
+        """Return whether the producer has expired (isProducerExpired)."""
         return (
             self.current_txn_first_offset is None and now_ms - self.last_timestamp >= expiration_ms
         )
 
     def find_duplicate(self, batch: ProducerBatchInfo) -> BatchMetadata | None:
-        """Return the remembered batch with exactly this epoch and sequence range."""
+        """Return the stored batch with exactly this epoch and sequence range, None if none has."""
         if batch.producer_epoch != self.producer_epoch:
             return None
         last_sequence = batch.last_sequence
@@ -131,13 +132,13 @@ class ProducerStateEntry:
         return None
 
     def add_batch(self, producer_epoch: int, metadata: BatchMetadata) -> None:
-        """Remember a batch that was appended; a new epoch forgets the batches of the old one."""
+        """Add a batch that was appended; a new epoch removes the batches of the old one."""
         self._update_epoch(producer_epoch)
         self.batches.append(metadata)
         self.last_timestamp = metadata.timestamp
 
     def end_transaction(self, marker: TransactionMarker) -> None:
-        """Remember a marker that was appended."""
+        """Record a marker that was appended."""
         self._update_epoch(marker.producer_epoch)
         self.coordinator_epoch = marker.coordinator_epoch
         self.last_timestamp = marker.timestamp
@@ -151,12 +152,12 @@ class ProducerStateEntry:
 
 @dataclass(slots=True)
 class _Verification:
-    """A transaction's first batches, before one of them was appended (VerificationStateEntry)."""
+    """A transaction's first batches, before any of them is appended (VerificationStateEntry)."""
 
     producer_epoch: int
     lowest_sequence: int
     supports_epoch_bump: bool
-    #: When it was first announced, in milliseconds since 1970.
+    #: When the first one was announced, in milliseconds since 1970.
     timestamp: int
 
 
@@ -164,7 +165,7 @@ class ProducerStateManager:
     """The idempotent producers of one partition."""
 
     def __init__(self) -> None:
-        """Know no producer."""
+        """Start without producers."""
         self._entries: dict[int, ProducerStateEntry] = {}
         self._verifications: dict[int, _Verification] = {}
         #: First offsets of the open transactions by producer id, lowest first.
@@ -172,11 +173,11 @@ class ProducerStateManager:
 
     @property
     def first_undecided_offset(self) -> int | None:
-        """Where the oldest open transaction began."""
+        """Where the oldest open transaction began, None if there is none."""
         return next(iter(self._ongoing.values()), None)
 
     def load(self, entries: list[ProducerStateEntry]) -> None:
-        """Know these producers, and no others."""
+        """Replace all producers by these."""
         self._entries = {entry.producer_id: entry for entry in entries}
         self._verifications.clear()
         ongoing = [
@@ -187,11 +188,11 @@ class ProducerStateManager:
         self._ongoing = {producer_id: offset for offset, producer_id in sorted(ongoing)}
 
     def entries(self) -> list[ProducerStateEntry]:
-        """Return what is known of every producer."""
+        """Return the entries of all producers."""
         return list(self._entries.values())
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers, and transactions that were only announced (removeExpiredProducers)."""
+        """Remove expired producers and verifications (removeExpiredProducers)."""
         self._entries = {
             producer_id: entry
             for producer_id, entry in self._entries.items()
@@ -204,7 +205,7 @@ class ProducerStateManager:
         }
 
     def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Tell whether the producer has, in this epoch, a transaction open in the partition."""
+        """Return whether the producer has, in this epoch, a transaction open in the partition."""
         entry = self._entries.get(producer_id)
         return (
             entry is not None
@@ -221,7 +222,7 @@ class ProducerStateManager:
         supports_epoch_bump: bool,
         now_ms: int,
     ) -> bool:
-        """Tell whether the coordinator must be asked before this transactional batch is appended.
+        """Announce a transactional batch; return whether the coordinator must verify it first.
 
         Raises RefusedError with INVALID_PRODUCER_EPOCH for a stale epoch
         (UnifiedLog.maybeStartTransactionVerification).
@@ -245,7 +246,7 @@ class ProducerStateManager:
         return None if entry is None else entry.find_duplicate(batch)
 
     def validate(self, batch: ProducerBatchInfo) -> None:
-        """Check epoch, transaction and sequence of a batch that is no duplicate.
+        """Check epoch, transaction and sequence of a batch that is not a duplicate.
 
         Raises RefusedError with INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER or
         INVALID_TXN_STATE (ProducerAppendInfo.checkProducerEpoch, checkSequence, appendDataBatch).
@@ -272,7 +273,7 @@ class ProducerStateManager:
                     f"sequence {batch.base_sequence} instead of 0",
                 )
         else:
-            # -1 is NO_SEQUENCE: an epoch of which no batch is remembered begins at 0.
+            # -1 is NO_SEQUENCE: an epoch without stored batches begins at 0.
             expected = increment_sequence(entry.last_sequence, 1)
             if batch.base_sequence != expected:
                 raise RefusedError(
@@ -317,7 +318,7 @@ class ProducerStateManager:
             )
 
     def update(self, batch: ProducerBatchInfo, *, first_offset: int, timestamp: int) -> None:
-        """Remember a batch that has just been appended at `first_offset`."""
+        """Record a batch that has just been appended at `first_offset`."""
         entry = self._entry(batch.producer_id)
         entry.add_batch(
             batch.producer_epoch,
@@ -336,17 +337,17 @@ class ProducerStateManager:
                 self._ongoing[batch.producer_id] = first_offset
 
     def end_transaction(self, marker: TransactionMarker) -> int | None:
-        """Remember a marker that has just been appended; tell where its transaction began.
+        """Record a marker that has just been appended; return where its transaction began.
 
-        None: the producer had no transaction open here.
+        None means that the producer had no transaction open here.
         """
         entry = self._entry(marker.producer_id)
         first_offset = entry.current_txn_first_offset
         entry.end_transaction(marker)
         self._ongoing.pop(marker.producer_id, None)
         verification = self._verifications.get(marker.producer_id)
-        # The next transaction may have been announced already: with epochs that are bumped each
-        # time, in the marker's own epoch.
+        # The next transaction may have been announced already: if every transaction bumps the
+        # epoch, in the marker's own epoch.
         if verification is not None and not (
             verification.supports_epoch_bump
             and verification.producer_epoch == marker.producer_epoch
@@ -369,7 +370,7 @@ class ProducerStateManager:
     def _check_first_sequence(
         self, batch: ProducerBatchInfo, entry: ProducerStateEntry | None
     ) -> None:
-        """Let no batch overtake the first one of its transaction."""
+        """Raise RefusedError for a batch that would overtake the first one of its transaction."""
         verification = self._verifications.get(batch.producer_id)
         if verification is None:
             return

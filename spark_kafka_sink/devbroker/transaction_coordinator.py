@@ -1,25 +1,24 @@
-"""The transactions of all producers: who may write, what belongs together, and how it ends.
+"""The coordinator of all transactions: their producers, their partitions, and how they end.
 
-Kafka's TransactionCoordinator 4.3, decision for decision:
+It makes the decisions of Kafka's TransactionCoordinator 4.3:
 
-- A transactional id has one producer at a time. InitProducerId gives it out with a new epoch, which
-  fences the one before; while a transaction is open it first aborts that one and answers
-  CONCURRENT_TRANSACTIONS. Used-up epochs bring a new producer id.
-- EndTxn of transaction.version 2 (version 5 of the API) bumps the epoch, and by the epoch it tells
-  a repeated request from the end of the next transaction. An abort is then allowed where nothing
-  was written. Before that, only the exact epoch is taken, and a repeated request may end the next
-  transaction: that is what KIP-890 is about.
-- The answer to EndTxn comes before the markers are written; until they are, whoever asks for the
-  same id gets CONCURRENT_TRANSACTIONS. Here they are written at once, or after
+- A transactional id has one producer at a time. InitProducerId assigns it with a new epoch, which
+  fences the previous producer; if a transaction is open, it first aborts that one and responds with
+  CONCURRENT_TRANSACTIONS. When the epochs are exhausted, a new producer id is assigned.
+- EndTxn with transaction.version 2 (version 5 of the API) bumps the epoch, which distinguishes a
+  repeated request from the end of the next transaction. An abort is then allowed even if nothing
+  was written. With older versions the epoch must match exactly, and a repeated request may end the
+  next transaction: the problem that KIP-890 solves.
+- The response to EndTxn precedes the markers; until they are written, further requests for the
+  same id fail with CONCURRENT_TRANSACTIONS. Here they are written at once, or after
   `transaction_marker_delay_ms`.
-- A transaction that is open for longer than its timeout is aborted, and its producer fenced, by a
+- A transaction that stays open longer than its timeout is aborted, and its producer fenced, by a
   check that runs every `transaction_abort_interval_ms`.
 
-Every step is taken on a copy of what is known of an id, written to the log, where there is one
-(`coordinator_log`), and then counts: a step that cannot be written has not been taken, and the
-producer asks again. What has been decided is brought to its end however often that takes
-(`transaction_marker_manager`). The log is read when the broker starts. Ids that have expired are
-forgotten when they are next asked for.
+Every step changes a copy of an id's metadata, which takes effect once it is written to the log, if
+there is one (`coordinator_log`). A step that cannot be written is not taken, and the producer
+retries. A decided transaction is retried until it is complete (`transaction_marker_manager`). The
+log is read when the broker starts. Expired ids are removed when they are next looked up.
 """
 
 from __future__ import annotations
@@ -64,18 +63,18 @@ _DONE = {True: TransactionState.COMPLETE_COMMIT, False: TransactionState.COMPLET
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTransaction:
-    """What a producer asks for at the end of its transaction."""
+    """A producer's request to end its transaction."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     committed: bool
-    #: 2 from EndTxn 5 on, otherwise 0.
+    #: 2 from EndTxn version 5, otherwise 0.
     client_version: int
 
 
 class TransactionCoordinator:
-    """Looks after every transactional id."""
+    """The coordinator of all transactional ids."""
 
     def __init__(
         self,
@@ -87,7 +86,7 @@ class TransactionCoordinator:
         write_marker: WriteMarker,
         log: CoordinatorLog,
     ) -> None:
-        """Know no id; `coordinator_epoch` tells how often an id has changed hands."""
+        """Start without ids; `coordinator_epoch` returns the epoch of an id's coordinator."""
         self._settings = settings
         self._timers = timers
         self._new_producer_id = new_producer_id
@@ -101,9 +100,9 @@ class TransactionCoordinator:
         self._metadata: dict[str, TransactionMetadata] = {}
 
     def load(self, now: float) -> None:
-        """Know what is in the log, and nothing else; what was decided is brought to its end.
+        """Replace all ids by those in the log, and resume the transactions that were decided.
 
-        TransactionStateManager.loadTransactionsForTxnTopicPartition.
+        The counterpart of TransactionStateManager.loadTransactionsForTxnTopicPartition.
         """
         now_ms = int(now * 1000)
         self._metadata = read_transactions(self._log)
@@ -114,9 +113,9 @@ class TransactionCoordinator:
                 self._schedule_timeout(metadata, now_ms)
 
     def _take_step(self, changed: TransactionMetadata) -> None:
-        """Replace what is known of an id, once that is written.
+        """Write changed metadata of an id, then apply it.
 
-        Raises RefusedError with NOT_COORDINATOR if it cannot be; then nothing has changed.
+        Raises RefusedError with NOT_COORDINATOR if it cannot be written; then nothing has changed.
         """
         if self._log.is_durable:
             record = encode_transaction(
@@ -129,7 +128,7 @@ class TransactionCoordinator:
             self._metadata[changed.transactional_id] = changed
 
     def find(self, transactional_id: str, now_ms: int) -> TransactionMetadata | None:
-        """Return what is known of an id; one that has expired is forgotten."""
+        """Return the metadata of an id; remove it if it has expired."""
         metadata = self._metadata.get(transactional_id)
         if (
             metadata is not None
@@ -147,7 +146,7 @@ class TransactionCoordinator:
         return metadata
 
     def all(self, now_ms: int) -> list[TransactionMetadata]:
-        """Return every id that is known, in the order in which they came."""
+        """Return the metadata of all ids, in the order of their creation."""
         found = [self.find(transactional_id, now_ms) for transactional_id in list(self._metadata)]
         return [metadata for metadata in found if metadata is not None]
 
@@ -158,7 +157,7 @@ class TransactionCoordinator:
         expected: ProducerIdAndEpoch | None,
         now_ms: int,
     ) -> ProducerIdAndEpoch:
-        """Give an id to a producer; `expected` is what it was known by until now.
+        """Assign an id to a producer; `expected` is the identity that the producer has until now.
 
         Raises RefusedError with INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED or
         CONCURRENT_TRANSACTIONS.
@@ -214,7 +213,7 @@ class TransactionCoordinator:
         client_version: int,
         now_ms: int,
     ) -> None:
-        """Let partitions take part in the open transaction, or begin one.
+        """Add partitions to the open transaction, or begin one with them.
 
         Raises RefusedError with INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED or
         CONCURRENT_TRANSACTIONS.
@@ -240,9 +239,9 @@ class TransactionCoordinator:
         *,
         now_ms: int,
     ) -> dict[TopicPartition, ErrorCode]:
-        """Tell for each partition whether it belongs to the producer's transaction.
+        """Return for each partition whether it belongs to the producer's transaction.
 
-        NONE or TRANSACTION_ABORTABLE. Raises RefusedError as `add_partitions`.
+        The code is NONE or TRANSACTION_ABORTABLE. Raises RefusedError as `add_partitions`.
         """
         metadata = self._known(transactional_id, producer, now_ms)
         if metadata.producer_epoch != producer.epoch:
@@ -257,11 +256,11 @@ class TransactionCoordinator:
         }
 
     def end(self, asked: EndTransaction, now_ms: int) -> ProducerIdAndEpoch:
-        """End a producer's transaction; give what the producer is known by from now on.
+        """End a producer's transaction; return the producer's identity from now on.
 
-        Nothing is given (`NO_PRODUCER_ID_AND_EPOCH`) to clients that keep their epoch. Raises
-        RefusedError with INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
-        INVALID_TXN_STATE or CONCURRENT_TRANSACTIONS.
+        It is `NO_PRODUCER_ID_AND_EPOCH` for clients that keep their epoch. Raises RefusedError with
+        INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE or
+        CONCURRENT_TRANSACTIONS.
         """
         if asked.client_version >= EPOCH_BUMP_VERSION:
             return self._end_and_bump(asked, now_ms)
@@ -281,7 +280,7 @@ class TransactionCoordinator:
         return NO_PRODUCER_ID_AND_EPOCH
 
     def _end_and_bump(self, asked: EndTransaction, now_ms: int) -> ProducerIdAndEpoch:
-        """End a transaction as from transaction.version 2 on (KIP-890)."""
+        """End a transaction with transaction.version 2 (KIP-890)."""
         _check_transactional_id(asked.transactional_id)
         metadata = self.find(asked.transactional_id, now_ms)
         if metadata is None:
@@ -348,7 +347,7 @@ class TransactionCoordinator:
         return decided.identity_after_completion
 
     def _schedule_timeout(self, metadata: TransactionMetadata, now_ms: int) -> None:
-        """Look at a transaction at the first regular check after its timeout."""
+        """Schedule a timeout for the first regular check after the transaction's timeout."""
         transactional_id, start_ms = metadata.transactional_id, metadata.start_ms
         interval_ms = self._settings.transaction_abort_interval_ms
         timed_out_ms = max(start_ms + metadata.timeout_ms + 1, now_ms)
@@ -361,7 +360,7 @@ class TransactionCoordinator:
                 or current.state is not TransactionState.ONGOING
                 or current.start_ms != start_ms
             ):
-                return  # It has ended; if the id has a transaction, it is a later one.
+                return  # It has ended; a transaction that the id has now is a later one.
             logger.info("the transaction of %s has timed out", transactional_id)
             try:
                 self._fence_and_abort(current, int(now * 1000))
@@ -373,7 +372,7 @@ class TransactionCoordinator:
 
 
 def _may_continue(metadata: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
-    """Tell whether a producer that names its id is, or may have been, the last one to have it."""
+    """Return whether a producer that names its identity owns the id, or may have owned it last."""
     return (
         metadata.producer_epoch == NO_PRODUCER_EPOCH
         or expected.producer_id == metadata.producer_id

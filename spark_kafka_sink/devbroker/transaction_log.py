@@ -37,9 +37,9 @@ _STATES = {status: state for state, status in _STATUS.items()}
 def encode_transaction(
     metadata: TransactionMetadata, *, transaction_version: int
 ) -> tuple[bytes, bytes | None]:
-    """Write what is known of an id; of a dead one that there is nothing.
+    """Encode the metadata of an id; for a dead one, a tombstone.
 
-    From transaction.version 1 on the value has the version that can name other producer ids.
+    From transaction.version 1 the value's version is one that can hold other producer ids.
     """
     key = encode_versioned(
         TransactionLogKey(transactional_id=metadata.transactional_id), TRANSACTION_LOG_KEY
@@ -57,7 +57,7 @@ def encode_transaction(
         producer_epoch=metadata.producer_epoch,
         transaction_timeout_ms=metadata.timeout_ms,
         transaction_status=_STATUS[metadata.state],
-        # As Kafka: an id without a transaction has no partitions, rather than an empty list.
+        # As in Kafka, an id without a transaction has null partitions, not an empty list.
         transaction_partitions=None if metadata.state is TransactionState.EMPTY else partitions,
         transaction_last_update_timestamp_ms=metadata.last_update_ms,
         transaction_start_timestamp_ms=metadata.start_ms,
@@ -67,7 +67,7 @@ def encode_transaction(
 
 
 def read_transactions(log: CoordinatorLog) -> dict[str, TransactionMetadata]:
-    """Read the last that was written of each id. Raises CorruptRecordError."""
+    """Return the latest metadata of each id in the log. Raises CorruptRecordError."""
     found: dict[str, TransactionMetadata] = {}
 
     def apply(batch: CoordinatorBatch) -> None:

@@ -1,8 +1,9 @@
-"""The ends of transactions that have been decided: their markers, and the step behind them.
+"""The completion of decided transactions: their markers, and the final state of the id.
 
-Kafka's TransactionMarkerChannelManager. What has been decided is brought to its end however often
-that takes: markers that a partition does not take now, and the record behind them, are tried again
-every 100 ms, so that a full disk or a leader that is away delays an end and does not lose it.
+The counterpart of Kafka's TransactionMarkerChannelManager. A decided transaction is retried until
+it is complete: markers that a partition cannot take now, and the record of the final state, are
+written again every 100 ms, so that a full disk or a missing leader delays an end but never loses
+it.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.transaction_metadata import TransactionMetadata
     from spark_kafka_sink.model import TopicPartition
 
-    #: Writes a marker into a partition; raises RefusedError when the partition does not take it.
+    #: Writes a marker into a partition; raises RefusedError if the partition cannot take it.
     WriteMarker = Callable[[TopicPartition, TransactionMarker], None]
 
 logger = logging.getLogger(__name__)
 
-#: Codes of a partition that will take a marker later, and how long to wait before the next try
+#: Error codes after which writing a marker is retried, and the delay before the retry
 #: (TransactionMarkerRequestCompletionHandler).
 _LATER = frozenset(
     {
@@ -41,7 +42,7 @@ _MARKER_BACKOFF_MS = 100
 
 
 class TransactionMarkerManager:
-    """Writes the markers of transactions, and completes them."""
+    """Writes the markers of transactions, and completes the transactions."""
 
     def __init__(
         self,
@@ -51,10 +52,10 @@ class TransactionMarkerManager:
         write_marker: WriteMarker,
         take_step: Callable[[TransactionMetadata], None],
     ) -> None:
-        """Write nothing yet.
+        """Start without transactions.
 
-        `coordinator_epoch` tells how often an id has changed hands; `take_step` replaces what is
-        known of an id, or raises RefusedError.
+        `coordinator_epoch` returns the epoch of an id's coordinator; `take_step` replaces the
+        metadata of an id, or raises RefusedError.
         """
         self._timers = timers
         self._coordinator_epoch = coordinator_epoch
@@ -62,14 +63,14 @@ class TransactionMarkerManager:
         self._take_step = take_step
 
     def begin(self, decided: TransactionMetadata, now_ms: int, *, delay_ms: int) -> None:
-        """Bring a transaction to its end, now or after a delay."""
+        """Complete a transaction, now or after a delay."""
         if delay_ms:
             self.begin_later(decided, now_ms + delay_ms)
         else:
             self._complete(decided, sorted(decided.partitions), now_ms)
 
     def begin_later(self, decided: TransactionMetadata, when_ms: int) -> None:
-        """Bring a transaction to its end when it is time."""
+        """Complete a transaction at the given time."""
         self._complete_later(decided, sorted(decided.partitions), when_ms)
 
     def _complete_later(
@@ -93,9 +94,9 @@ class TransactionMarkerManager:
         *,
         is_retry: bool = False,
     ) -> None:
-        """Write the markers, as far as the partitions take them; some may do so only later.
+        """Write the markers that the partitions can take; schedule a retry for the others.
 
-        Until all are written, and that, nothing else happens to the id: `decided` is what is known.
+        Until all markers and the final state are written, the id's metadata remains `decided`.
         """
         marker = TransactionMarker(
             producer_id=decided.producer_id,
@@ -112,8 +113,8 @@ class TransactionMarkerManager:
                 self._write_marker(partition, marker)
             except RefusedError as refused:
                 if refused.error_code not in _LATER:
-                    # As TransactionMarkerRequestCompletionHandler: a newer epoch has been there
-                    # already, and this transaction is left as it is.
+                    # As in TransactionMarkerRequestCompletionHandler: the partition has seen a
+                    # newer epoch, and this transaction is left as it is.
                     logger.warning(
                         "the markers of %s cannot be written: %s", decided.transactional_id, refused
                     )

@@ -1,9 +1,9 @@
-"""What the coordinator knows of one transactional id, and the steps from state to state.
+"""The coordinator's metadata of one transactional id, and the steps between its states.
 
-Kafka's TransactionMetadata. There each step is first prepared and then completed, when the
-transaction log has taken it; here the coordinator takes a step on a copy, which counts when it has
-been written. Nothing else changes the state, and a step that the table of states does not have
-raises IllegalTransitionError and changes nothing.
+The counterpart of Kafka's TransactionMetadata. There a step is first prepared and then completed,
+once the transaction log has it; here the coordinator changes a copy, which takes effect once it is
+written. Nothing else changes the state. A step that is not in the table of transitions raises
+IllegalTransitionError and changes nothing.
 """
 
 from __future__ import annotations
@@ -21,59 +21,60 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 if TYPE_CHECKING:
     from spark_kafka_sink.model import TopicPartition
 
-#: From this transaction.version on, every transaction's end bumps the epoch (KIP-890).
+#: From this transaction.version, the end of every transaction bumps the epoch (KIP-890).
 EPOCH_BUMP_VERSION = 2
 _NO_TIME = -1
 
 
 class IllegalTransitionError(KafkaError):
-    """A transactional id was to go where its state does not lead."""
+    """A transition that the table of states does not allow."""
 
 
 def is_epoch_exhausted(producer_epoch: int) -> bool:
-    """Tell whether a producer may not use a higher epoch: the last one is left for fencing."""
+    """Return whether no epoch is left for a producer: the last one is reserved for fencing."""
     return producer_epoch >= MAX_EPOCH - 1
 
 
 @dataclass(slots=True, kw_only=True)
 class TransactionMetadata:
-    """One transactional id."""
+    """The metadata of one transactional id."""
 
     transactional_id: str
     producer_id: int
     timeout_ms: int
-    #: Milliseconds since 1970, as all times here.
+    #: Milliseconds since 1970, like all times here.
     last_update_ms: int
     producer_epoch: int = NO_PRODUCER_EPOCH
-    #: The epoch before the last bump that the producer asked for itself.
+    #: The epoch before the last bump, if its producer may continue from it; otherwise -1.
     last_producer_epoch: int = NO_PRODUCER_EPOCH
     #: The producer id before the last step.
     previous_producer_id: int = NO_PRODUCER_ID
-    #: The producer id from the next transaction on, when the epochs of this one are used up.
+    #: The producer id from the next transaction, if the epochs of this one are exhausted.
     next_producer_id: int = NO_PRODUCER_ID
     state: TransactionState = TransactionState.EMPTY
     partitions: set[TopicPartition] = field(default_factory=set)
-    #: When the transaction began, -1 where there is none.
+    #: When the transaction began, -1 if there is none.
     start_ms: int = _NO_TIME
-    #: The transaction.version of the client that took the last step.
+    #: The transaction.version of the client that made the last step.
     client_version: int = 0
 
     @property
     def identity(self) -> ProducerIdAndEpoch:
-        """What the producer is known by."""
+        """The producer's current id and epoch."""
         return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
     @property
     def epoch_exhausted(self) -> bool:
-        """Whether the producer has used up the epochs of its id."""
+        """Whether the producer has exhausted the epochs of its id."""
         return is_epoch_exhausted(self.producer_epoch)
 
     def increment_epoch(self, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> None:
-        """Give the id to a producer, with a new epoch (prepareIncrementProducerEpoch).
+        """Assign the id to a producer, with a new epoch (prepareIncrementProducerEpoch).
 
-        A producer that says which epoch it expects goes on with the next one, and gets the same
-        answer when it asks again. Raises RefusedError with PRODUCER_FENCED if it expects another,
-        with UNKNOWN_SERVER_ERROR if there is no next one: Kafka does not foresee who would ask.
+        A producer that states its expected epoch continues with the next one; if it repeats the
+        request, the response is the same. Raises RefusedError with PRODUCER_FENCED for a wrong
+        expected epoch, with UNKNOWN_SERVER_ERROR if there is no next one, a case that Kafka does
+        not handle.
         """
         self._check(TransactionState.EMPTY)
         if self.epoch_exhausted:
@@ -97,7 +98,7 @@ class TransactionMetadata:
     def rotate_producer_id(
         self, producer_id: int, timeout_ms: int, now_ms: int, *, record_last_epoch: bool
     ) -> None:
-        """Give the id to a producer under a new producer id (prepareProducerIdRotation)."""
+        """Assign the id to a producer with a new producer id (prepareProducerIdRotation)."""
         self._check(TransactionState.EMPTY)
         last_epoch = self.producer_epoch if record_last_epoch else NO_PRODUCER_EPOCH
         self._begin_empty(producer_id, 0, last_epoch, timeout_ms, now_ms)
@@ -105,7 +106,7 @@ class TransactionMetadata:
     def add_partitions(
         self, partitions: frozenset[TopicPartition], client_version: int, now_ms: int
     ) -> None:
-        """Begin a transaction, or let it grow (prepareAddPartitions)."""
+        """Begin a transaction, or add partitions to it (prepareAddPartitions)."""
         begins = self.state is not TransactionState.ONGOING
         self._move(TransactionState.ONGOING, self.producer_id, now_ms)
         if begins:
@@ -114,12 +115,12 @@ class TransactionMetadata:
         self.client_version = client_version
 
     def fence(self) -> None:
-        """Begin to shut out the producer of an open transaction (prepareFenceProducerEpoch)."""
+        """Start to fence the producer of an open transaction (prepareFenceProducerEpoch)."""
         self._check(TransactionState.PREPARE_EPOCH_FENCE)
         self.state = TransactionState.PREPARE_EPOCH_FENCE
 
     def bump_fencing_epoch(self) -> None:
-        """Shut a producer out where the transaction's end alone would not bump its epoch."""
+        """Fence a producer whose epoch the transaction's end alone would not bump."""
         self.producer_epoch = min(self.producer_epoch + 1, MAX_EPOCH)
         self.last_producer_epoch = NO_PRODUCER_EPOCH
 
@@ -131,7 +132,7 @@ class TransactionMetadata:
         *,
         next_producer_id: int = NO_PRODUCER_ID,
     ) -> None:
-        """Decide how the transaction ends (prepareAbortOrCommit)."""
+        """Set how the transaction ends (prepareAbortOrCommit)."""
         nothing_to_end = self.state not in {
             TransactionState.ONGOING,
             TransactionState.PREPARE_EPOCH_FENCE,
@@ -146,7 +147,7 @@ class TransactionMetadata:
         self.client_version = client_version
 
     def complete(self, now_ms: int) -> None:
-        """Take note that all markers are written (prepareComplete)."""
+        """Complete the transaction, whose markers are all written (prepareComplete)."""
         producer_id = self.producer_id
         rotates = (
             self.client_version >= EPOCH_BUMP_VERSION and self.next_producer_id != NO_PRODUCER_ID
@@ -165,13 +166,13 @@ class TransactionMetadata:
 
     @property
     def identity_after_completion(self) -> ProducerIdAndEpoch:
-        """What the producer is known by once the markers are written."""
+        """The producer's id and epoch once the markers are written."""
         if self.next_producer_id != NO_PRODUCER_ID and self.client_version >= EPOCH_BUMP_VERSION:
             return ProducerIdAndEpoch(self.next_producer_id, 0)
         return self.identity
 
     def expire(self) -> None:
-        """Die of old age."""
+        """Mark the id as dead, because it has expired."""
         self._check(TransactionState.DEAD)
         self.state = TransactionState.DEAD
         self.partitions = set()

@@ -1,7 +1,7 @@
-"""The states of a transactional id, and how they follow one another (Kafka's TransactionState).
+"""The states of a transactional id and their transitions (Kafka's TransactionState).
 
-PREPARE_EPOCH_FENCE is passed through while a producer is fenced; nobody sees it. An abort may begin
-where nothing was written, too: with transaction.version 2 clients abort whenever they are unsure.
+PREPARE_EPOCH_FENCE is transient while a producer is fenced, and never visible. An abort may begin
+even if nothing was written: with transaction.version 2 clients abort whenever they are unsure.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class TransactionState(StrEnum):
-    """A state, by the name under which DescribeTransactions and ListTransactions show it."""
+    """A state, with its name in DescribeTransactions and ListTransactions."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -31,7 +31,7 @@ _BETWEEN_TRANSACTIONS = frozenset(
     }
 )
 
-#: Where each state may lead.
+#: The states that may follow each state.
 TRANSITIONS: dict[TransactionState, frozenset[TransactionState]] = {
     TransactionState.EMPTY: _BETWEEN_TRANSACTIONS,
     TransactionState.ONGOING: frozenset(
@@ -50,9 +50,9 @@ TRANSITIONS: dict[TransactionState, frozenset[TransactionState]] = {
     TransactionState.DEAD: frozenset(),
 }
 
-#: States in which the producer's markers are being written.
+#: States in which the transaction's markers are being written.
 PREPARED = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
-#: States in which an id may be forgotten.
+#: States in which an id may expire.
 EXPIRABLE = frozenset(
     {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
 )
