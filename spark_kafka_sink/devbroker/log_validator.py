@@ -1,13 +1,12 @@
-"""What a batch must be before a partition's log takes it.
+"""The checks that a batch must pass before a partition's log appends it.
 
-Kafka's steps, in its order: ProduceRequest.validateRecords (one batch, magic 2), then
+They are Kafka's, in its order: ProduceRequest.validateRecords (one batch, magic 2), then
 UnifiedLog.analyzeAndValidateRecords (base offset, size, CRC), then LogValidator (counts, no control
 batch, sequence, keys, timestamps; LogAppendTime is written into the header).
 
-Kafka decodes every record on the way. Here that is done only where an answer depends on single
-records (compacted topics, timestamps out of range), or always if the broker was told to
-(`validate_records`): a batch that has the right checksum and the wrong records inside passes
-otherwise.
+Kafka decodes every record in the process. Here records are decoded only if the outcome depends on
+individual ones (compacted topics, timestamps out of range), or always if the broker is configured
+so (`validate_records`). Otherwise a batch with the right checksum but malformed records passes.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ if TYPE_CHECKING:
     from spark_kafka_sink.record.decode import DecodeBudget, RecordBatch
     from spark_kafka_sink.record.record_batch import RecordBatchHeader
 
-#: Offset and length, the part in front of a batch that its length does not count.
+#: Offset and length, the part in front of a batch that its length does not include.
 LOG_OVERHEAD = 12
-#: What the smallest batch of any magic has after that (LegacyRecord.RECORD_OVERHEAD_V0).
+#: Minimum length of a batch of any magic after that (LegacyRecord.RECORD_OVERHEAD_V0).
 _MIN_BATCH_LENGTH = 14
 _COMPRESSION_TYPES = frozenset(CompressionType)
 _MAGIC_POSITION = 16
 _MAGIC_V2 = 2
 _NO_TIMESTAMP = -1
-#: Most records of a batch that an answer names.
+#: Maximum number of rejected records that a response lists.
 _MAX_REFUSED_RECORDS = 100
-#: Since this version of Produce, clients may use zstd (KIP-110).
+#: The first version of Produce in which clients may use zstd (KIP-110).
 _FIRST_VERSION_WITH_ZSTD = 7
 
 _BASE_OFFSET = struct.Struct(">q")
@@ -59,7 +58,7 @@ _TRANSACTIONAL_MASK = 0x10
 
 
 def _batch_size(records: memoryview) -> int | None:
-    """Return the size of the first batch, None if it is not all there.
+    """Return the size of the first batch, None if it is incomplete.
 
     Raises RefusedError with CORRUPT_MESSAGE (ByteBufferLogInputStream.nextBatchSize).
     """
@@ -85,9 +84,9 @@ def _codec(batch: memoryview) -> int:
 
 
 def is_transactional(records: memoryview | None) -> bool:
-    """Tell whether the first batch says that it belongs to a transaction.
+    """Return whether the first batch claims to belong to a transaction.
 
-    Raises RefusedError with CORRUPT_MESSAGE if its beginning is not that of a batch.
+    Raises RefusedError with CORRUPT_MESSAGE if the bytes do not start like a batch.
     """
     if records is None:
         return False
@@ -101,15 +100,15 @@ def is_transactional(records: memoryview | None) -> bool:
 
 
 def producer_of(batch: memoryview) -> tuple[ProducerIdAndEpoch, int]:
-    """Read who has written a batch, and its first sequence number, before anything is checked."""
+    """Read producer and first sequence number of a batch that has not been validated."""
     producer_id, epoch, base_sequence = _PRODUCER.unpack_from(batch, _PRODUCER_POSITION)
     return ProducerIdAndEpoch(producer_id, epoch), base_sequence
 
 
 def only_batch(records: memoryview | None, *, api_version: int) -> memoryview:
-    """Return the one batch that a Produce request may have for a partition.
+    """Return the one batch that a Produce request may hold for a partition.
 
-    Bytes behind it that are no whole batch are dropped, as Kafka does. Raises RefusedError with
+    Trailing bytes that are not a whole batch are dropped, as in Kafka. Raises RefusedError with
     INVALID_RECORD, CORRUPT_MESSAGE or UNSUPPORTED_COMPRESSION_TYPE.
     """
     size = None if records is None else _batch_size(records)
@@ -148,12 +147,11 @@ def validate_batch(
     validate_records: bool,
     budget: DecodeBudget,
 ) -> tuple[memoryview, RecordBatchHeader]:
-    """Return the batch and header to append, with the broker's timestamp where the topic has it.
+    """Return the batch and header to append, with the broker's timestamp if the topic requires it.
 
-    The batch is the one given unless it must be changed and cannot be where it lies. Where the
-    answer needs its records they are decoded within `budget`, the request's. Raises RefusedError
-    with INVALID_RECORD, MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_TIMESTAMP or
-    UNKNOWN_SERVER_ERROR.
+    The batch is modified in place, or copied first if it is read-only. If its records must be
+    checked, they are decoded within `budget`, which is the request's. Raises RefusedError with
+    INVALID_RECORD, MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_TIMESTAMP or UNKNOWN_SERVER_ERROR.
     """
     (base_offset,) = _BASE_OFFSET.unpack_from(batch)
     if base_offset != 0:
@@ -172,7 +170,7 @@ def validate_batch(
             ErrorCode.CORRUPT_MESSAGE, f"the record batch does not have checksum {crc:#010x}"
         )
     if _codec(batch) not in _COMPRESSION_TYPES:
-        # Kafka does not foresee it.
+        # Kafka does not handle this case.
         raise RefusedError(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"there is no compression type {_codec(batch)}"
         )
@@ -183,7 +181,7 @@ def validate_batch(
             ErrorCode.INVALID_TIMESTAMP,
             [
                 RefusedRecord(index, "a producer must not set the timestamp type to LogAppendTime")
-                # The header's count is the client's word: only decoding verifies it.
+                # The client supplied the header's count: only decoding verifies it.
                 for index in range(len(_decoded(batch, budget).records))
             ],
         )
@@ -204,7 +202,7 @@ def validate_batch(
 
 
 def _valid_header(batch: memoryview) -> RecordBatchHeader:
-    """Read the header and check what it says of the records (LogValidator.validateBatch)."""
+    """Decode the header and check its claims about the records (LogValidator.validateBatch)."""
     try:
         header = decode_header(batch)
     except CorruptRecordError as error:
@@ -269,7 +267,7 @@ def _refuse_records(error_code: ErrorCode, refused: list[RefusedRecord]) -> NoRe
 
 
 def _with_timestamps(batch: memoryview, max_timestamp: int, *, log_append_time: bool) -> memoryview:
-    """Write largest timestamp and timestamp type (DefaultRecordBatch.setMaxTimestamp)."""
+    """Write maximum timestamp and timestamp type (DefaultRecordBatch.setMaxTimestamp)."""
     if batch.readonly:
         batch = memoryview(bytearray(batch))
     (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_POSITION)

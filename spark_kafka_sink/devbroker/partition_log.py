@@ -1,22 +1,23 @@
 """One partition's log: the record batches that clients sent, in segments.
 
-Kafka's UnifiedLog with its LocalLog, in memory by default, on disk with a directory. Rules:
+The counterpart of Kafka's UnifiedLog and LocalLog, in memory by default, on disk with a directory.
+Rules:
 
-- The log takes whole batches that `log_validator` has passed, and owns their bytes from then on. It
-  writes offset and leader epoch into the first 16 bytes of the batch where it lies: the checksum
-  does not cover them. Records are neither copied nor decoded.
-- Offsets are dense: the next batch begins where the last one ended. (Compaction leaves gaps later.)
-- There is one replica: what is appended is committed, the high watermark is the log end. The last
-  stable offset is where the oldest open transaction begins, or else the high watermark.
-- Markers end a producer's transaction; those that abort one are kept in the transaction index, from
-  which readers learn what to leave out.
-- Batches go to the last segment. When that is rolled it is flushed, and what is known of the
-  producers is kept as a snapshot. Otherwise flushing is left to the operating system unless
-  `flush.messages` or `flush.ms` ask for it: what was written survives the end of the process.
-- Writing comes first: the log changes in memory when that has succeeded. An append is one write, of
-  the batch; everything else on disk can be made again from the batches, follows with the next
-  flush, and the recovery point moves only after that. A full disk refuses batches, and harms none.
-- Reads give whole batches of one segment. Only look-ups by time decode, and then one batch.
+- The log takes whole batches that `log_validator` has accepted, and owns their bytes from then on.
+  It writes offset and leader epoch into the first 16 bytes of the batch in place: the checksum does
+  not cover them. Records are neither copied nor decoded.
+- Offsets are dense: each batch begins where the last one ended. (Compaction leaves gaps later.)
+- There is one replica: appended records are committed, and the high watermark is the log end. The
+  last stable offset is where the oldest open transaction begins, or else the high watermark.
+- Markers end a producer's transaction; those that abort one are listed in the transaction index,
+  from which readers learn what to skip.
+- Batches are appended to the active segment. A segment that is rolled is flushed, and the producer
+  state is stored as a snapshot. Otherwise flushing is left to the operating system unless
+  `flush.messages` or `flush.ms` require it: written data survives the end of the process.
+- Writing comes first: the log changes in memory once it has succeeded. An append is one write, of
+  the batch; all other files can be rebuilt from the batches and are written with the next flush,
+  and only then does the recovery point move. A full disk rejects batches but damages none.
+- Reads return whole batches of one segment. Only look-ups by timestamp decode, one batch at a time.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ _PARTITION_LEADER_EPOCH_POSITION = 12
 
 
 class AppendResult(NamedTuple):
-    """Where a batch lies (LogAppendInfo)."""
+    """The outcome of an append (LogAppendInfo)."""
 
     first_offset: int
     last_offset: int
-    #: The batch had been appended before; the offsets are those of the first time.
+    #: Whether the batch had been appended before; the offsets are then those of the first time.
     duplicate: bool
     #: Largest timestamp of the batch as it was first appended, in milliseconds.
     timestamp: int
@@ -68,21 +69,21 @@ class FetchedRecords(NamedTuple):
     #: One or several batches in each piece.
     batches: list[memoryview]
     size_in_bytes: int
-    #: What Kafka would have given, which cuts the last batch off where the limit lies.
+    #: The bytes that Kafka would have returned, which cuts the last batch off at the limit.
     readable_bytes: int
-    #: First offset behind the batches.
+    #: First offset after the batches.
     end_offset: int
 
 
 class TimestampAndOffset(NamedTuple):
-    """A record found by its time (FileRecords.TimestampAndOffset)."""
+    """A record found by its timestamp (FileRecords.TimestampAndOffset)."""
 
     timestamp: int
     offset: int
 
 
 class PartitionLog:
-    """The batches of one partition, the offsets around them, and the producers who wrote them."""
+    """The batches of one partition, with their offsets and producer state."""
 
     def __init__(
         self,
@@ -93,36 +94,36 @@ class PartitionLog:
         loaded: LoadedLog | None = None,
         now_ms: int = 0,
     ) -> None:
-        """Go on with a log that was loaded from `directory`, or begin empty, at offset 0.
+        """Continue a log that was loaded from `directory`, or start an empty one at offset 0.
 
-        Without a directory the log is in memory. `config` has the topic's settings. A loaded log
-        goes on with its last leader epoch, unless `leader_epoch` is a later one.
+        Without a directory the log is in memory. `config` holds the topic's settings. A loaded log
+        continues with its last leader epoch, unless `leader_epoch` is a later one.
         """
-        #: Where the log lies.
+        #: Where the log is stored.
         self.directory: LogDirectory = directory or MemoryLogDirectory()
-        #: The topic's settings; whoever changes them changes them here.
+        #: The topic's settings; assign new ones here.
         self.config = config or TopicConfig()
         if loaded is None:
             parts = self.directory.new_segment(0)
             loaded = LoadedLog(segments=[LogSegment(0, parts, now_ms=now_ms)])
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
-        #: Everything before it has been flushed.
+        #: All records before this offset have been flushed.
         self.recovery_point = loaded.recovery_point
-        #: Everything before it has been cleaned, if the topic is compacted.
+        #: All records before this offset have been cleaned, if the topic is compacted.
         self.first_dirty_offset = 0
         self.producer_state = loaded.producer_state
         self._segments = loaded.segments
         self._base_offsets = [segment.base_offset for segment in self._segments]
         self._active = self._segments[-1]
         self._leader_epoch_file = LeaderEpochFile(self.directory, loaded.leader_epochs)
-        #: What is appended is stamped with it.
+        #: Written into every appended batch.
         self.leader_epoch = leader_epoch
         self.begin_leader_epoch(max(leader_epoch, loaded.leader_epochs.latest or 0))
         self._last_flushed_ms = now_ms
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
-        """Stamp what is appended from now on with another leader epoch."""
+        """Begin a leader epoch, which is written into all batches appended from now on."""
         self.leader_epoch = leader_epoch
         self._leader_epoch_file.assign(leader_epoch, self.log_end_offset)
 
@@ -133,27 +134,27 @@ class PartitionLog:
 
     @property
     def high_watermark(self) -> int:
-        """First offset that is not committed."""
+        """The first offset that is not committed."""
         return self.log_end_offset
 
     @property
     def last_stable_offset(self) -> int:
-        """First offset that an open transaction hides from read_committed readers."""
+        """The first offset that an open transaction hides from read_committed consumers."""
         undecided = self.producer_state.first_undecided_offset
         return self.high_watermark if undecided is None else max(undecided, self.log_start_offset)
 
     @property
     def size_in_bytes(self) -> int:
-        """Bytes of all batches, headers included."""
+        """The bytes of all batches, headers included."""
         return sum(segment.size_in_bytes for segment in self._segments)
 
     @property
     def segments(self) -> tuple[LogSegment, ...]:
-        """All segments, the one that grows last."""
+        """All segments, the active one last."""
         return tuple(self._segments)
 
     def batches(self) -> Iterator[memoryview]:
-        """Give the batches in order, each one whole."""
+        """Yield the batches in order, each one whole."""
         for segment in self._segments:
             for span in segment.spans():
                 yield self._batch(segment, span)
@@ -166,12 +167,12 @@ class PartitionLog:
         now_ms: int = 0,
         from_coordinator: bool = False,
     ) -> AppendResult:
-        """Append a validated batch and tell its offsets (UnifiedLog.append).
+        """Append a validated batch and return its offsets (UnifiedLog.append).
 
         `batch` is one whole record batch; its memory now belongs to the log. A coordinator writes
         for producers without sequence numbers (AppendOrigin.COORDINATOR). Raises RefusedError
-        for what its producer's sequence rules forbid, and with KAFKA_STORAGE_ERROR when it cannot
-        be written; the log is then as it was before.
+        if the batch violates the sequence rules of its producer, and with KAFKA_STORAGE_ERROR if it
+        cannot be written; then nothing has changed.
         """
         producer_batch: ProducerBatchInfo | None = None
         if header.producer_id != NO_PRODUCER_ID:
@@ -199,10 +200,10 @@ class PartitionLog:
         return result
 
     def append_marker(self, marker: TransactionMarker) -> int:
-        """Append the marker that ends a producer's transaction, and tell its offset.
+        """Append the marker that ends a producer's transaction, and return its offset.
 
-        Also where the producer has none open here. Raises RefusedError as
-        `ProducerStateManager.validate_marker`; the log is then as it was before.
+        The producer need not have a transaction open here. Raises RefusedError as
+        `ProducerStateManager.validate_marker`; then nothing has changed.
         """
         self.producer_state.validate_marker(marker)
         batch = transaction_marker(
@@ -250,10 +251,10 @@ class PartitionLog:
         return AppendResult(first_offset, last_offset, False, max_timestamp)
 
     def roll(self, now_ms: int) -> None:
-        """Begin a new segment with the next offset (LocalLog.roll).
+        """Begin a new segment at the log end (LocalLog.roll), unless the active one is empty.
 
-        A segment without batches is left as it is. Raises OSError; the log is then as it was, and a
-        file that was made in vain is used later or removed by the next start.
+        Raises OSError; then the log has not changed, and a file that was created is used later or
+        removed by the next start.
         """
         if self._active.base_offset == self.log_end_offset:
             return
@@ -268,13 +269,13 @@ class PartitionLog:
         self._active = segment
 
     def take_snapshot(self) -> None:
-        """Keep what is known of the producers as of the log end. Raises OSError."""
+        """Store the producer state as of the log end. Raises OSError."""
         self.directory.write_snapshot(
             self.log_end_offset, encode_snapshot(self.producer_state.entries())
         )
 
     def flush(self, now_ms: int) -> None:
-        """Let everything up to the log end survive the end of the machine. Raises OSError."""
+        """Flush up to the log end, so that all of it survives a machine crash. Raises OSError."""
         if (
             self.recovery_point < self.log_end_offset
             or self._active.is_dirty
@@ -289,14 +290,14 @@ class PartitionLog:
         self._last_flushed_ms = now_ms
 
     def _flush_older_segments(self, now_ms: int) -> None:
-        """Flush everything but what is yet to be appended to the segment that grows."""
+        """Flush what must be on disk before a flushed append to the active segment."""
         if self.recovery_point < self._active.base_offset:
             self.flush(now_ms)
         elif self.recovery_point == self._active.base_offset:
             self.directory.flush()
 
     def maybe_flush(self, now_ms: int) -> None:
-        """Flush if `flush.ms` have gone by since the last time (LogManager.flushDirtyLogs).
+        """Flush if `flush.ms` have passed since the last flush (LogManager.flushDirtyLogs).
 
         Leader epochs that could not be written when they began are written now. Raises OSError.
         """
@@ -305,7 +306,7 @@ class PartitionLog:
             self.flush(now_ms)
 
     def close(self, now_ms: int) -> None:
-        """Flush and close the files; the log must not be used any more. Raises OSError."""
+        """Flush and close the files; the log cannot be used any more. Raises OSError."""
         self._active.become_inactive()
         try:
             self.flush(now_ms)
@@ -314,9 +315,9 @@ class PartitionLog:
             self.directory.close()
 
     def aborted_transactions(self, fetch_offset: int, upper_bound: int) -> list[AbortedTxn]:
-        """List the aborted transactions with records from `fetch_offset` to below `upper_bound`.
+        """Return the aborted transactions with records from `fetch_offset` to below `upper_bound`.
 
-        LocalLog.collectAbortedTransactions.
+        The counterpart of LocalLog.collectAbortedTransactions.
         """
         found: list[AbortedTxn] = []
         for segment in self._segments[self._segment_index(fetch_offset) :]:
@@ -327,10 +328,10 @@ class PartitionLog:
         return found
 
     def delete_records(self, offset: int) -> None:
-        """Start at `offset`, if that is later than now, and remove the segments before it.
+        """Move the log start to `offset`, if that is later, and remove the segments before it.
 
-        UnifiedLog.maybeIncrementLogStartOffset. The offset must not be above the high watermark.
-        Raises OSError.
+        The counterpart of UnifiedLog.maybeIncrementLogStartOffset. The offset must not be above the
+        high watermark. Raises OSError.
         """
         self.delete_segments_before(offset)
         if offset > self.log_start_offset:
@@ -341,10 +342,11 @@ class PartitionLog:
         self._delete_segments(self._segment_index(offset))
 
     def delete_old_segments(self, now_ms: int) -> int:
-        """Remove segments that `retention.ms` or `retention.bytes` are up for; tell how many.
+        """Remove the segments that `retention.ms` or `retention.bytes` expire; return how many.
 
-        From the first on, until one is to stay (UnifiedLog.deleteOldSegments). One without a record
-        that has a time is as old as it is by the clock. Raises OSError.
+        Removal begins with the first segment and ends before the first one to retain
+        (UnifiedLog.deleteOldSegments). A segment without record timestamps ages from its creation.
+        Raises OSError.
         """
         retention_ms, retention_bytes = self.config.retention_ms, self.config.retention_bytes
         too_much = self.size_in_bytes - retention_bytes if retention_bytes >= 0 else -1
@@ -358,16 +360,17 @@ class PartitionLog:
         if count < len(self._segments):
             self._delete_segments(count)
         else:
-            # Only a new segment takes room on the disk, which the others have made by then.
+            # Only the new segment needs disk space, which removing the others has freed by then.
             self._delete_segments(count - 1)
             self.roll(now_ms)
             self._delete_segments(1)
         return count
 
     def _delete_segments(self, count: int) -> None:
-        """Remove the first segments; the one that grows stays. Raises OSError.
+        """Remove the first segments, except the active one. Raises OSError.
 
-        The log starts behind a segment before its files go, so nobody reads what is half removed.
+        The log start moves past a segment before its files are removed, so that no read finds it
+        half removed.
         """
         for _ in range(min(count, len(self._segments) - 1)):
             self._start_at(max(self.log_start_offset, self._base_offsets[1]))
@@ -379,9 +382,9 @@ class PartitionLog:
         self._leader_epoch_file.truncate_from_start(offset)
 
     def replace_segments(self, cleaned: LogSegment, replaced: list[LogSegment]) -> None:
-        """Put a cleaned segment in the place of others (LocalLog.replaceSegments).
+        """Replace segments by a cleaned one (LocalLog.replaceSegments).
 
-        Raises OSError; the log is then as it was.
+        Raises OSError; then nothing has changed.
         """
         first = self._segments.index(replaced[0])
         self.directory.replace_segments(cleaned, replaced)
@@ -391,11 +394,11 @@ class PartitionLog:
     def read(
         self, offset: int, *, max_bytes: int, min_one_batch: bool, committed: bool = False
     ) -> FetchedRecords:
-        """Return batches from the one that holds `offset` on, up to `max_bytes`.
+        """Return up to `max_bytes` of batches, starting with the one that holds `offset`.
 
-        With `min_one_batch` the first batch comes whatever its size, with `committed` none from the
-        last stable offset on. Raises RefusedError with OFFSET_OUT_OF_RANGE outside of log start to
-        log end.
+        With `min_one_batch` the first batch is returned whatever its size; with `committed` none at
+        or after the last stable offset is. Raises RefusedError with OFFSET_OUT_OF_RANGE for an
+        offset that is not between log start and log end.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise RefusedError(
@@ -412,7 +415,7 @@ class PartitionLog:
             next_offset = self._next_offset(index)
             max_position = segment.size_in_bytes
             if stop < next_offset:
-                # Transactions begin and end with whole batches.
+                # Transactions begin and end at batch boundaries.
                 span = segment.translate_offset(stop)
                 max_position = max_position if span is None else span.position
             found = segment.read(
@@ -427,13 +430,13 @@ class PartitionLog:
         return FetchedRecords([], 0, 0, offset)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEnd | None:
-        """Return where a leader epoch ended, if that is known; see `LeaderEpochCache.end_of`."""
+        """Return where a leader epoch ended, if known; see `LeaderEpochCache.end_of`."""
         return self.leader_epochs.end_of(leader_epoch, self.log_end_offset)
 
     def offset_for_timestamp(
         self, timestamp: int, budget: DecodeBudget
     ) -> TimestampAndOffset | None:
-        """Return the first record in the log that is as late as `timestamp` (milliseconds).
+        """Return the first record at or after `timestamp` (milliseconds), None if there is none.
 
         Raises CorruptRecordError for a batch that cannot be decoded within the budget.
         """
@@ -441,8 +444,8 @@ class PartitionLog:
             if segment.max_timestamp_so_far.timestamp < timestamp:
                 continue
             begin = segment.time_index.lookup(timestamp).offset
-            # A batch may have what is looked for before the log's start, or promise more than it
-            # holds.
+            # The matching records of a batch may all lie before the log start, or its header may
+            # claim a later timestamp than any of its records has.
             for span in segment.spans(max(begin, self.log_start_offset)):
                 if span.max_timestamp >= timestamp:
                     found = self._first_record(segment, span, timestamp, budget)
@@ -451,7 +454,7 @@ class PartitionLog:
         return None
 
     def offset_of_max_timestamp(self, budget: DecodeBudget) -> TimestampAndOffset | None:
-        """Return the first record that has the largest timestamp in the log (KIP-734).
+        """Return the first record with the largest timestamp in the log (KIP-734).
 
         Raises CorruptRecordError as `offset_for_timestamp`.
         """
@@ -471,7 +474,7 @@ class PartitionLog:
         for record in decode_within(self._batch(segment, span), budget).records:
             if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
                 return TimestampAndOffset(record.timestamp, record.offset)
-        # The batch's header promised a later record than it holds.
+        # The batch's header claims a later timestamp than its records have.
         return None
 
     def _batch(self, segment: LogSegment, span: BatchSpan) -> memoryview:
@@ -479,11 +482,11 @@ class PartitionLog:
         return batch
 
     def _segment_index(self, offset: int) -> int:
-        """Return the place of the segment that holds an offset, or would hold it."""
+        """Return the index of the segment that holds an offset, or would hold it."""
         return max(bisect_right(self._base_offsets, offset) - 1, 0)
 
     def _next_offset(self, index: int) -> int:
-        """Return the offset behind a segment."""
+        """Return the offset after a segment."""
         if index + 1 < len(self._base_offsets):
             return self._base_offsets[index + 1]
         return self.log_end_offset

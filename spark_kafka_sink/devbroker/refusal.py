@@ -1,8 +1,8 @@
-"""How a part of the broker says no.
+"""The two ways in which the broker rejects a request.
 
-Two kinds only. `RefusedError` is an answer: the request, or one partition of it, gets Kafka's error
-code. `CloseConnectionError` is the absence of one: Kafka cuts the connection where an answer cannot
-be written or was not asked for (an API or version that it does not have, an error with acks=0).
+`RefusedError` becomes a response: the request, or one partition of it, fails with Kafka's error
+code. With `CloseConnectionError` there is no response: Kafka closes the connection where it cannot
+write one or the client expects none (an unsupported API or version, an error with acks=0).
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-#: Most characters of a sentence in an answer: it may name what a client has named, of any length,
-#: and be said of each of its partitions.
+#: Maximum length of a message in a response: it may quote a name of any length that the client has
+#: sent, and be repeated for each partition.
 _MAX_MESSAGE_LENGTH = 300
 
 
 class RefusedRecord(NamedTuple):
-    """A record that made its whole batch be refused (KIP-467)."""
+    """A record that caused its whole batch to be rejected (KIP-467)."""
 
-    #: Place in the batch, from 0.
+    #: Position in the batch, from 0.
     batch_index: int
     message: str
 
 
 class RefusedError(KafkaError):
-    """The broker refuses something, with one of Kafka's error codes."""
+    """The broker rejects a request or a part of it, with one of Kafka's error codes."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class RefusedError(KafkaError):
         *,
         record_errors: Sequence[RefusedRecord] = (),
     ) -> None:
-        """Keep the code for the answer, and the sentence for those fields that carry one."""
+        """Store the error code, and the message for responses that have a field for it."""
         if len(message) > _MAX_MESSAGE_LENGTH:
             message = message[:_MAX_MESSAGE_LENGTH] + "..."
         super().__init__(message)
@@ -50,12 +50,12 @@ class RefusedError(KafkaError):
 
 
 class CloseConnectionError(KafkaError):
-    """The broker answers by closing the connection."""
+    """The broker rejects a request by closing the connection."""
 
 
 @contextmanager
 def refused_if_disk_fails(what: str) -> Iterator[None]:
-    """Raise RefusedError with KAFKA_STORAGE_ERROR for an OSError; `what` says what failed."""
+    """Turn an OSError into RefusedError with KAFKA_STORAGE_ERROR; `what` says what failed."""
     try:
         yield
     except OSError as error:

@@ -1,8 +1,9 @@
 """The brokers' sockets: the one module here that uses asyncio.
 
-`Server` listens for one broker and knows its connections. `ClusterServer` has one for each broker
-of a cluster, all on one event loop, where nothing is done by two at once; `dispatcher` wakes who
-waits. `run_until_signal` gives it a loop for a process, `ServerThread` one on a thread of its own.
+`Server` listens for one broker and tracks its connections. `ClusterServer` has a server for each
+broker of a cluster, all on one event loop, so that no two things happen at once; `dispatcher` wakes
+waiting connections. `run_until_signal` runs it on a loop in the main thread, `ServerThread` on a
+thread of its own.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ _TLS_SHUTDOWN_SECONDS = 5.0
 
 
 class _Protocol(Connection, asyncio.BufferedProtocol):
-    """A connection that an event loop serves."""
+    """A connection that an event loop can serve."""
 
 
 @dataclass(frozen=True, slots=True)
 class _OpenListener:
-    """A listener, and what it needs while it is open."""
+    """A listener with its open resources."""
 
     listener: Listener
     socket: socket.socket
@@ -61,10 +62,10 @@ class _OpenListener:
 
 
 class Server:
-    """A broker that listens, on the event loop of its dispatcher."""
+    """A listening broker on the event loop of its dispatcher."""
 
     def __init__(self, broker: Broker, dispatcher: Dispatcher, faults: Faults) -> None:
-        """Serve `broker`."""
+        """Create a server for `broker`, which does not listen yet."""
         self.broker = broker
         self.dispatcher = dispatcher
         self.faults = faults
@@ -81,14 +82,14 @@ class Server:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop that serves."""
+        """The event loop of the server."""
         return self.dispatcher.loop
 
     def start(self, listeners: Sequence[Listener]) -> list[int]:
-        """Listen, and return the listeners' ports.
+        """Start to listen; return the listeners' ports.
 
-        Key stores are read now, so a start after a stop takes renewed ones. Raises OSError, and
-        ConfigError for stores that cannot be read.
+        Key stores are read now, so that stopping and starting picks up renewed ones. Raises
+        OSError, and ConfigError for key stores that cannot be read.
         """
         try:
             for listener in listeners:
@@ -110,7 +111,7 @@ class Server:
         return ports
 
     async def close(self) -> None:
-        """Stop listening, end every connection, and wait until they are gone."""
+        """Stop listening, abort every connection, and wait until all are closed."""
         self._close_listeners()
         await asyncio.sleep(0)  # A task that has not begun would leave its socket open.
         for task in self._accepting:
@@ -131,10 +132,10 @@ class Server:
             self.loop.add_reader(opened.socket, self._accept, opened)
 
     def _accept(self, opened: _OpenListener) -> None:
-        """Take a client that waits at the door.
+        """Accept a waiting client.
 
-        Not left to asyncio's own server, which loses a client that it has accepted when it is
-        closed a moment later.
+        asyncio's own server would lose a client that it has accepted when it is closed a moment
+        later.
         """
         if opened not in self._open:
             return
@@ -158,7 +159,7 @@ class Server:
         task.add_done_callback(self._accepting.discard)
 
     def _admit(self, host: str) -> bool:
-        """Count a client, unless there are enough."""
+        """Count a new client; return False if a limit is reached."""
         limits = self._limits
         if (
             self._clients.total() >= limits.max_connections
@@ -199,12 +200,12 @@ class Server:
             logger.info("connection %d: no TLS handshake: %s", connection_id, error)
 
     def connected(self, connection: Connection) -> None:
-        """Take note of a client."""
+        """Add a connection."""
         self._connections.add(connection)
         self._drained.clear()
 
     def disconnected(self, connection: Connection) -> None:
-        """Forget a client."""
+        """Remove a connection."""
         self._connections.discard(connection)
         self._release(connection.client_host)
         if not self._connections:
@@ -212,7 +213,7 @@ class Server:
 
 
 def _open(listener: Listener) -> _OpenListener:
-    """Open a listener's socket; read its stores. Raises OSError, ConfigError."""
+    """Open a listener's socket and read its key stores. Raises OSError, ConfigError."""
     context = None
     if listener.tls is not None:
         stores = {
@@ -240,7 +241,7 @@ def _open(listener: Listener) -> _OpenListener:
 
 
 class ClusterServer:
-    """The brokers of one cluster, each with a port of its own."""
+    """The brokers of one cluster, each with its own ports."""
 
     def __init__(
         self,
@@ -249,10 +250,10 @@ class ClusterServer:
         faults: Faults | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """Serve brokers that share a cluster; `clock` gives seconds since 1970."""
+        """Create a server for brokers that share a cluster; `clock` returns seconds since 1970."""
         self._brokers = {broker.node_id: broker for broker in brokers}
         self.faults = faults or Faults()
-        #: Seconds since 1970.
+        #: Returns seconds since 1970.
         self.clock = clock or time.time
         #: By broker, with their ports, which a broker keeps when it stops.
         self.listeners: dict[int, tuple[Listener, ...]] = {}
@@ -261,18 +262,18 @@ class ClusterServer:
 
     @property
     def cluster(self) -> ClusterState:
-        """What the brokers share."""
+        """The state that the brokers share."""
         return next(iter(self._brokers.values())).cluster
 
     @property
     def node_ids(self) -> list[int]:
-        """Every broker, whether it runs or not."""
+        """The ids of all brokers, running or not."""
         return list(self._brokers)
 
     def addresses(self, listener: str) -> dict[int, str]:
-        """Give the address of a listener, host:port, at each broker; also at those that stopped.
+        """Return the address of a listener, host:port, at each broker; stopped brokers included.
 
-        Raises ConfigError if there is no listener of that name.
+        Raises ConfigError if there is no listener with this name.
         """
         addresses = {
             node_id: f"{each.host}:{each.port}"
@@ -286,19 +287,22 @@ class ClusterServer:
         return addresses
 
     def bootstrap_servers(self, listener: str) -> str:
-        """Give the addresses of a listener as clients take them. Raises ConfigError."""
+        """Return the addresses of a listener in the format of bootstrap.servers.
+
+        Raises ConfigError if there is no listener with this name.
+        """
         return ",".join(self.addresses(listener).values())
 
     def broker(self, node_id: int) -> Broker:
-        """Return a broker. Raises KafkaError if there is none of that id."""
+        """Return a broker. Raises KafkaError if there is none with this id."""
         if node_id not in self._brokers:
             raise KafkaError(f"there is no broker {node_id}, only {self.node_ids}")
         return self._brokers[node_id]
 
     def lay_out(self, listeners: Sequence[Listener]) -> None:
-        """Give every broker these listeners: the first on their ports, others on the next.
+        """Assign these listeners to every broker, the first on their ports, others on the next.
 
-        Port 0 is any free one. Raises ConfigError for listeners that cannot be.
+        Port 0 means any free port. Raises ConfigError for listeners that conflict.
         """
         check_listeners(listeners)
         if len(self._brokers) > 1 and any(each.advertised_port for each in listeners):
@@ -310,20 +314,20 @@ class ClusterServer:
             )
 
     async def start(self) -> None:
-        """Let every broker listen, after `lay_out`. Raises OSError, ConfigError."""
+        """Start all brokers, after `lay_out`. Raises OSError, ConfigError."""
         self.cluster.open(self.clock())
         self._dispatcher = Dispatcher(self.cluster, asyncio.get_running_loop(), self.clock)
         try:
             for node_id in self._brokers:
                 self._start_broker(node_id)
-            # Not before all are there, or the first would lead everything that was kept.
+            # Only once all of them run: otherwise the first would lead every stored partition.
             self.cluster.elect(self.clock())
         except BaseException:
             await self.close()
             raise
 
     def start_broker(self, node_id: int) -> None:
-        """Let a broker that was stopped listen on its ports again. Raises OSError, KafkaError."""
+        """Start a stopped broker on its previous ports. Raises OSError, KafkaError."""
         if self.broker(node_id).node_id in self._servers:
             raise KafkaError(f"broker {node_id} is running")
         self._start_broker(node_id)
@@ -340,9 +344,9 @@ class ClusterServer:
         self._servers[node_id] = server
 
     async def stop_broker(self, node_id: int) -> None:
-        """Hand a broker's leadership on, then end its connections and close its port.
+        """Move a broker's leadership to others, then close its connections and ports.
 
-        Raises KafkaError if it does not run.
+        Raises KafkaError if it is not running.
         """
         server = self._servers.pop(self.broker(node_id).node_id, None)
         if server is None:
@@ -352,9 +356,10 @@ class ClusterServer:
         await server.close()
 
     async def close(self) -> None:
-        """Close all ports. To the cluster its brokers still run: it is asleep, and none is gone.
+        """Close all ports.
 
-        What lies in a data directory is written and read again by the next `start`.
+        In memory the brokers still count as running, so that no leader changes. A data directory is
+        closed, and the next `start` loads it again.
         """
         servers, self._servers = self._servers, {}
         if self._dispatcher is not None:
@@ -365,7 +370,7 @@ class ClusterServer:
         self.cluster.close(self.clock())
 
     def changed(self) -> None:
-        """See to what somebody did to the cluster who is no client."""
+        """Dispatch changes to the cluster that no request has made."""
         self._running().handled()
 
     def _running(self) -> Dispatcher:
@@ -375,7 +380,7 @@ class ClusterServer:
 
 
 def run_until_signal(server: ClusterServer, on_listening: Callable[[], None]) -> None:
-    """Listen until SIGINT or SIGTERM; `on_listening` is called once clients can come.
+    """Listen until SIGINT or SIGTERM; call `on_listening` once clients can connect.
 
     Raises as `ClusterServer.start`.
     """
@@ -395,10 +400,10 @@ def run_until_signal(server: ClusterServer, on_listening: Callable[[], None]) ->
 
 
 class ServerThread:
-    """A cluster's brokers on a thread of their own."""
+    """A cluster's brokers on their own thread."""
 
     def __init__(self, server: ClusterServer) -> None:
-        """Run nothing yet."""
+        """Create the thread's state; `start` starts it."""
         self._server = server
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -406,11 +411,14 @@ class ServerThread:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started, and not stopped since."""
+        """Whether it was started and not stopped since."""
         return self._thread is not None
 
     def start(self, on_listening: Callable[[], None]) -> None:
-        """Listen; return when clients can come. Raises OSError, or KafkaError if it runs."""
+        """Start to listen; return when clients can connect.
+
+        Raises OSError, or KafkaError if it is already running.
+        """
         if self._thread is not None:
             raise KafkaError("the broker is running")
         started: Future[None] = Future()
@@ -444,7 +452,10 @@ class ServerThread:
         self._thread = thread
 
     def stop(self) -> None:
-        """Close every connection and port; does nothing if that has been done."""
+        """Close all connections and ports; do nothing if already stopped.
+
+        Raises KafkaTimeoutError if the thread does not end.
+        """
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -454,7 +465,7 @@ class ServerThread:
             raise KafkaTimeoutError("the broker's thread did not end")
 
     def call(self, function: Callable[[], T]) -> T:
-        """Call a function on the thread; give its result. Raises KafkaError if it does not run."""
+        """Call a function on the thread; return its result. Raises KafkaError if not running."""
 
         async def run() -> T:
             return function()
@@ -462,7 +473,7 @@ class ServerThread:
         return self.wait_for(run)
 
     def wait_for(self, function: Callable[[], Coroutine[object, object, T]]) -> T:
-        """Run a coroutine on the thread; give its result. Raises KafkaError if it does not run."""
+        """Run a coroutine on the thread; return its result. Raises KafkaError if not running."""
         if self._thread is None:
             raise KafkaError("the broker is not running")
         future = asyncio.run_coroutine_threadsafe(function(), self._event_loop())

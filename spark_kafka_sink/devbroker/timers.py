@@ -1,10 +1,10 @@
-"""What the broker has to do later, in the order of its time; the time itself comes from outside.
+"""The actions that the broker has scheduled, in the order of their time.
 
-Kafka's SystemTimer without a clock: `run_due` is told the time and does what is due,
-`next_deadline` says when there will be something to do. However late that is, each action is told
-the time it was meant for, and so things take as long as they should. An action may schedule others,
-also for at once. One that fails is logged and keeps nothing else from being done; what repeats an
-action schedules the next time first.
+The counterpart of Kafka's SystemTimer, without a clock: `run_due` takes the time and runs what is
+due, `next_deadline` returns when more will be due. Each action receives the time for which it was
+scheduled, however late it runs, so that delays do not add up. An action may schedule others, even
+for at once. If one fails, the error is logged and the others still run; an action that repeats
+schedules its next run first.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Below this, cancelled timers are not worth looking for.
+#: Cancelled timers are not swept up to this number.
 _MIN_CANCELLED_TO_SWEEP = 64
 
 
 class Timer:
-    """Something to be done later, unless it is cancelled."""
+    """An action that runs later, unless it is cancelled."""
 
     __slots__ = ("_action", "_timers", "deadline")
 
     def __init__(self, timers: Timers, deadline: float, action: Action) -> None:
-        """Belong to `timers`; made by `Timers.schedule`."""
+        """Create a pending timer; called by `Timers.schedule`."""
         self._timers = timers
         self._action: Action | None = action
-        #: When it is due, in seconds since 1970.
+        #: When the action is due, in seconds since 1970.
         self.deadline = deadline
 
     @property
     def is_pending(self) -> bool:
-        """Whether it is still going to be done."""
+        """Whether the action is still going to run."""
         return self._action is not None
 
     def cancel(self) -> None:
-        """Do it never; nothing happens if it has been done or cancelled."""
+        """Cancel the action; do nothing if it has run or was cancelled."""
         if self._action is not None:
             self._action = None
             self._timers.cancelled()
 
     def run(self) -> None:
-        """Do it, once; an error of the action is logged."""
+        """Run the action, once; log an error of it."""
         action, self._action = self._action, None
         if action is not None:
             try:
@@ -61,11 +61,11 @@ class Timer:
 
 
 class Timers:
-    """Everything that has a time."""
+    """All scheduled actions of a cluster."""
 
     def __init__(self) -> None:
-        """Have nothing to do."""
-        #: The latest time that is known, in seconds since 1970; 0 before there is one.
+        """Start without actions."""
+        #: The latest time seen, in seconds since 1970; 0 before the first.
         self.now = 0.0
         self._heap: list[tuple[float, int, Timer]] = []
         self._background: list[Timer] = []
@@ -75,22 +75,22 @@ class Timers:
 
     @property
     def next_deadline(self) -> float | None:
-        """When there is something to do, in seconds since 1970; None: never."""
+        """When the next action is due, in seconds since 1970, or None if there is none."""
         while self._heap and not self._heap[0][2].is_pending:
             heapq.heappop(self._heap)
             self._cancelled -= 1
         return self._heap[0][0] if self._heap else None
 
     def schedule(self, deadline: float, action: Action) -> Timer:
-        """Have something done when `deadline` (seconds since 1970) has come."""
+        """Schedule an action for `deadline` (seconds since 1970)."""
         timer = Timer(self, deadline, action)
         heapq.heappush(self._heap, (deadline, next(self._order), timer))
         return timer
 
     def schedule_in_background(self, deadline: float, action: Action) -> Timer:
-        """Have something done when `deadline` has come, and something else is to be done anyway.
+        """Schedule an action that runs at or after `deadline`, with the next run of `run_due`.
 
-        It is no reason to wake up: housekeeping of a broker that nobody uses can wait.
+        It does not count for `next_deadline`: an idle broker does not wake for its housekeeping.
         """
         timer = Timer(self, deadline, action)
         self._background.append(timer)
@@ -98,7 +98,7 @@ class Timers:
         return timer
 
     def run_due(self, now: float) -> None:
-        """Do all that is due, in order."""
+        """Run everything that is due, in order, then what is due in the background."""
         self.now = max(self.now, now)
         while (deadline := self.next_deadline) is not None and deadline <= now:
             heapq.heappop(self._heap)[2].run()
@@ -113,7 +113,7 @@ class Timers:
                     self._next_in_background = min(self._next_in_background, timer.deadline)
 
     def clear(self) -> None:
-        """Forget everything that was to be done."""
+        """Cancel all actions."""
         for _, _, timer in self._heap:
             timer.cancel()
         self._heap.clear()
@@ -122,7 +122,7 @@ class Timers:
         self._cancelled = 0
 
     def cancelled(self) -> None:
-        """Take note that a timer was cancelled: they must not pile up before their time."""
+        """Count a cancelled timer; sweep cancelled ones before they pile up."""
         self._cancelled += 1
         if self._cancelled > _MIN_CANCELLED_TO_SWEEP and self._cancelled > len(self._heap) // 2:
             self._heap = [entry for entry in self._heap if entry[2].is_pending]

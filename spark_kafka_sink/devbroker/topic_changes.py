@@ -1,13 +1,13 @@
-"""What one request changes about topics: planned, written to disk at once, then made.
+"""The changes to topics that one request makes: planned, written to disk at once, then applied.
 
-Kafka's MetadataDelta, with the partitions' logs attached. A change that cannot be, such as a second
-topic of a name, is refused when it is planned, and the others go on. A plan changes each topic of
-the cluster once. `commit` writes the plan to
-disk, with one write whatever it holds; only then does anybody see it. If that fails, nothing of
-the plan has happened, and the logs that were made for it are gone: it is all or nothing.
+The counterpart of Kafka's MetadataDelta, with the partitions' logs attached. An invalid change,
+such as a second topic of the same name, is rejected when it is planned; the other changes continue.
+A plan changes each topic of the cluster at most once. `commit` writes the whole plan to disk with
+one write; only then does it become visible. If the write fails, nothing has changed, and the logs
+that were created for the plan are removed: it is all or nothing.
 
-A topic that is to be created has its logs as soon as it is planned, so that a disk that has no room
-for the logs of one topic refuses that one only.
+The logs of a new topic are created when it is planned, so that a disk without space for the logs of
+one topic rejects only that topic.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 
 class TopicChanges:
-    """A plan; `ClusterState.change_topics` makes one, and commits or discards it."""
+    """A plan of changes; `ClusterState.change_topics` creates, commits and discards it."""
 
     def __init__(
         self,
@@ -48,10 +48,10 @@ class TopicChanges:
         check_new_topic: Callable[[], None],
         now: float,
     ) -> None:
-        """Plan nothing yet; `brokers` are the ids of those that run.
+        """Start with an empty plan; `brokers` are the ids of the running brokers.
 
-        `check_new_topic` raises RefusedError while a topic that is created could find what a
-        deleted one of its name has left.
+        `check_new_topic` raises RefusedError as long as a new topic could inherit data of a deleted
+        one with the same name.
         """
         self._topics = topics
         self._logs = logs
@@ -60,17 +60,17 @@ class TopicChanges:
         self._default_replication_factor = default_replication_factor
         self._check_new_topic = check_new_topic
         self._now = now
-        #: Topics as they are going to be, by name; None for one that goes.
+        #: The topics as planned, by name; None for one to delete.
         self._planned: dict[str, Topic | None] = {}
         self._new_by_collision_key: dict[str, Topic] = {}
-        #: Partitions whose logs were made for the plan.
+        #: Partitions whose logs were created for the plan.
         self._made: list[Partition] = []
 
     def check_new_topic_name(self, name: str) -> None:
-        """Raise RefusedError unless a topic of that name may be created.
+        """Raise RefusedError unless a topic with this name may be created.
 
-        INVALID_TOPIC_EXCEPTION (bad, or confusable with another topic's name),
-        TOPIC_ALREADY_EXISTS, or INVALID_REQUEST for the topic that no client may make.
+        The code is INVALID_TOPIC_EXCEPTION (invalid, or colliding with another topic's name),
+        TOPIC_ALREADY_EXISTS, or INVALID_REQUEST for the topic that no client may create.
         """
         if name == CLUSTER_METADATA_TOPIC:
             raise RefusedError(
@@ -108,11 +108,11 @@ class TopicChanges:
         replication_factor: int | None = None,
         assignments: Sequence[tuple[int, ...]] | None = None,
     ) -> Topic:
-        """Create a topic whose partitions are spread over the brokers.
+        """Plan a topic, by default with its partitions spread over the brokers.
 
-        `overrides` are those settings of `config` that were set for this topic. Each partition is
-        on so many brokers as `replication_factor` says (by default the settings'), or on those of
-        `assignments`, the preferred leader first.
+        `overrides` are those settings of `config` that were set for this topic. Each partition gets
+        `replication_factor` replicas (by default that of the settings), or those of `assignments`,
+        the preferred leader first.
 
         Raises RefusedError as `check_new_topic_name` does, with INVALID_PARTITIONS for a number
         below 1, with INVALID_REPLICATION_FACTOR for more replicas than there are brokers, and with
@@ -140,7 +140,7 @@ class TopicChanges:
     def add_partitions(
         self, topic: Topic, count: int, assignments: Sequence[tuple[int, ...]] | None = None
     ) -> None:
-        """Raise a topic to `count` partitions; `assignments` are the brokers of the new ones.
+        """Plan to grow a topic to `count` partitions; `assignments` are the new ones' replicas.
 
         Raises RefusedError with INVALID_REPLICATION_FACTOR or KAFKA_STORAGE_ERROR.
         """
@@ -152,15 +152,15 @@ class TopicChanges:
     def configure_topic(
         self, topic: Topic, config: TopicConfig, overrides: Mapping[str, str]
     ) -> None:
-        """Replace the settings of a topic; `overrides` are those that somebody has set."""
+        """Plan to replace a topic's settings; `overrides` are those that were set explicitly."""
         self._planned[topic.name] = replace(topic, config=config, overrides=dict(overrides))
 
     def delete_topic(self, topic: Topic) -> None:
-        """Delete a topic and its records; files may go later."""
+        """Plan to delete a topic and its records; files may be removed later."""
         self._planned[topic.name] = None
 
     def commit(self) -> list[Topic]:
-        """Write the plan to disk, and make it; return the topics that are gone.
+        """Write the plan to disk and apply it; return the deleted topics.
 
         Raises RefusedError with KAFKA_STORAGE_ERROR; then nothing has changed.
         """
@@ -187,11 +187,11 @@ class TopicChanges:
         return deleted
 
     def discard(self) -> None:
-        """Forget the plan, and remove the logs that were made for it."""
+        """Remove the logs that were created for the plan."""
         self._logs.delete(map(_topic_partition, self._made))
 
     def _place(self, indexes: Sequence[int], replication_factor: int) -> list[tuple[int, ...]]:
-        """Spread partitions over the brokers that run."""
+        """Spread partitions over the running brokers."""
         self.check_replication_factor(replication_factor)
         brokers = sorted(self._brokers)
         return [place_replicas(index, replication_factor, brokers) for index in indexes]
@@ -199,7 +199,7 @@ class TopicChanges:
     def _new_partitions(
         self, topic: Topic, assignments: Sequence[tuple[int, ...]]
     ) -> list[Partition]:
-        """Make partitions that follow those of a topic; after an error their logs go again."""
+        """Create a topic's next partitions; after an error their logs are removed again."""
         before = len(self._made)
         try:
             with refused_if_disk_fails(f"logs of {topic.name} cannot be made"):

@@ -1,8 +1,8 @@
-"""The settings of a topic that this broker honours, and what it says to all others.
+"""The settings of a topic that this broker supports.
 
-A setting is accepted if the broker does what it says, and refused with INVALID_CONFIG otherwise: a
-setting that has no effect would be a promise not kept. Names, types, ranges and defaults are those
-of Kafka's LogConfig.
+A setting is accepted if the broker does what it says, and rejected with INVALID_CONFIG otherwise: a
+setting without effect would be a broken promise. Names, types, ranges and defaults are those of
+Kafka's LogConfig.
 """
 
 from __future__ import annotations
@@ -23,61 +23,61 @@ _CLEANUP_POLICIES = frozenset({"delete", "compact"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """What a topic's settings come to."""
+    """The effective settings of a topic."""
 
-    #: Largest record batch in bytes, as it arrives (compressed), header included.
+    #: Maximum size of a record batch in bytes, as received (compressed), header included.
     max_message_bytes: int = 1024 * 1024 + 12
-    #: The broker's clock replaces the producer's timestamps (message.timestamp.type).
+    #: Whether the broker's clock replaces the producer's timestamps (message.timestamp.type).
     log_append_time: bool = False
-    #: How far a record's timestamp may lie in the past, in milliseconds.
+    #: How far in the past a record's timestamp may lie, in milliseconds.
     message_timestamp_before_max_ms: int = _MAX_INT64
-    #: How far it may lie in the future, in milliseconds (1 h since Kafka 4.0, KIP-937).
+    #: How far in the future it may lie, in milliseconds (1 h since Kafka 4.0, KIP-937).
     message_timestamp_after_max_ms: int = 3_600_000
-    #: Fewer replicas in sync take no records with acks=all; see `Partition.check_enough_replicas`.
+    #: Minimum in-sync replicas for writes with acks=all; see `Partition.check_enough_replicas`.
     min_insync_replicas: int = 1
     cleanup_policy: str = "delete"
-    #: Bytes of batches after which a log begins a new segment.
+    #: Size of the batches at which a log rolls to a new segment, in bytes.
     segment_bytes: int = 1024**3
-    #: Age after which it does so, in milliseconds.
+    #: Age at which it does so, in milliseconds.
     segment_ms: int = 7 * 24 * 3_600_000
-    #: Most bytes of an index of a segment.
+    #: Maximum size of a segment's index in bytes.
     segment_index_bytes: int = 10 * 1024**2
-    #: Bytes of batches that get an entry in the indexes.
+    #: Bytes of batches between two index entries.
     index_interval_bytes: int = 4096
-    #: Age of records after which a segment is deleted, in milliseconds; -1 is never.
+    #: Age of records at which a segment is deleted, in milliseconds; -1 means never.
     retention_ms: int = 7 * 24 * 3_600_000
-    #: Bytes of a log beyond which segments are deleted; -1 is no limit.
+    #: Size of a log above which segments are deleted, in bytes; -1 means unlimited.
     retention_bytes: int = -1
-    #: How long compaction leaves a tombstone there, in milliseconds.
+    #: How long compaction retains a tombstone, in milliseconds.
     delete_retention_ms: int = 24 * 3_600_000
-    #: How much of a log must be new before it is compacted, from 0 to 1.
+    #: The fraction of a log that must be new before it is compacted, from 0 to 1.
     min_cleanable_dirty_ratio: float = 0.5
-    #: Age before which compaction leaves a record alone, in milliseconds.
+    #: Minimum age of a record before compaction may remove it, in milliseconds.
     min_compaction_lag_ms: int = 0
-    #: Records after which a log is flushed.
+    #: Number of records after which a log is flushed.
     flush_messages: int = _MAX_INT64
     #: Milliseconds after which a log is flushed.
     flush_ms: int = _MAX_INT64
 
     @property
     def compact(self) -> bool:
-        """Whether records are kept by key, and so need one."""
+        """Whether the log is compacted, so that every record needs a key."""
         return "compact" in self.cleanup_policy
 
     @property
     def deletes(self) -> bool:
-        """Whether records may be deleted by their age, or on request."""
+        """Whether records may be deleted by age or size, or on request."""
         return "delete" in self.cleanup_policy
 
     @property
     def limits_past_timestamps(self) -> bool:
-        """Whether a record can be too old."""
+        """Whether a record's timestamp can be too old."""
         return self.message_timestamp_before_max_ms < _MAX_INT64
 
     def with_values(self, values: Mapping[str, str]) -> TopicConfig:
-        """Return these settings with some set anew, by Kafka's names and in Kafka's notation.
+        """Return a copy with some settings replaced, by Kafka's names and in Kafka's notation.
 
-        Raises RefusedError with INVALID_CONFIG, naming the setting.
+        Raises RefusedError with INVALID_CONFIG; the message names the setting.
         """
         changes: dict[str, float | bool | str] = {}
         for name, value in values.items():
@@ -94,14 +94,14 @@ class TopicConfig:
         return replace(self, **changes)  # type: ignore[arg-type]
 
     def effective_values(self) -> dict[str, str]:
-        """Return every setting that the broker honours, in Kafka's notation, sorted by name."""
+        """Return all supported settings, in Kafka's notation, sorted by name."""
         return {name: key.format(self) for name, key in sorted(_KEYS.items())}
 
 
 class _Key(NamedTuple):
-    """How one setting is read and shown."""
+    """How one setting is parsed and formatted."""
 
-    #: None for settings that have only one value here.
+    #: None for a setting with only one supported value.
     attribute: str | None
     parse: Callable[[str], float | bool | str]
     format: Callable[[TopicConfig], str]
@@ -199,7 +199,7 @@ _KEYS: dict[str, _Key] = {
         "flush_messages", _integer(1, _MAX_INT64), lambda c: str(c.flush_messages)
     ),
     "flush.ms": _Key("flush_ms", _integer(0, _MAX_INT64), lambda c: str(c.flush_ms)),
-    # Batches are kept as they came, for as long as the broker runs.
+    # Batches are stored as the producer compressed them.
     "compression.type": _Key(None, _only("producer"), lambda _: "producer"),
     "retention.ms": _Key("retention_ms", _integer(-1, _MAX_INT64), lambda c: str(c.retention_ms)),
     "retention.bytes": _Key(
@@ -216,7 +216,7 @@ _KEYS: dict[str, _Key] = {
     ),
 }
 
-#: The other settings of Kafka's LogConfig: known, so that they are not called unknown.
+#: The other settings of Kafka's LogConfig, so that they are not reported as unknown.
 _NOT_BUILT = frozenset(
     {
         "compression.gzip.level",

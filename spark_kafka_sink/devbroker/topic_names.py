@@ -1,4 +1,4 @@
-"""What topics may be called (Kafka's Topic)."""
+"""The names that topics may have (Kafka's Topic)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def validate_topic_name(name: str) -> None:
-    """Raise RefusedError with INVALID_TOPIC_EXCEPTION for what Kafka's Topic.validate refuses."""
+    """Raise RefusedError with INVALID_TOPIC_EXCEPTION for a name that Topic.validate rejects."""
     if not name:
         reason = "the empty string is not allowed"
     elif name in {".", ".."}:
@@ -28,5 +28,5 @@ def validate_topic_name(name: str) -> None:
 
 
 def collision_key(name: str) -> str:
-    """Return what two names share whose metrics would be confused (Topic.unifyCollisionChars)."""
+    """Return a key shared by names whose metrics would collide (Topic.unifyCollisionChars)."""
     return name.replace(".", "_")

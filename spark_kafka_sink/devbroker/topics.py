@@ -1,4 +1,4 @@
-"""The topics of a cluster, found by name and by id."""
+"""The topics of a cluster, by name and by id."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Topics:
     """All topics; no two names differ only in dots and underscores."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start without topics."""
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._by_collision_key: dict[str, Topic] = {}
 
     def __iter__(self) -> Iterator[Topic]:
-        """Iterate over all topics, in the order in which they came."""
+        """Iterate over all topics in the order of their creation."""
         return iter(self._by_name.values())
 
     @property
@@ -32,25 +32,25 @@ class Topics:
         return set(self._by_name)
 
     def find(self, name: str) -> Topic | None:
-        """Return the topic of that name."""
+        """Return the topic with this name, or None."""
         return self._by_name.get(name)
 
     def find_by_id(self, topic_id: uuid.UUID) -> Topic | None:
-        """Return the topic of that id (KIP-516)."""
+        """Return the topic with this id (KIP-516), or None."""
         return self._by_id.get(topic_id)
 
     def find_colliding(self, name: str) -> Topic | None:
-        """Return the topic that has that name, or one that metrics would confuse with it."""
+        """Return the topic with this name, or one whose metrics would collide with it, or None."""
         return self._by_collision_key.get(collision_key(name))
 
     def add(self, topic: Topic) -> None:
-        """Add a topic whose name collides with no other."""
+        """Add a topic; its name must not collide with another."""
         self._by_name[topic.name] = topic
         self._by_id[topic.topic_id] = topic
         self._by_collision_key[collision_key(topic.name)] = topic
 
     def remove(self, topic: Topic) -> None:
-        """Remove a topic that is there."""
+        """Remove a topic, which must exist."""
         del self._by_name[topic.name]
         del self._by_id[topic.topic_id]
         del self._by_collision_key[collision_key(topic.name)]
