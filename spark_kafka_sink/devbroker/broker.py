@@ -275,5 +275,5 @@ def brokers_of(
 
 
 def usual_replication_factor(brokers: int) -> int:
-    """Return how many replicas a topic should have: three, as Kafka's own topics, or fewer."""
+    """Return how many replicas a topic should have: three, or one per broker if there are fewer."""
     return min(brokers, 3)

@@ -71,5 +71,5 @@ class BrokerSettings:
     group_max_session_timeout_ms: int = 1_800_000
     #: Maximum number of members of a group (group.max.size).
     group_max_size: int = 2**31 - 1
-    #: Maximum length of the metadata of a committed offset (offset.metadata.max.bytes).
+    #: Maximum characters of metadata stored with an offset (offset.metadata.max.bytes).
     offset_metadata_max_bytes: int = 4096

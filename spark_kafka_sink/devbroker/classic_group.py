@@ -205,12 +205,13 @@ class ClassicGroup:
     def check_offset_commit(
         self, member_id: str, instance_id: str | None, generation_id: int, *, transactional: bool
     ) -> None:
-        """Check that a client may commit offsets: a member of the current generation may.
+        """Check that a client may commit offsets.
 
-        So may a client without a generation while the group is empty. In a transaction the state of
-        the group does not matter, and clients that do not identify themselves are accepted. Raises
-        RefusedError with UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION or
-        REBALANCE_IN_PROGRESS (ClassicGroup.validateOffsetCommit).
+        Members of the current generation may, and clients without a generation while the group is
+        empty. In a transaction the state of the group does not matter, and clients that do not
+        identify themselves may, too. Raises RefusedError with UNKNOWN_MEMBER_ID,
+        FENCED_INSTANCE_ID, ILLEGAL_GENERATION or REBALANCE_IN_PROGRESS
+        (ClassicGroup.validateOffsetCommit).
         """
         if generation_id < 0 and self.state is GroupState.EMPTY:
             return

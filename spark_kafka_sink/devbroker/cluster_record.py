@@ -4,7 +4,7 @@ With a data directory it is stored in `cluster.json`, otherwise only in memory. 
 
 - Memory always matches the disk: if a write fails, nothing changes.
 - A change takes effect, and is acknowledged, only after it has been written.
-- Each request causes one write, however much it changes: every write is flushed to disk.
+- A request causes one write, however much it changes, because every write is flushed to disk.
 """
 
 from __future__ import annotations

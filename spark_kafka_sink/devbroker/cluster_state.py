@@ -327,7 +327,7 @@ class ClusterState:
     def _coordinator_epoch(self, transactional_id: str) -> int:
         return self._coordinators.of(TRANSACTION_STATE_TOPIC, transactional_id).leader_epoch
 
-    # What others wait for or need.
+    # Changes, markers and producer ids.
 
     def changed(self, watched: Hashable) -> None:
         """Record a change that requests may wait for, such as a partition that has grown."""

@@ -5,8 +5,8 @@
 - Frames are received in place. Their size is limited by socket.request.max.bytes, more tightly
   for requests other than Produce, and so is the number of elements. Bytes that are not a request
   close the connection.
-- Responses are written as they lie in the log, and only as fast as the client reads them; until
-  then no further request is read.
+- Responses send the log's own buffers, and only as fast as the client reads them; until then no
+  further request is read.
 - A client that has closed its side still receives the responses that are ready; a request that
   waits is abandoned.
 - Until a client of a SASL listener has authenticated, its requests go to its authenticator and must
@@ -14,7 +14,7 @@
 - Faults are decided in one place, `Connection._decide`, before the broker handles the request.
   `_act` replaces the handling, `_answer` changes the response.
 
-`server` plugs it into the event loop; this module imports nothing from there.
+`server` plugs connections into the event loop; this module imports nothing from there.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class Connection:
         self._advance()
 
     def _watch(self) -> None:
-        """Schedule the next check for when patience will run out as things are now."""
+        """Schedule the next check for when patience runs out, or leave an earlier one."""
         ends_at, _ = self._patience.ends()
         if self._watchdog is not None:
             if self._watchdog.when() <= ends_at:
@@ -224,8 +224,8 @@ class Connection:
         if self._transport is None:
             return
         busy = self._waiting is not None or self._write_paused or self._muted
-        # If a client sends more while it waits, reading pauses; if it sends nothing, reading goes
-        # on, so that a disconnect is noticed.
+        # If a client sends more while it waits, reading pauses; otherwise reading continues, so
+        # that a disconnect is noticed.
         pause = busy and self._receiver.is_partial
         if pause and not self._read_paused:
             self._transport.pause_reading()
@@ -300,7 +300,7 @@ class Connection:
         self._unmute = loop.call_later(delay, tell if answer else self._close)
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """Do a step of the connection's work; close the connection if it fails."""
+        """Run a step of the connection's work; close the connection if it fails."""
         try:
             work()
         except (CloseConnectionError, DecodeError) as error:
@@ -354,7 +354,7 @@ class Connection:
         )
 
     def _act(self, waiting: _Waiting) -> None:
-        """Handle the request, unless a fault prevents it."""
+        """Handle the request, unless a fault prevents or delays it."""
         match waiting.action:
             case Delay(seconds=seconds, handled=False):
                 waiting.action = None
@@ -365,7 +365,7 @@ class Connection:
                 self._handle(waiting)
 
     def _answer(self, waiting: _Waiting, response: ApiMessage | None) -> None:
-        """Respond to a request, unless a fault prevents it; None means no response."""
+        """Respond to a request, unless a fault changes that; None means no response."""
         match waiting.action:
             case None:
                 if response is not None:

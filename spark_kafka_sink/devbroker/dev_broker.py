@@ -133,9 +133,9 @@ class DevBroker:
     def start(self, node_id: int | None = None) -> None:
         """Start to listen; return when clients can connect.
 
-        With `node_id` start only that broker, which was stopped: it returns to its port, is in sync
-        at once, and leads only partitions without another leader. Raises OSError, or KafkaError if
-        it is already running.
+        With `node_id` restart only that broker: it returns to its port, is in sync at once, and
+        leads only partitions without another leader. Raises OSError, or KafkaError if it is already
+        running.
         """
         if node_id is None:
             self._thread.start(self._create_topics)
@@ -201,7 +201,7 @@ class DevBroker:
         self.call(create)
 
     def records(self, topic: str) -> dict[int, list[Record]]:
-        """Return what consumers would read of a topic now: records by partition, in offset order.
+        """Return what consumers would read from a topic now: records by partition, in offset order.
 
         Only committed records are returned, none of open or aborted transactions. Raises
         RefusedError if there is no such topic.

@@ -3,7 +3,7 @@
 The format is API:ACTION[:TIMES]. API is Kafka's name in any case, with `-` or `_` between words;
 without TIMES the fault affects every request. An action's value follows a `=`:
 
-    error=CODE          respond with this error code (NOT_LEADER_OR_FOLLOWER) without handling it
+    error=CODE          respond with the error (such as NOT_LEADER_OR_FOLLOWER), do nothing else
     late-error=CODE     handle the request, and respond with the error
     close               close the connection without handling the request
     drop-answer         handle the request, and close the connection without a response

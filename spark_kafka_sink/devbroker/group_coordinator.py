@@ -1,4 +1,4 @@
-"""The coordinator of consumer groups of the classic protocol: the requests of their members.
+"""The coordinator of classic consumer groups, which handles the requests of their members.
 
 The classic half of Kafka's GroupMetadataManager 4.3, with `group_joins` and `group_rebalances`.
 JoinGroup and SyncGroup wait for the other members: they return `Parked`, whose response is set

@@ -61,7 +61,7 @@ class GroupJoins:
     """Adds new and returning members to groups."""
 
     def __init__(self, settings: BrokerSettings, rebalances: GroupRebalances) -> None:
-        """Leave the effects of a join to `rebalances`."""
+        """Create a handler that leaves the effects of joins to `rebalances`."""
         self._settings = settings
         self._rebalances = rebalances
 

@@ -4,8 +4,8 @@ The counterpart of Kafka's OffsetMetadataManager. A transaction's offsets are st
 under its producer id; its end applies or discards them. To a transaction the offsets are partitions
 like any others, those of __consumer_offsets, each with its producer state. With a durable log
 (`coordinator_log`) the log holds the producer state, and offsets are written to it before they
-apply. Offsets do not expire. Those of a deleted topic are removed at once, from the log possibly
-later.
+apply. Offsets do not expire. Those of a deleted topic are removed at once, and from the log
+as soon as it can be written.
 """
 
 from __future__ import annotations

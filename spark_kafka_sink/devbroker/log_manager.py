@@ -7,7 +7,7 @@ locks the directory, `close` releases it, and in between:
 - logs are flushed when their `flush.ms` have passed;
 - the start of a log is written as soon as it changes.
 
-A failure for one log is logged, the other logs are still handled, and the next time retries.
+A failure for one log is logged, and retried the next time; the other logs are still handled.
 
 In memory and on disk alike, old segments are deleted every five minutes
 (log.retention.check.interval.ms), logs with enough new records are compacted every 15 seconds
@@ -15,7 +15,7 @@ In memory and on disk alike, old segments are deleted every five minutes
 (producer.id.expiration.check.interval.ms). After a jump of the clock each of these waits for a full
 interval again; none of them wakes an idle broker in memory.
 
-After anything but `close`, `open` recovers every log from its recovery point.
+After anything but a successful `close`, `open` recovers every log from its recovery point.
 """
 
 from __future__ import annotations
@@ -285,7 +285,7 @@ class LogManager:
         def run(then: float) -> None:
             self._repeat(interval, action)
             now = self._timers.now
-            # The first tick sets the clock: the time until then has not passed.
+            # The first tick sets the clock, which starts at 0; no time has passed by that.
             if now < then + interval:
                 action(now)
 
@@ -338,7 +338,7 @@ class LogManager:
         self._timers.schedule(now + _CHECKPOINT_INTERVAL_MS / 1000, checkpoint)
 
     def _schedule_flush(self, config: TopicConfig, now: float) -> None:
-        """Schedule the next flush as often as the topic requires."""
+        """Schedule the next flush, if a topic with these settings requires one."""
         interval_ms = max(config.flush_ms, _MIN_FLUSH_INTERVAL_MS)
         if self._data is None or interval_ms > _CHECKPOINT_INTERVAL_MS:
             # Longer intervals are handled with the checkpoints.

@@ -43,7 +43,7 @@ _FIRST_VERSION_WITH_ZSTD = 7
 
 _BASE_OFFSET = struct.Struct(">q")
 _BATCH_LENGTH = struct.Struct(">i")
-#: Attributes, position 21, and largest timestamp, position 35, both under the checksum.
+#: The checksum covers attributes (position 21) and maximum timestamp (position 35).
 _CRC = struct.Struct(">I")
 _CRC_POSITION = 17
 _ATTRIBUTES = struct.Struct(">h")
@@ -149,9 +149,10 @@ def validate_batch(
 ) -> tuple[memoryview, RecordBatchHeader]:
     """Return the batch and header to append, with the broker's timestamp if the topic requires it.
 
-    The batch is modified in place, or copied first if it is read-only. If its records must be
-    checked, they are decoded within `budget`, which is the request's. Raises RefusedError with
-    INVALID_RECORD, MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_TIMESTAMP or UNKNOWN_SERVER_ERROR.
+    A batch that must be changed is modified in place, or copied first if it is read-only. Records
+    that must be checked are decoded within `budget`, which is the request's. Raises RefusedError
+    with INVALID_RECORD, MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_TIMESTAMP or
+    UNKNOWN_SERVER_ERROR.
     """
     (base_offset,) = _BASE_OFFSET.unpack_from(batch)
     if base_offset != 0:
@@ -170,7 +171,7 @@ def validate_batch(
             ErrorCode.CORRUPT_MESSAGE, f"the record batch does not have checksum {crc:#010x}"
         )
     if _codec(batch) not in _COMPRESSION_TYPES:
-        # Kafka does not handle this case.
+        # Kafka does not handle this case, so clients get the code for unexpected errors.
         raise RefusedError(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"there is no compression type {_codec(batch)}"
         )

@@ -20,7 +20,7 @@ For transaction markers: a lower epoch than the last one seen is INVALID_PRODUCE
 an equal one with transaction.version 2, unless the marker repeats that of a transaction that has
 ended (KAFKA-19999); a marker of an older coordinator is TRANSACTION_COORDINATOR_FENCED.
 
-The state changes only with `update`, so that a batch rejected for another reason leaves no trace.
+A batch is recorded only by `update`, so that one rejected for another reason leaves no trace.
 
 A producer without an open transaction expires `producer.id.expiration.ms` after the largest
 timestamp of its last batch or marker, whatever the clock said when that was written.

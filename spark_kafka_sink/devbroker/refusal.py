@@ -31,7 +31,7 @@ class RefusedRecord(NamedTuple):
 
 
 class RefusedError(KafkaError):
-    """The broker rejects a request or a part of it, with one of Kafka's error codes."""
+    """A rejection of a request, or a part of it, with one of Kafka's error codes."""
 
     def __init__(
         self,
@@ -50,12 +50,12 @@ class RefusedError(KafkaError):
 
 
 class CloseConnectionError(KafkaError):
-    """The broker rejects a request by closing the connection."""
+    """A rejection of a request by closing the connection."""
 
 
 @contextmanager
 def refused_if_disk_fails(what: str) -> Iterator[None]:
-    """Turn an OSError into RefusedError with KAFKA_STORAGE_ERROR; `what` says what failed."""
+    """Convert an OSError into RefusedError with KAFKA_STORAGE_ERROR; `what` says what failed."""
     try:
         yield
     except OSError as error:

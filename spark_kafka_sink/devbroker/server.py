@@ -134,8 +134,8 @@ class Server:
     def _accept(self, opened: _OpenListener) -> None:
         """Accept a waiting client.
 
-        asyncio's own server would lose a client that it has accepted when it is closed a moment
-        later.
+        Not done with asyncio's own server, which loses a client that it has just accepted if the
+        server is closed a moment later.
         """
         if opened not in self._open:
             return
@@ -300,7 +300,7 @@ class ClusterServer:
         return self._brokers[node_id]
 
     def lay_out(self, listeners: Sequence[Listener]) -> None:
-        """Assign these listeners to every broker, the first on their ports, others on the next.
+        """Assign these listeners to every broker: their ports to the first, the next to the others.
 
         Port 0 means any free port. Raises ConfigError for listeners that conflict.
         """
@@ -370,7 +370,7 @@ class ClusterServer:
         self.cluster.close(self.clock())
 
     def changed(self) -> None:
-        """Dispatch changes to the cluster that no request has made."""
+        """Dispatch changes that were made to the cluster other than by requests."""
         self._running().handled()
 
     def _running(self) -> Dispatcher:

@@ -1,4 +1,4 @@
-"""The actions that the broker has scheduled, in the order of their time.
+"""The actions that the broker has scheduled, in order of time.
 
 The counterpart of Kafka's SystemTimer, without a clock: `run_due` takes the time and runs what is
 due, `next_deadline` returns when more will be due. Each action receives the time for which it was
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Cancelled timers are not swept up to this number.
+#: Up to this number, cancelled timers are not swept.
 _MIN_CANCELLED_TO_SWEEP = 64
 
 
@@ -51,7 +51,7 @@ class Timer:
             self._timers.cancelled()
 
     def run(self) -> None:
-        """Run the action, once; log an error of it."""
+        """Run the action, at most once; log its error."""
         action, self._action = self._action, None
         if action is not None:
             try:
@@ -88,7 +88,7 @@ class Timers:
         return timer
 
     def schedule_in_background(self, deadline: float, action: Action) -> Timer:
-        """Schedule an action that runs at or after `deadline`, with the next run of `run_due`.
+        """Schedule an action for the first `run_due` at or after `deadline`.
 
         It does not count for `next_deadline`: an idle broker does not wake for its housekeeping.
         """

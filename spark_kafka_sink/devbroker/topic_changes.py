@@ -108,7 +108,7 @@ class TopicChanges:
         replication_factor: int | None = None,
         assignments: Sequence[tuple[int, ...]] | None = None,
     ) -> Topic:
-        """Plan a topic, by default with its partitions spread over the brokers.
+        """Plan a new topic, by default with its partitions spread over the brokers.
 
         `overrides` are those settings of `config` that were set for this topic. Each partition gets
         `replication_factor` replicas (by default that of the settings), or those of `assignments`,

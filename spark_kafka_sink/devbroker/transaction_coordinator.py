@@ -17,8 +17,9 @@ It makes the decisions of Kafka's TransactionCoordinator 4.3:
 
 Every step changes a copy of an id's metadata, which takes effect once it is written to the log, if
 there is one (`coordinator_log`). A step that cannot be written is not taken, and the producer
-retries. A decided transaction is retried until it is complete (`transaction_marker_manager`). The
-log is read when the broker starts. Expired ids are removed when they are next looked up.
+retries. Once the outcome of a transaction is decided, its completion is retried until it succeeds
+(`transaction_marker_manager`). The log is read when the broker starts. Expired ids are removed when
+they are next looked up.
 """
 
 from __future__ import annotations
@@ -157,7 +158,7 @@ class TransactionCoordinator:
         expected: ProducerIdAndEpoch | None,
         now_ms: int,
     ) -> ProducerIdAndEpoch:
-        """Assign an id to a producer; `expected` is the identity that the producer has until now.
+        """Assign an id to a producer; `expected` is the producer's previous identity, if any.
 
         Raises RefusedError with INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED or
         CONCURRENT_TRANSACTIONS.
@@ -347,7 +348,7 @@ class TransactionCoordinator:
         return decided.identity_after_completion
 
     def _schedule_timeout(self, metadata: TransactionMetadata, now_ms: int) -> None:
-        """Schedule a timeout for the first regular check after the transaction's timeout."""
+        """Schedule the abort of a transaction for the first regular check after its timeout."""
         transactional_id, start_ms = metadata.transactional_id, metadata.start_ms
         interval_ms = self._settings.transaction_abort_interval_ms
         timed_out_ms = max(start_ms + metadata.timeout_ms + 1, now_ms)

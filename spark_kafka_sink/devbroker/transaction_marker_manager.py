@@ -1,9 +1,9 @@
 """The completion of decided transactions: their markers, and the final state of the id.
 
-The counterpart of Kafka's TransactionMarkerChannelManager. A decided transaction is retried until
-it is complete: markers that a partition cannot take now, and the record of the final state, are
-written again every 100 ms, so that a full disk or a missing leader delays an end but never loses
-it.
+The counterpart of Kafka's TransactionMarkerChannelManager. Once the outcome is decided, completion
+is retried until it succeeds: markers that a partition cannot take now, and the record of the final
+state, are written again every 100 ms, so that a full disk or a missing leader delays the completion
+but never loses it.
 """
 
 from __future__ import annotations
