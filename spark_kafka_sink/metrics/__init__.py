@@ -1,1 +1,1 @@
-"""Measuring: sensors, statistics over sampled windows, a registry, reporters and snapshots."""
+"""Metrics: sensors, statistics over sampled windows, a registry, reporters and snapshots."""

@@ -1,4 +1,4 @@
-"""One metric: a name, and how its value is found (org.apache.kafka.common.metrics.KafkaMetric)."""
+"""A metric: a name and a measurement (org.apache.kafka.common.metrics.KafkaMetric)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class KafkaMetric:
-    """What reporters and `KafkaProducer.metrics()` are given. Any thread may read it."""
+    """A metric as reporters and `KafkaProducer.metrics()` receive it; any thread may read it."""
 
     __slots__ = ("_clock", "_measure", "metric_name")
 
@@ -21,19 +21,19 @@ class KafkaMetric:
         measure: Callable[[float], float],
         clock: Callable[[], float],
     ) -> None:
-        """`measure` gives the value at a time; `clock` tells the time where the reader does not."""
+        """`measure` returns the value at a given time; `clock`, the current time for `value`."""
         self.metric_name = metric_name
         self._measure = measure
         self._clock = clock
 
     def measure(self, now: float) -> float:
-        """Give the value at `now`, in monotonic seconds; NaN where nothing was recorded."""
+        """Return the value at `now`, in monotonic seconds; NaN if nothing was recorded."""
         return self._measure(now)
 
     def value(self) -> float:
-        """Give the value as it is now; NaN where nothing was recorded."""
+        """Return the current value; NaN if nothing was recorded."""
         return self._measure(self._clock())
 
     def __repr__(self) -> str:
-        """Name it; reading a value takes a lock, which a debugger must not."""
+        """Show the name only: reading a value takes a lock, which a debugger must not do."""
         return f"KafkaMetric({self.metric_name})"

@@ -1,4 +1,4 @@
-"""A reporter that writes the values of all metrics to a log."""
+"""A metrics reporter that writes the values of all metrics to a log."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from spark_kafka_sink.metrics.metric_name import MetricName
 
 DEFAULT_INTERVAL: Final = 60.0
-#: How long closing waits for a line that is just being written.
+#: How long `close` waits for a line that is being written, in seconds.
 _JOIN_TIMEOUT: Final = 1.0
 
 
 class LoggingMetricsReporter:
-    """Logs every `interval` seconds and once more when the producer is closed, at level INFO.
+    """A reporter that logs at level INFO every `interval` seconds, and when the producer closes.
 
-    There is a line for each group and set of tags, such as that of one topic; metrics of which
-    nothing was recorded are left out. A daemon thread of its own does the work.
+    It writes one line for each group and set of tags, such as those of one topic, and omits metrics
+    with no recorded value. It runs in its own daemon thread.
     """
 
     def __init__(
         self, interval: float = DEFAULT_INTERVAL, logger: logging.Logger | None = None
     ) -> None:
-        """Start nothing yet; ValueError if `interval` is not above 0."""
+        """Raise ValueError unless `interval` is above 0; `init` starts the thread."""
         if not interval > 0:
             raise ValueError(f"metrics cannot be logged every {interval} s: give more than 0")
         self._interval = interval
@@ -39,7 +39,7 @@ class LoggingMetricsReporter:
         self._thread: threading.Thread | None = None
 
     def init(self, metrics: Sequence[KafkaMetric]) -> None:
-        """Begin to log; RuntimeError the second time."""
+        """Start logging; raise RuntimeError on a second call."""
         if self._thread is not None:
             raise RuntimeError("this reporter serves a producer already: give each one of its own")
         for metric in metrics:
@@ -50,12 +50,12 @@ class LoggingMetricsReporter:
         self._thread.start()
 
     def metric_change(self, metric: KafkaMetric) -> None:
-        """Log this metric too."""
+        """Add a metric to the log."""
         with self._lock:
             self._metrics[metric.metric_name] = metric
 
     def metric_removal(self, metric: KafkaMetric) -> None:
-        """Log this metric no more."""
+        """Remove a metric from the log."""
         with self._lock:
             self._metrics.pop(metric.metric_name, None)
 
@@ -71,7 +71,7 @@ class LoggingMetricsReporter:
             self.report()
 
     def report(self) -> None:
-        """Log the values as they are now."""
+        """Log the current values."""
         with self._lock:
             metrics = sorted(self._metrics.values(), key=lambda each: each.metric_name.name)
         lines: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""How metrics are sampled, and which are recorded at all (Kafka's MetricConfig)."""
+"""The sampling and recording level of metrics (Kafka's MetricConfig)."""
 
 from __future__ import annotations
 
@@ -9,36 +9,39 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: The shortest window: one of metrics.sample.window.ms=0 could hold no event.
+#: The shortest window, in seconds: one with metrics.sample.window.ms=0 could hold no event.
 MIN_WINDOW: Final = 0.001
 
 
 class RecordingLevel(IntEnum):
-    """How fine a metric is (`metrics.recording.level`, Kafka's Sensor.RecordingLevel)."""
+    """The detail level of a metric (`metrics.recording.level`, Kafka's Sensor.RecordingLevel)."""
 
     INFO = 0
     DEBUG = 1
     TRACE = 2
 
     def should_record(self, configured: RecordingLevel) -> bool:
-        """Whether a sensor of this level records where `configured` is the level asked for."""
+        """Return whether a sensor of this level records if `configured` is the configured level."""
         return self <= configured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricConfig:
-    """The settings of a registry; ValueError when no statistic could be made with them."""
+    """The settings of a metrics registry.
 
-    #: `metrics.num.samples`: the windows that a value is made of.
+    Raises ValueError if no statistic can be computed with them.
+    """
+
+    #: `metrics.num.samples`: the number of windows that a value is computed from.
     samples: int = 2
     #: `metrics.sample.window.ms`, in seconds.
     window: float = 30.0
     recording_level: RecordingLevel = RecordingLevel.INFO
-    #: Tags that every metric of the registry has, such as the client's id.
+    #: Tags of every metric in the registry, such as the client's id.
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what no value could be made of."""
+        """Validate the number and the length of the windows."""
         if self.samples < 1:
             raise ValueError(f"metrics.num.samples is {self.samples}: at least one is needed")
         if self.window < MIN_WINDOW:

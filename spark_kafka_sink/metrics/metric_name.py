@@ -1,4 +1,4 @@
-"""What a metric is called (Kafka's MetricName)."""
+"""The name of a metric (Kafka's MetricName)."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MetricName:
-    """A name within a group, and the tags that tell its instances apart.
+    """A name within a group, and the tags that distinguish its instances.
 
-    Two names are equal if name, group and tags are; the description does not count.
+    Two names are equal if their name, group and tags are equal, whatever their descriptions.
     """
 
-    #: Such as `record-send-rate`.
+    #: For example `record-send-rate`.
     name: str
-    #: Such as `producer-metrics`.
+    #: For example `producer-metrics`.
     group: str
     description: str = field(default="", compare=False)
-    #: Such as `{"client-id": "producer-1", "topic": "orders"}`.
+    #: For example `{"client-id": "producer-1", "topic": "orders"}`.
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def __hash__(self) -> int:
-        """Hash what counts in a comparison."""
+        """Hash the fields that are compared."""
         return hash((self.name, self.group, frozenset(self.tags.items())))
 
     def __str__(self) -> str:
-        """Write it as `group:name{tag=value}`."""
+        """Format it as `group:name{tag=value}`."""
         tags = ",".join(f"{tag}={value}" for tag, value in self.tags.items())
         return f"{self.group}:{self.name}{{{tags}}}"

@@ -1,8 +1,8 @@
 """The registry of sensors and metrics (org.apache.kafka.common.metrics.Metrics).
 
-Recording never comes here: whoever records keeps the sensor. So one lock for the registry is
-enough; reporters are told while it is held, so that they hear of everything in the order in which
-it happened, and may call back.
+Recording a value does not use the registry, since the recording code keeps its sensor. So one lock
+for the registry is enough. Reporters are called while it is held, so that they are notified of all
+changes in order; the lock is reentrant, so they may call back.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COUNT_GROUP: Final = "kafka-metrics-count"
 
 
 class Metrics:
-    """All sensors and metrics of one client, and the reporters that hear of them."""
+    """All sensors and metrics of one client, and the reporters that are notified of them."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Metrics:
         clock: Callable[[], float],
         reporters: Iterable[MetricsReporter] = (),
     ) -> None:
-        """`clock` gives monotonic seconds, for those who read a value and name no time."""
+        """`clock` returns monotonic seconds, for reading a value without passing a time."""
         self.config = config
         self.clock = clock
         self._lock = threading.RLock()
@@ -50,7 +50,7 @@ class Metrics:
         self.add_gauge(count, lambda _: len(self._metrics))
 
     def metric_name(self, name: str, group: str, description: str = "", **tags: str) -> MetricName:
-        """Make a name with the registry's own tags and `tags`, in which `_` stands for `-`."""
+        """Return a name with the registry's own tags and `tags`, in which `_` becomes `-`."""
         own = {tag.replace("_", "-"): value for tag, value in tags.items()}
         return MetricName(name, group, description, {**self.config.tags, **own})
 
@@ -64,7 +64,7 @@ class Metrics:
         level: RecordingLevel = RecordingLevel.INFO,
         inactive_expiration: float = NEVER_EXPIRES,
     ) -> Sensor:
-        """Give the sensor of that name; make it if there is none.
+        """Return the sensor of that name, and create it if there is none.
 
         A sensor that is idle for more than `inactive_expiration` seconds may be removed, with its
         metrics, by `remove_expired`.
@@ -83,11 +83,11 @@ class Metrics:
             return sensor
 
     def get_sensor(self, name: str) -> Sensor | None:
-        """Give the sensor of that name, if there is one."""
+        """Return the sensor of that name, or None."""
         return self._sensors.get(name)
 
     def remove_sensor(self, name: str) -> None:
-        """Remove a sensor and its metrics, if there is one; what it still records is lost."""
+        """Remove a sensor, if it exists, and its metrics; later values it records are lost."""
         with self._lock:
             sensor = self._sensors.pop(name, None)
             if sensor is not None:
@@ -95,7 +95,7 @@ class Metrics:
                     self.remove_metric(metric_name)
 
     def remove_expired(self, now: float) -> list[str]:
-        """Remove the sensors that have been idle for too long; give their names."""
+        """Remove the sensors that have been idle for too long, and return their names."""
         with self._lock:
             expired = [name for name, sensor in self._sensors.items() if sensor.has_expired(now)]
             for name in expired:
@@ -105,9 +105,9 @@ class Metrics:
     # --- metrics
 
     def add_gauge(self, metric_name: MetricName, measure: Callable[[float], float]) -> None:
-        """Register what `measure` gives, whenever it is read, at the time that it is given.
+        """Register a metric whose value at a given time is `measure(time)`.
 
-        Raises ValueError if there is a metric of that name.
+        Raises ValueError if there already is a metric of that name.
         """
         with self._lock:
             if metric_name in self._metrics:
@@ -117,7 +117,7 @@ class Metrics:
             self._tell("metric_change", lambda reporter: reporter.metric_change(metric))
 
     def remove_metric(self, metric_name: MetricName) -> KafkaMetric | None:
-        """Remove a metric; give it, if there was one."""
+        """Remove a metric and return it, or None if there was none."""
         with self._lock:
             metric = self._metrics.pop(metric_name, None)
             if metric is not None:
@@ -125,20 +125,20 @@ class Metrics:
             return metric
 
     def metric(self, metric_name: MetricName) -> KafkaMetric | None:
-        """Give the metric of that name, if there is one."""
+        """Return the metric of that name, or None."""
         return self._metrics.get(metric_name)
 
     def metrics(self) -> dict[MetricName, KafkaMetric]:
-        """Give all metrics as they are now, in a dictionary of the caller's own."""
+        """Return all current metrics in a new dictionary."""
         with self._lock:
             return dict(self._metrics)
 
     # --- reporters
 
     def add_reporter(self, reporter: MetricsReporter) -> None:
-        """Tell a reporter of all metrics, and from now on of each that comes or goes.
+        """Add a reporter, which is notified of all metrics now and of each later change.
 
-        One that cannot be started is left out.
+        A reporter whose `init` raises is left out.
         """
         with self._lock:
             try:
@@ -152,7 +152,7 @@ class Metrics:
                 self._reporters.append(reporter)
 
     def close(self) -> None:
-        """Close the reporters; metrics can still be read. May be called twice."""
+        """Close the reporters; metrics can still be read. A second call does nothing."""
         with self._lock:
             self._tell("close", lambda reporter: reporter.close())
             self._reporters.clear()

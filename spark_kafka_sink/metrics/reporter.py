@@ -1,4 +1,4 @@
-"""Where metrics go: the plug-in `metric.reporters` (Kafka's MetricsReporter)."""
+"""The interface of the plug-ins in `metric.reporters` (Kafka's MetricsReporter)."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ if TYPE_CHECKING:
 
 
 class MetricsReporter(Protocol):
-    """Is told which metrics there are, and reads their values when it likes.
+    """A plug-in that is notified of metrics and may read their values at any time.
 
-    It is called on the producer's own threads, so it should return at once; values are best read on
-    a thread of its own. What it raises is logged, and breaks nothing. Each producer needs a
-    reporter of its own, since `close` ends it.
+    It is called on the producer's own threads, so it should return at once and read the values on a
+    thread of its own. Its exceptions are logged and have no other effect. Each producer needs its
+    own reporter, since `close` stops it.
     """
 
     def init(self, metrics: Sequence[KafkaMetric]) -> None:
-        """Start, with the metrics that exist already."""
+        """Start reporting, beginning with the existing metrics."""
 
     def metric_change(self, metric: KafkaMetric) -> None:
-        """Take note of a metric that is new."""
+        """Add a new metric."""
 
     def metric_removal(self, metric: KafkaMetric) -> None:
-        """Forget a metric that is gone."""
+        """Remove a metric that no longer exists."""
 
     def close(self) -> None:
-        """Stop: the producer is closed. The values can still be read."""
+        """Stop, because the producer is closed; the values can still be read."""

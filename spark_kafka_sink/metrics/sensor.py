@@ -1,4 +1,4 @@
-"""Takes values in, for the statistics made of them (org.apache.kafka.common.metrics.Sensor)."""
+"""Sensors, which record values for statistics (org.apache.kafka.common.metrics.Sensor)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from spark_kafka_sink.metrics.metric_name import MetricName
     from spark_kafka_sink.metrics.stats import Stat
 
-#: How long a sensor may be idle that is never to go.
+#: The `inactive_expiration` of a sensor that is never removed for being idle.
 NEVER_EXPIRES = float("inf")
 NANOSECONDS_PER_SECOND = 1e9
 
 
 class Sensor:
-    """A sequence of values with the metrics made of it. Made by `Metrics.sensor`; thread-safe."""
+    """A sequence of values and its metrics; created by `Metrics.sensor`, thread-safe."""
 
     __slots__ = (
         "_enabled",
@@ -51,7 +51,7 @@ class Sensor:
         level: RecordingLevel = RecordingLevel.INFO,
         inactive_expiration: float = NEVER_EXPIRES,
     ) -> None:
-        """Make it without metrics; `register` makes a metric of a name and a way to measure it."""
+        """Create it without metrics; `register` adds a metric, given its name and measurement."""
         self.name = name
         self.metric_names: list[MetricName] = []
         self._register = register
@@ -62,14 +62,14 @@ class Sensor:
         self._lock = threading.Lock()
 
     def record(self, value: float, now: float) -> None:
-        """Take in a value; nothing happens if the sensor's level is finer than is recorded."""
+        """Record a value, unless the sensor's level is finer than the configured one."""
         if self._enabled:
             with self._lock:
                 self._windows.record(value, now)
                 self._last_record_time = now
 
     def add(self, metric_name: MetricName, stat: Stat) -> None:
-        """Have a metric made of the values; ValueError if there is one of that name."""
+        """Add a metric of the values; raise ValueError if there already is one of that name."""
 
         def measure(now: float) -> float:
             with self._lock:
@@ -79,26 +79,26 @@ class Sensor:
         self.metric_names.append(metric_name)
 
     def add_meter(self, rate: MetricName, total: MetricName) -> None:
-        """Have the values' sum per second, and their sum, as two metrics (Kafka's Meter)."""
+        """Add two metrics: the sum of the values per second, and their total (Kafka's Meter)."""
         self.add(rate, Rate())
         self.add(total, CumulativeSum())
 
     def add_count_meter(self, rate: MetricName, total: MetricName) -> None:
-        """Have events per second, and their number, whatever their values."""
+        """Add two metrics: the events per second, and their number, whatever their values."""
         self.add(rate, CountRate())
         self.add(total, CumulativeCount())
 
     def add_time_meter(self, ratio: MetricName, total: MetricName) -> None:
-        """Have the fraction of time that the values, in nanoseconds, make up, and their sum."""
+        """Add two metrics of values in nanoseconds: their share of the time, and their total."""
         self.add(ratio, Rate(units_per_second=NANOSECONDS_PER_SECOND))
         self.add(total, CumulativeSum())
 
     def has_expired(self, now: float) -> bool:
-        """Whether it has been idle for longer than it may."""
+        """Return whether it has been idle for longer than `inactive_expiration`."""
         return now - self._last_record_time > self._inactive_expiration
 
     def summary(self) -> Summary:
-        """Sum up all values since the beginning, which no window bounds."""
+        """Return the totals of all values since creation, independent of the windows."""
         with self._lock:
             windows = self._windows
             return Summary(

@@ -1,7 +1,7 @@
-"""What a producer measured in its whole life, small enough to travel and made to be added up.
+"""The totals of a producer since its creation, small enough to send around and easy to merge.
 
-A windowed metric tells of the last minute only, and averages of averages are wrong. So a snapshot
-holds sums and counts: those of all tasks of a Spark write, merged, give the averages of the write.
+A windowed metric covers only the last minute, and averages of averages are wrong. So a snapshot
+holds sums and counts: merging those of all tasks of a Spark write gives the averages of the write.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How many values there were, their sum and the largest of them."""
+    """The number of values, their sum and the largest of them."""
 
     count: int = 0
     total: float = 0.0
-    #: None if there were none, or where it is not known (`since`).
+    #: None if there were no values, or if it is not known (see `since`).
     maximum: float | None = None
 
     @property
@@ -28,7 +28,7 @@ class Summary:
         return self.total / self.count if self.count else None
 
     def merged(self, other: Summary) -> Summary:
-        """Give the summary of both sets of values together."""
+        """Return the summary of both sets of values together."""
         known = [each for each in (self.maximum, other.maximum) if each is not None]
         return Summary(
             count=self.count + other.count,
@@ -37,9 +37,9 @@ class Summary:
         )
 
     def since(self, earlier: Summary) -> Summary:
-        """Give the summary of the values that came after `earlier`.
+        """Return the summary of the values that were recorded after `earlier`.
 
-        The largest of them is known only where it is the largest of all.
+        Their maximum is known only if it is larger than all earlier values.
         """
         is_new = earlier.maximum is None or (self.maximum or 0) > earlier.maximum
         return Summary(
@@ -51,36 +51,36 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsSnapshot:
-    """Totals of one producer, or of several merged. Names follow the metrics of Kafka's producer.
+    """The totals of one producer, or of several merged, named after Kafka's producer metrics.
 
-    What is sent again counts again in `records_per_request`, `batch_size` and
-    `record_queue_time_ms`, as in Kafka.
+    A retried batch counts again in `records_per_request`, `batch_size` and `record_queue_time_ms`,
+    as in Kafka.
     """
 
-    #: Records in each produce request: the sum is `record-send-total`, the count the requests.
+    #: Records per produce request: its sum is `record-send-total`, its count is `request-total`.
     records_per_request: Summary = Summary()
     #: Bytes of each batch as sent, header included.
     batch_size: Summary = Summary()
-    #: From the opening of a batch (in a bulk write: its closing) to its sending.
+    #: The time from opening a batch (in a bulk write: from closing it) to sending it.
     record_queue_time_ms: Summary = Summary()
-    #: From sending a produce request to its answer.
+    #: The time from sending a produce request to receiving its response.
     request_latency_ms: Summary = Summary()
-    #: As every answer to a produce request told it; most tell 0.
+    #: The throttle time in every produce response, which is mostly 0.
     produce_throttle_time_ms: Summary = Summary()
     record_retry_total: int = 0
     record_error_total: int = 0
     batch_split_total: int = 0
-    #: Calls that found no buffer memory within max.block.ms.
+    #: Calls that got no buffer memory within max.block.ms.
     buffer_exhausted_total: int = 0
     bufferpool_wait_time_ns: int = 0
     metadata_wait_time_ns: int = 0
     flush_time_ns: int = 0
-    #: Records before and after compression, batch headers not counted.
+    #: Size of the records before and after compression, without batch headers.
     uncompressed_bytes: int = 0
     compressed_bytes: int = 0
 
     def merged(self, other: MetricsSnapshot) -> MetricsSnapshot:
-        """Give the totals of both."""
+        """Return the totals of both."""
         return MetricsSnapshot(
             **{
                 each.name: _merged(getattr(self, each.name), getattr(other, each.name))
@@ -89,7 +89,7 @@ class MetricsSnapshot:
         )
 
     def since(self, earlier: MetricsSnapshot) -> MetricsSnapshot:
-        """Give what came after an earlier snapshot of the same producer."""
+        """Return the totals recorded after an earlier snapshot of the same producer."""
         return MetricsSnapshot(
             **{
                 each.name: _since(getattr(self, each.name), getattr(earlier, each.name))
@@ -99,7 +99,7 @@ class MetricsSnapshot:
 
     @classmethod
     def merge(cls, snapshots: Iterable[MetricsSnapshot]) -> MetricsSnapshot:
-        """Give the totals of all of them; those of none are zero."""
+        """Return the totals of all snapshots, which are zero if there are none."""
         merged = cls()
         for snapshot in snapshots:
             merged = merged.merged(snapshot)
@@ -107,14 +107,14 @@ class MetricsSnapshot:
 
     @property
     def compression_rate(self) -> float | None:
-        """Compressed size over uncompressed, by bytes; None if nothing was sent."""
+        """The compressed size divided by the uncompressed size; None if nothing was sent."""
         return self.compressed_bytes / self.uncompressed_bytes if self.uncompressed_bytes else None
 
     def as_dict(self) -> dict[str, Any]:
-        """Give Kafka's metric names with their values over the whole time, for JSON.
+        """Return the totals by Kafka's metric names, ready for JSON.
 
-        A value that nothing was recorded for is None. Times are in the unit that the name has,
-        latencies and queue times in ms.
+        A value is None if nothing was recorded for it. Times are in the unit of their name;
+        latency, queue and throttle times are in ms.
         """
         return {
             "record-send-total": int(self.records_per_request.total),
@@ -139,7 +139,7 @@ class MetricsSnapshot:
         }
 
     def describe(self) -> list[str]:
-        """Say in a few lines what an operator looks for; trouble only where there was any."""
+        """Return a summary for operators; waits, retries and failures only if there were any."""
         requests = self.records_per_request
         if not requests.count:
             return []

@@ -1,13 +1,14 @@
 """Statistics over sampled windows (org.apache.kafka.common.metrics.stats).
 
-A value is kept in `samples` windows of `window` seconds, and one more that reaches back over the
-edge of the time watched. A window ends when an event comes after its time; it counts as long as its
-*last* event is younger than `samples * window`. So an average over two windows of 30 s covers
+Events are counted in `samples` windows of `window` seconds each, plus one that reaches back past
+the start of the period. A window ends when an event arrives after its time; it counts as long as
+its *last* event is younger than `samples * window`. So an average over two windows of 30 s covers
 between 30 and 60 s, and nothing has to run in the background.
 
-Kafka gives each statistic windows of its own. Here those of one sensor share theirs, since they see
-the same events at the same times: recording costs the same for one statistic or five. What comes
-out is the same too, but for one thing: reading a rate before the first event starts no window here.
+Kafka gives each statistic its own windows. Here the statistics of one sensor share their windows,
+since they see the same events at the same times: recording costs the same for one statistic as for
+five. The results are the same too, with one exception: reading a rate before the first event does
+not start a window here.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 if TYPE_CHECKING:
     from spark_kafka_sink.metrics.metric_config import MetricConfig
 
-#: A rate over a shorter time than this would be noise.
+#: The shortest time, in seconds, that a rate is computed over: a shorter one would give noise.
 MIN_ELAPSED: Final = 0.001
 
 
 class Recent(NamedTuple):
-    """What happened in the windows that still count."""
+    """The totals of the windows that still count."""
 
     events: int
     total: float
     #: The largest value; minus infinity if there was none.
     maximum: float
-    #: Seconds that a rate is made over, at least `MIN_ELAPSED`.
+    #: Seconds that a rate is computed over, at least `MIN_ELAPSED`.
     elapsed: float
 
 
@@ -50,20 +51,20 @@ class _Sample:
 
 
 class SampledWindows:
-    """All that a sensor remembers: recent events by window, and sums since it was made.
+    """The data of a sensor: recent events by window, and totals since its creation.
 
-    Not thread-safe; the sensor has the lock. `now` is monotonic seconds.
+    Not thread-safe; the sensor holds the lock. `now` is in monotonic seconds.
     """
 
     __slots__ = ("_current", "_num_samples", "_samples", "_window", "count", "maximum", "total")
 
     def __init__(self, config: MetricConfig) -> None:
-        """Start empty."""
+        """Create it without events."""
         self._num_samples = config.samples
         self._window = config.window
         self._samples: list[_Sample] = []
         self._current = -1
-        #: Since the beginning: events, their sum, and the largest.
+        #: Since creation: the number of events, their sum, and the largest.
         self.count = 0
         self.total = 0.0
         self.maximum = -math.inf
@@ -86,7 +87,7 @@ class SampledWindows:
         self.total += value
 
     def _advance(self, now: float) -> _Sample:
-        # One more than asked for: the oldest still reaches into the time watched.
+        # One window more than configured: the oldest still overlaps the period.
         self._current = (self._current + 1) % (self._num_samples + 1)
         if self._current == len(self._samples):
             self._samples.append(_Sample(now, now))
@@ -95,7 +96,7 @@ class SampledWindows:
         return self._samples[self._current]
 
     def recent(self, now: float) -> Recent:
-        """Sum up the windows that still count; those that do not begin anew."""
+        """Return the totals of the windows that still count, and reset the expired ones."""
         expiry = self._num_samples * self._window
         count, total, maximum, oldest = 0, 0.0, -math.inf, now
         for sample in self._samples:
@@ -108,16 +109,16 @@ class SampledWindows:
         return Recent(count, total, maximum, self._elapsed(now - oldest))
 
     def _elapsed(self, since_oldest: float) -> float:
-        """Count all windows but the last as full, so that a rate does not start sky-high."""
+        """Count all windows but the last as full, so that a rate does not start far too high."""
         missing = self._num_samples - 1 - int(since_oldest / self._window)
         return max(since_oldest + max(missing, 0) * self._window, MIN_ELAPSED)
 
 
 class Stat(Protocol):
-    """A number made from what a sensor remembers."""
+    """A number computed from the events of a sensor."""
 
     def measure(self, windows: SampledWindows, now: float) -> float:
-        """Give the number as it is at `now`."""
+        """Return the number at `now`."""
         ...
 
 
@@ -125,7 +126,7 @@ class Avg:
     """The mean of the recent values; NaN if there are none."""
 
     def measure(self, windows: SampledWindows, now: float) -> float:
-        """Weigh every event alike."""
+        """Return the mean, in which every event has the same weight."""
         recent = windows.recent(now)
         return recent.total / recent.events if recent.events else math.nan
 
@@ -134,7 +135,7 @@ class Max:
     """The largest of the recent values; NaN if there are none."""
 
     def measure(self, windows: SampledWindows, now: float) -> float:
-        """Take the largest."""
+        """Return the largest value."""
         recent = windows.recent(now)
         return recent.maximum if recent.events else math.nan
 
@@ -143,11 +144,11 @@ class Max:
 class Rate:
     """The sum of the recent values per unit of time."""
 
-    #: How many units make a second: with 1e9 the rate of nanoseconds per nanosecond is a fraction.
+    #: The number of units in a second: with 1e9, a rate of nanoseconds is a fraction of the time.
     units_per_second: float = 1.0
 
     def measure(self, windows: SampledWindows, now: float) -> float:
-        """Divide by the time that the windows stand for."""
+        """Divide the sum by the time that the windows cover."""
         recent = windows.recent(now)
         return recent.total / (recent.elapsed * self.units_per_second)
 
@@ -156,7 +157,7 @@ class CountRate:
     """Recent events per second, whatever their values (Kafka's Rate of a WindowedCount)."""
 
     def measure(self, windows: SampledWindows, now: float) -> float:
-        """Divide by the time that the windows stand for."""
+        """Divide the number of events by the time that the windows cover."""
         recent = windows.recent(now)
         return recent.events / recent.elapsed
 
@@ -165,13 +166,13 @@ class CumulativeSum:
     """The sum of all values ever recorded."""
 
     def measure(self, windows: SampledWindows, now: float) -> float:  # noqa: ARG002
-        """Give the sum, which no window bounds."""
+        """Return the sum since creation, independent of the windows."""
         return windows.total
 
 
 class CumulativeCount:
-    """How many values were ever recorded."""
+    """The number of all values ever recorded."""
 
     def measure(self, windows: SampledWindows, now: float) -> float:  # noqa: ARG002
-        """Give the number, which no window bounds."""
+        """Return the number since creation, independent of the windows."""
         return float(windows.count)
