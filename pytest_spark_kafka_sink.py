@@ -1,8 +1,7 @@
-"""Fixtures for tests of Spark jobs, or of anything else, that write to Kafka.
+"""Fixtures for testing Spark jobs, or any other code, that write to Kafka.
 
-pytest finds this module by its entry point (`pytest11`) wherever the package is installed; without
-pytest nobody imports it. It imports nothing heavy: the embedded broker is loaded by the first test
-that asks for one.
+pytest finds this module by its entry point (`pytest11`) wherever the package is installed; nothing
+else imports it. It imports the embedded broker only when a test first uses one.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def start_devbroker() -> Iterator[Callable[..., DevBroker]]:
-    """Give a function that starts embedded Kafka brokers for this test, and ends them afterwards.
+    """Yield a function that starts embedded Kafka brokers, which stop when the test ends.
 
-    Its arguments are those of `DevBroker`: `start_devbroker(brokers=3, topics={"events": 6})`.
+    It takes the arguments of `DevBroker`: `start_devbroker(brokers=3, topics={"events": 6})`.
     """
     with ExitStack() as started:
 
         def start(**settings: Any) -> DevBroker:
-            # Only who asks for a broker pays for its import.
+            # Only tests that use a broker pay for its import.
             from spark_kafka_sink.devbroker import DevBroker  # noqa: PLC0415
 
             return started.enter_context(DevBroker(**settings))
@@ -38,5 +37,5 @@ def start_devbroker() -> Iterator[Callable[..., DevBroker]]:
 
 @pytest.fixture
 def devbroker(start_devbroker: Callable[..., DevBroker]) -> DevBroker:
-    """Give an embedded Kafka broker of this test's own, empty; it creates topics as needed."""
+    """Return an empty embedded Kafka broker for this test alone; it creates topics on demand."""
     return start_devbroker()

@@ -1,13 +1,13 @@
 """Errors, as a small tree plus data.
 
-Three branches: what the caller did wrong (`ConfigError`, `SchemaError`, `SerializationError`,
-`RecordError`, `ProducerClosedError`), what came over the network and cannot be right
-(`DecodeError`), and what a broker answered (`BrokerError`, which keeps the code it was given, known
-or not). Beside them stand the conditions that time brings, `NetworkError` and `KafkaTimeoutError`,
-and `AuthenticationError`, which may come from either side.
+There are three branches: mistakes of the caller (`ConfigError`, `SchemaError`,
+`SerializationError`, `RecordError`, `ProducerClosedError`), invalid bytes from the network
+(`DecodeError`), and error codes from a broker (`BrokerError`, which keeps the code even if it is
+unknown). Beside them are the transient conditions, `NetworkError` and `KafkaTimeoutError`, and
+`AuthenticationError`, which may come from either side.
 
-Whether trying again may help is an attribute, `retriable`, never a matter of the error's type.
-Messages say what happened, where, and what to do; they never hold a secret.
+Whether a retry may help is an attribute, `retriable`, and does not depend on the error's type.
+Messages say what happened, where, and what to do; they never contain a secret.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Self
 
 
 class KafkaError(Exception):
-    """Root of every error that this package raises on purpose."""
+    """The base class of every error that this package raises deliberately."""
 
-    #: Whether the same request, sent again, may succeed.
+    #: Whether the same request may succeed when it is retried.
     retriable: bool = False
 
 
 class ConfigError(KafkaError, ValueError):
-    """A setting is unknown, malformed, out of range, or contradicts another one."""
+    """A setting is unknown, malformed, out of range, or in conflict with another setting."""
 
 
 class SchemaError(KafkaError, ValueError):
-    """A DataFrame's columns are not those of a Kafka record."""
+    """The columns of a DataFrame or table do not match the fields of a Kafka record."""
 
 
 class ProducerClosedError(KafkaError):
@@ -35,18 +35,18 @@ class ProducerClosedError(KafkaError):
 
 
 class SerializationError(KafkaError, ValueError):
-    """A key or a value cannot be made into bytes.
+    """A key or a value cannot be serialized.
 
-    The message names the topic, whether it is the key or the value, and its type, never the value
-    itself. What the serializer raised is in `__cause__`.
+    The message names the topic, the field (key or value) and its type, but never the content. The
+    serializer's own exception is in `__cause__`.
     """
 
 
 class RecordError(KafkaError):
-    """One record cannot be sent, whatever is tried.
+    """A record can never be sent; retrying does not help.
 
-    `row` counts the rows given to the producer from 0: of a table, or under Spark of the task; it
-    is None for a record by itself. `topic` and `partition` are None where they are not known.
+    `row` is the index of the row, counted from 0, in the table or, under Spark, in the task. It is
+    None for a single record. `topic` and `partition` are None if they are not known.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class RecordError(KafkaError):
         partition: int | None = None,
         advice: str,
     ) -> None:
-        """Compose the message from the row's place, the cause, and what to do about it."""
+        """Build the message from the row's place, the cause and the advice."""
         known = {"row": row, "topic": topic, "partition": partition}
         place = ", ".join(f"{name} {it!r}" for name, it in known.items() if it is not None)
         super().__init__(f"{place}: {cause}. {advice}" if place else f"{cause}. {advice}")
@@ -69,68 +69,68 @@ class RecordError(KafkaError):
         self.advice = advice
 
     def about_row(self, row: int | None) -> Self:
-        """Make the same error about another row, or none."""
+        """Return the same error for another row, or for none."""
         return type(self)(
             self.cause, row=row, topic=self.topic, partition=self.partition, advice=self.advice
         )
 
 
 class RecordTooLargeError(RecordError):
-    """A record is larger than max.request.size or buffer.memory allows."""
+    """A record is larger than max.request.size or buffer.memory."""
 
 
 class InvalidPartitionError(RecordError):
-    """A record asks for a partition that its topic does not have."""
+    """A record specifies a partition that its topic does not have."""
 
 
 class InvalidTopicError(RecordError):
-    """A record names no topic."""
+    """A record has no topic."""
 
 
 class KafkaTimeoutError(KafkaError, TimeoutError):
-    """Something was not done within the time that its setting allows."""
+    """An operation did not finish within its timeout."""
 
     retriable = True
 
 
 class BufferExhaustedError(KafkaTimeoutError):
-    """No memory became free within max.block.ms."""
+    """No buffer memory became free within max.block.ms."""
 
 
 class DeliveryTimeoutError(KafkaTimeoutError):
-    """A batch was not acknowledged within delivery.timeout.ms of its closing."""
+    """A batch was not acknowledged within delivery.timeout.ms after it was closed."""
 
 
 class NetworkError(KafkaError, ConnectionError):
-    """A connection was refused, cut, or never answered."""
+    """A connection was refused or lost, or the broker never answered."""
 
     retriable = True
 
 
 class AuthenticationError(KafkaError):
-    """Client and broker do not accept each other: password, token, certificate or host name.
+    """Authentication failed: a password, token, certificate or host name was not accepted.
 
-    It ends the producer at once, since trying again gives the same answer. The message names the
-    broker, the mechanism and the user, never a secret.
+    It closes the producer at once, since a retry would fail the same way. The message names the
+    broker, the mechanism and the user, but never a secret.
     """
 
 
 class DecodeError(KafkaError):
-    """Bytes from the network are not what the protocol says they must be."""
+    """Bytes from the network do not follow the protocol."""
 
 
 class CorruptRecordError(DecodeError):
-    """A record batch has a wrong checksum, or sizes that contradict each other."""
+    """A record batch has a wrong checksum or inconsistent sizes."""
 
 
 class UnsupportedVersionError(KafkaError):
-    """Client and broker have no version of an API in common."""
+    """Client and broker support no common version of an API."""
 
 
 class BrokerError(KafkaError):
     """A broker answered with an error code.
 
-    `code` and `name` are Kafka's own; a code that this package does not know keeps its number.
+    `code` and `name` are Kafka's own; an unknown code keeps its number.
     """
 
     def __init__(
@@ -142,28 +142,28 @@ class BrokerError(KafkaError):
         retriable: bool = False,
         invalid_metadata: bool = False,
     ) -> None:
-        """Keep what the broker said beside the sentence made of it."""
+        """Store the broker's code and name beside the message made from them."""
         super().__init__(message)
         self.code = code
         self.name = name
         self.retriable = retriable
-        #: Whether the answer shows that our picture of the cluster is out of date.
+        #: Whether the error shows that our metadata is stale.
         self.invalid_metadata = invalid_metadata
 
 
 class ProducerFencedError(BrokerError):
-    """A newer producer has taken over the transactional id, or the coordinator gave this one up.
+    """A newer producer took over the transactional id, or the coordinator fenced this producer.
 
-    Nothing helps but closing this producer.
+    The only remedy is to close this producer.
     """
 
 
 class IllegalStateError(KafkaError, RuntimeError):
-    """A call that the producer's state does not allow. Nothing has changed by it."""
+    """The producer's state does not allow the call, which changed nothing."""
 
 
 class TransactionAbortableError(KafkaError):
-    """The transaction cannot be committed: abort it, then go on with the same producer."""
+    """The transaction cannot be committed: abort it, then keep using the same producer."""
 
 
 class TransactionAbortedError(KafkaError):
@@ -171,12 +171,12 @@ class TransactionAbortedError(KafkaError):
 
 
 class FatalProducerError(KafkaError):
-    """An earlier error, which is the cause, ended this producer: close it and make another."""
+    """An earlier fatal error, the cause, ended this producer: close it and create another."""
 
 
 class DeliveryError(KafkaError):
-    """Records were accepted from the caller and could not be delivered.
+    """Records were accepted from the caller but could not be delivered.
 
-    Everything that was known goes into the sentence: how many records, of which partition, among
-    which input rows, the cause (also in `__cause__`), and what to do.
+    The message says as much as is known: how many records, which partition, which input rows, the
+    cause (also in `__cause__`), and what to do.
     """

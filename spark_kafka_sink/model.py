@@ -1,4 +1,4 @@
-"""Values that every layer speaks of. No behaviour beyond what the values themselves imply."""
+"""Value types shared by all layers, with no behaviour beyond what the values imply."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import NamedTuple
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
-#: An offset that is not known: acks=0, or a duplicate whose original the broker has forgotten.
+#: An unknown offset: with acks=0, or of a duplicate whose original the broker has forgotten.
 UNKNOWN_OFFSET = -1
 NO_LEADER_EPOCH = -1
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def is_topic_name(name: str) -> bool:
-    """Return whether a topic may have this name, by the rules of Kafka's Topic class."""
+    """Return whether `name` is a valid topic name, by the rules of Kafka's Topic class."""
     return _TOPIC_NAME.fullmatch(name) is not None and name not in {".", ".."}
 
 
@@ -28,7 +28,7 @@ class TopicPartition(NamedTuple):
     partition: int
 
     def __str__(self) -> str:
-        """Write it as Kafka's own tools do."""
+        """Format it as Kafka's own tools do."""
         return f"{self.topic}-{self.partition}"
 
 
@@ -40,19 +40,19 @@ class Node(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        """Give the address first: it is what an operator looks for."""
+        """Format it with the address first, which is what an operator looks for."""
         return f"{self.host}:{self.port} (id {self.node_id})"
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """What a broker knows an idempotent producer by."""
+    """The identity of an idempotent producer, as assigned by a broker."""
 
     producer_id: int
     epoch: int
 
     @property
     def is_valid(self) -> bool:
-        """Whether a broker has given this id."""
+        """Whether a broker has assigned this id."""
         return self.producer_id != NO_PRODUCER_ID
 
 
@@ -60,27 +60,28 @@ NO_PRODUCER_ID_AND_EPOCH = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class PreparedTransaction(NamedTuple):
-    """A transaction that was left open, for another process to end before it times out."""
+    """An open transaction that another process is to end before it times out."""
 
     producer: ProducerIdAndEpoch
-    #: The rules by which it was begun: 2 for those of KIP-890, less for the older ones.
+    #: The transaction protocol that it was begun with: 2 for KIP-890, less for older ones.
     transaction_version: int
 
 
 class OffsetAndMetadata(NamedTuple):
-    """The next offset that a consumer group is to read of a partition."""
+    """The next offset that a consumer group will read in a partition."""
 
     offset: int
-    #: Of the record last read; `NO_LEADER_EPOCH` where it is not known.
+    #: The epoch of the last record read; `NO_LEADER_EPOCH` if it is not known.
     leader_epoch: int = NO_LEADER_EPOCH
-    #: Any text that the group wants to keep with the offset.
+    #: Any text that the group stores with the offset.
     metadata: str | None = ""
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """Who commits offsets: a group, and its member where it has one (KIP-447).
+    """The consumer group that commits offsets, and its member if there is one (KIP-447).
 
-    With a member and its generation the coordinator fences consumers that have lost the partition.
+    Given a member and its generation, the coordinator fences consumers that have lost the
+    partition.
     """
 
     group_id: str
@@ -90,7 +91,7 @@ class ConsumerGroupMetadata(NamedTuple):
 
 
 class SecurityProtocol(StrEnum):
-    """How a connection is secured (`security.protocol`)."""
+    """The security protocol of a connection (`security.protocol`)."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"
@@ -100,36 +101,36 @@ class SecurityProtocol(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordMetadata:
-    """Where a record is (Kafka's class of the same name)."""
+    """The position of an acknowledged record (Kafka's class of the same name)."""
 
     topic: str
     partition: int
-    #: `UNKNOWN_OFFSET` where the broker told none (acks=0, or a duplicate it has forgotten).
+    #: `UNKNOWN_OFFSET` if the broker returned none (acks=0, or a duplicate it has forgotten).
     offset: int
-    #: Milliseconds since 1970: the record's own, or the broker's where the topic replaces it.
+    #: Milliseconds since 1970: the record's own, or the broker's if the topic replaces it.
     timestamp: int
-    #: Bytes of the serialized key; -1 without one.
+    #: Bytes of the serialized key; -1 if there is none.
     serialized_key_size: int
-    #: Bytes of the serialized value; -1 without one.
+    #: Bytes of the serialized value; -1 if there is none.
     serialized_value_size: int
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """A partition, for `partitions_for` (Kafka's class of the same name)."""
+    """A partition and its leader, from `partitions_for` (Kafka's class of the same name)."""
 
     topic: str
     partition: int
-    #: None while there is none, or none that is known.
+    #: None while there is no leader, or it is not known.
     leader: Node | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionAcks:
-    """What one producer wrote to one partition, as far as the broker has acknowledged it.
+    """The acknowledged records of one producer in one partition.
 
-    Offsets are `UNKNOWN_OFFSET` where the broker told none (acks=0). Between `first_offset` and
-    `last_offset` other producers' records may lie: `records` counts ours alone.
+    Offsets are `UNKNOWN_OFFSET` if the broker returned none (acks=0). Records of other producers
+    may lie between `first_offset` and `last_offset`: `records` counts only ours.
     """
 
     first_offset: int
@@ -138,11 +139,11 @@ class PartitionAcks:
     records: int
     #: Bytes of the record batches as sent: compressed, headers included.
     bytes: int
-    #: Whether the topic replaces our timestamps by its own (message.timestamp.type=LogAppendTime).
+    #: Whether the broker replaces our timestamps (message.timestamp.type=LogAppendTime).
     log_append_time: bool = False
 
     def merged(self, other: PartitionAcks) -> PartitionAcks:
-        """Join what two producers, or two batches, wrote to the same partition."""
+        """Return the sum of two producers' or batches' writes to the same partition."""
         known = [o for o in (self.first_offset, other.first_offset) if o != UNKNOWN_OFFSET]
         return PartitionAcks(
             first_offset=min(known, default=UNKNOWN_OFFSET),

@@ -1,21 +1,22 @@
-"""`python -m spark_kafka_sink.transactions`: exactly-once writes, for the person on call.
+"""`python -m spark_kafka_sink.transactions`: inspect and repair exactly-once writes.
 
-    list          every prefix of the ledger, or one: writes, open transactions, who is held back
-    describe      the same of one prefix, with each transaction of what is decided or mixed
-    abort         end the open transactions of a prefix that belong to no decision
-    roll-forward  commit what is decided under a prefix, as its next start would
-    resolve       end a write that is visible in part: --skip (as it is), --replay (write it again)
+    list          show writes, open transactions and blocked consumers, of all prefixes or of one
+    describe      show one prefix, with every transaction of its decided and mixed writes
+    abort         abort the open transactions of a prefix that belong to no decision
+    roll-forward  commit the decided writes of a prefix, as its next start would
+    resolve       end a partly visible write: --skip (accept it as it is), --replay (write it again)
 
-The last three change something, `--dry-run` only says what they would. Rules are those of drivers
-(`exactly_once.operations`): nothing decided is aborted, nothing undecided committed.
+The last three change the cluster; with `--dry-run` they only print what they would do. They follow
+the same rules as the drivers (`exactly_once.operations`): a decided write is never aborted, an
+undecided one never committed.
 
 Exit codes: 0 done, or nothing to do (a cluster without a ledger has nothing to list); 1 the cluster
-or the ledger refused, or an entry of the ledger cannot be read; 2 wrong usage; 3 a write is visible
-in part and waits to be resolved, whatever else cannot be read. `list` and `describe` show all
-entries but those that cannot be read: where such an entry is and what is wrong with it is a warning
-on standard error, and in `unreadable` of the JSON object. With `--json` the answer is one JSON
-object on standard output; errors are a sentence on standard error. No secret is ever printed, and
-no control character of what others have written.
+or the ledger refused, or a ledger entry cannot be read; 2 wrong usage; 3 a partly visible write has
+to be resolved, even if ledger entries cannot be read. `list` and `describe` skip unreadable entries
+and report the position and the fault of each as a warning on standard error, and in `unreadable` of
+the JSON object. With `--json` the result is one JSON object on standard output; errors are one
+sentence on standard error. The output never contains a secret, nor control characters from data
+that others have written.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ _UNKNOWN_TOPIC: Final = "UNKNOWN_TOPIC_OR_PARTITION"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; give its exit code."""
+    """Run a command and return its exit code."""
     options = _parser().parse_args(arguments)
     handler = logging.StreamHandler()
     handler.setFormatter(_PrintableFormatter())
@@ -106,12 +107,12 @@ def _fail(error: Exception, code: int) -> int:
 
 
 def _complain(text: str) -> None:
-    """Write a line to standard error, without control characters of what others have written."""
+    """Write a line to standard error, without the control characters of foreign data."""
     sys.stderr.write(printable(text) + "\n")
 
 
 class _PrintableFormatter(logging.Formatter):
-    """Writes warnings, which name ids and brokers' answers, as the command writes all else."""
+    """A formatter that escapes warnings, which quote ids and brokers, like all other output."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- logging's name
         return printable(super().formatMessage(record))
@@ -259,13 +260,13 @@ def _config(options: argparse.Namespace) -> ProducerConfig:
 class _MissingLedgerError(KafkaError):
     """There is no ledger topic.
 
-    To those who look, that is an answer: nothing is there. Whoever would change something is
-    refused: what is decided could stand in a ledger of another name.
+    `list` and `describe` treat this as an empty ledger. The commands that change something fail,
+    since the decisions could be in a ledger of another name.
     """
 
 
 class _Session:
-    """One run of a command: the cluster, the options, the time."""
+    """The cluster, the options and the time budget of one command."""
 
     def __init__(
         self, admin: AdminClient, config: ProducerConfig, options: argparse.Namespace
@@ -290,7 +291,7 @@ class _Session:
         )
 
     def reach(self) -> None:
-        """Wait for the cluster, not in silence."""
+        """Wait for the cluster, and report on standard error why the wait takes longer."""
         seconds = self.budget.left("reaching the cluster")
 
         def say(error: KafkaError) -> None:
@@ -299,7 +300,7 @@ class _Session:
         self.admin.reach(timeout=seconds, on_wait=say)
 
     def states(self) -> dict[str, LedgerState]:
-        """Read the ledger of one prefix, or of all; raises _MissingLedgerError without a ledger."""
+        """Read the ledger of one prefix, or of all; raise _MissingLedgerError if there is none."""
         topic, prefix = self.options.ledger_topic, self.options.prefix
         try:
             states = read_all_prefixes(self.admin, topic, self.budget)
@@ -316,7 +317,7 @@ class _Session:
         return {prefix: states.get(prefix) or LedgerState(PrefixEntries(prefix))}
 
     def partitions(self, topic: str) -> int:
-        """Count the partitions of a topic that --topic names."""
+        """Return the number of partitions of a topic named by --topic."""
         try:
             return self.admin.partition_count(
                 topic, timeout=self.budget.left("asking for topics"), may_appear=False
@@ -336,9 +337,9 @@ class _Session:
             ) from error
 
     def say(self, lines: Sequence[str], answer: dict[str, Any]) -> None:
-        """Answer, in words or as JSON."""
+        """Print the result, as text or as JSON."""
         if self.options.json:
-            # JSON escapes all other control characters by itself.
+            # `json.dumps` escapes all other control characters.
             text = json.dumps(answer, indent=2).replace("\x7f", "\\u007f")
         else:
             text = "\n".join(map(printable, lines))
