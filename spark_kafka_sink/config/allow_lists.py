@@ -1,13 +1,13 @@
-"""What options may read, run and contact in this process: allow-lists in environment variables.
+"""Allow-lists in environment variables: what options may read, import and contact.
 
-Whoever sets options can have this process read files and environment variables (references, key
-stores, keytabs, tokens), import code (plug-ins) and send requests (token endpoints). A service that
-takes options from its users restricts that by these variables, as Java's client is restricted by
-system properties (CVE-2024-31141, CVE-2025-27817). They must be set where options are read: for the
-driver and for the executors.
+Options can make this process read files and environment variables (references, key stores, keytabs,
+tokens), import code (plug-ins) and send requests (token endpoints). A service that accepts options
+from its users can restrict this with these variables, as system properties restrict Java's client
+(CVE-2024-31141, CVE-2025-27817). They must be set wherever options are read: on the driver and on
+the executors.
 
-Each variable holds a list separated by commas. A variable that is not set restricts nothing; one
-that is empty or `none` allows nothing.
+Each variable holds a comma-separated list. A variable that is not set restricts nothing; one that
+is empty or `none` allows nothing.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _PREFIX: Final = "SPARK_KAFKA_SINK_ALLOWED_"
-#: Providers of references: `env`, `file`, `dir`, or Kafka's names of these classes
+#: Providers of references: `env`, `file`, `dir`, or the names of Kafka's classes for them
 #: (org.apache.kafka.automatic.config.providers).
 PROVIDERS: Final = f"{_PREFIX}PROVIDERS"
-#: A regular expression for the whole name of an environment variable, and so not a list
+#: A regular expression, not a list, that the whole name of an environment variable must match
 #: (`allowlist.pattern` of Kafka's EnvVarConfigProvider).
 VARIABLES: Final = f"{_PREFIX}VARIABLES"
-#: Files, and directories with all that is in them: for references, key stores, keytabs, tokens and
+#: Files, and directories with everything in them, for references, key stores, keytabs, tokens and
 #: reports (`allowed.paths` of Kafka's providers, org.apache.kafka.sasl.oauthbearer.allowed.files).
 PATHS: Final = f"{_PREFIX}PATHS"
-#: Token endpoints, to the letter (org.apache.kafka.sasl.oauthbearer.allowed.urls).
+#: Token endpoints; an exact match (org.apache.kafka.sasl.oauthbearer.allowed.urls).
 URLS: Final = f"{_PREFIX}URLS"
 #: Login modules, by Java's names (org.apache.kafka.allowed.login.modules).
 LOGIN_MODULES: Final = f"{_PREFIX}LOGIN_MODULES"
-#: Plug-ins, as `package.module:attribute`, to the letter.
+#: Plug-ins, as `package.module:attribute`; an exact match.
 PLUGINS: Final = f"{_PREFIX}PLUGINS"
 
 _NOTHING: Final = "none"
@@ -46,12 +46,12 @@ _KAFKAS_PROVIDERS: Final[Mapping[str, str]] = {
 
 
 class NotAllowedError(ValueError):
-    """An allow-list does not have what an option names; the message is the end of a sentence."""
+    """An option names something outside its allow-list; the message is the end of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllowLists:
-    """The lists of one environment; each check raises NotAllowedError."""
+    """The allow-lists of one environment; each check raises NotAllowedError if it fails."""
 
     environment: Mapping[str, str]
 
@@ -76,7 +76,7 @@ class AllowLists:
             raise NotAllowedError(f"{VARIABLES} does not allow it in this process")
 
     def check_path(self, path: str) -> None:
-        """Check a file, by where symbolic links lead to; ValueError for a path with a NUL."""
+        """Check a file after following symbolic links; raise ValueError for a path with a NUL."""
         allowed = self._entries(PATHS)
         if allowed is None:
             return
@@ -87,7 +87,7 @@ class AllowLists:
             raise NotAllowedError(f"{PATHS} does not allow it in this process")
 
     def check_ticket_cache(self, name: str) -> None:
-        """Check a Kerberos ticket cache: with a list of paths it must be a file."""
+        """Check a Kerberos ticket cache, which must be a file if there is a list of paths."""
         path = name.removeprefix("FILE:")
         if self._entries(PATHS) is not None and not Path(path).is_absolute():
             raise NotAllowedError(f"{PATHS} allows files by their absolute paths only")
@@ -98,11 +98,11 @@ class AllowLists:
         self._check(url, URLS, self._entries(URLS))
 
     def check_login_module(self, java_class: str) -> None:
-        """Check the login module that a login amounts to."""
+        """Check the Java login module that corresponds to a login."""
         self._check(java_class, LOGIN_MODULES, self._entries(LOGIN_MODULES))
 
     def check_plugin(self, import_path: str) -> None:
-        """Check a plug-in that would be imported."""
+        """Check a plug-in before it is imported."""
         self._check(import_path, PLUGINS, self._entries(PLUGINS))
 
     def _entries(self, variable: str) -> list[str] | None:
@@ -118,5 +118,5 @@ class AllowLists:
 
 
 def allow_lists() -> AllowLists:
-    """Return the lists of this process."""
+    """Return the allow-lists of this process."""
     return AllowLists(os.environ)

@@ -1,13 +1,13 @@
-"""What a setting is, and how its value is read: Kafka's `ConfigDef`, in Python.
+"""The definition and parsing of settings: Kafka's `ConfigDef`, in Python.
 
 A `ConfigDef` is a table with one `ConfigKey` per row: name, type, default, validator, importance
-and doc. The same row parses a value, suggests a name to who mistyped one, and prints the
+and doc. The same row parses a value, suggests a name for a mistyped one, and renders the
 documentation.
 
-Values are read as Java's `ConfigDef.parseType` reads them: text is trimmed, numbers are decimal
-with no unit, booleans are true or false in any case, lists are separated by commas. Python values
-of the right type are taken as they are. Whatever is wrong raises ConfigError, which names the
-setting as the user wrote it (`prefix`), and shows the value only where it is no secret.
+Values are parsed as by Java's `ConfigDef.parseType`: text is trimmed, numbers are decimal without a
+unit, booleans are true or false in any case, lists are comma-separated. Python values of the right
+type are accepted as they are. An invalid value raises ConfigError, which names the setting as the
+user wrote it (`prefix`), and shows the value only if it is not a secret.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ LONG_MAX: Final = 2**63 - 1
 _INTEGER: Final = re.compile(r"[+-]?0*[0-9]{1,19}")
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _COMMA: Final = re.compile(r"\s*,\s*", re.ASCII)
-#: What Java's `String.trim` takes away: a no-break space at the end of a password stays.
+#: The characters that Java's `String.trim` removes: it keeps a no-break space after a password.
 _TRIMMED: Final = "".join(map(chr, range(0x21)))
-#: How alike two names must be for one to be suggested for the other (1 is equal).
+#: How similar two names must be for one to be suggested for the other (1 means equal).
 _SIMILARITY: Final = 0.6
 
 
@@ -47,13 +47,13 @@ class ConfigType(StrEnum):
     DOUBLE = "double"
     LIST = "list"
     PASSWORD = "password"  # noqa: S105 -- the name of a type
-    #: A name, or the object itself; `plugin_reference` says what it means.
+    #: A name, or the object itself; `plugin_reference` explains both.
     CLASS = "class"
     CLASSES = "list of classes"
 
 
 class Importance(StrEnum):
-    """How much a setting matters to most users."""
+    """The importance of a setting to most users."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -61,19 +61,19 @@ class Importance(StrEnum):
 
 
 class NoDefault(Enum):
-    """Marks a setting that must be given."""
+    """The marker, in place of a default, for a required setting."""
 
     REQUIRED = "required"
 
 
 REQUIRED: Final = NoDefault.REQUIRED
-#: What is shown in place of a secret.
+#: The text shown in place of a secret.
 HIDDEN: Final = "[hidden]"
 _EMPTY: Final = "must not be empty"
 
 
 class Password:
-    """A secret: what prints, logs or formats it shows `[hidden]`; `value` is the secret."""
+    """A secret: printing, logging or formatting it shows `[hidden]`; `value` is the secret."""
 
     __slots__ = ("value",)
 
@@ -81,11 +81,11 @@ class Password:
         self.value = value
 
     def __repr__(self) -> str:
-        """Hide the secret; `str` and `format` come here too."""
+        """Hide the secret; `str` and `format` use this method too."""
         return HIDDEN
 
     def __bool__(self) -> bool:
-        """Return whether there is a secret: an empty text is none."""
+        """Return whether the secret is not empty."""
         return bool(self.value)
 
     def __eq__(self, other: object) -> bool:
@@ -93,30 +93,30 @@ class Password:
         return isinstance(other, Password) and self.value == other.value
 
     def __hash__(self) -> int:
-        """Agree with `==`."""
+        """Hash the secret, consistently with `==`."""
         return hash((Password, self.value))
 
 
 class Validator(Protocol):
-    """Says which values of a type are allowed; `str()` of it goes into the documentation."""
+    """A check of the values of a setting; its `str()` appears in the documentation."""
 
     def problem(self, value: Any) -> str | None:
-        """Say what is wrong with the value, as the end of a sentence; None when nothing is."""
+        """Return what is wrong with the value, as the end of a sentence; None if it is valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Numbers from `low` to `high`, both included; no `high` means no bound."""
+    """Numbers from `low` to `high`, both included; None for `high` means no upper bound."""
 
     low: float
     high: float | None = None
 
     def __str__(self) -> str:
-        """Write it as Kafka's documentation does."""
+        """Format it as Kafka's documentation does."""
         return f"[{self.low},...]" if self.high is None else f"[{self.low},...,{self.high}]"
 
     def problem(self, value: float) -> str | None:
-        """Check the bounds."""
+        """Check both bounds."""
         if value < self.low:
             return f"must be at least {self.low}"
         if self.high is not None and value > self.high:
@@ -132,11 +132,11 @@ class RangeOr:
     other: int
 
     def __str__(self) -> str:
-        """Write it as Kafka's documentation does."""
+        """Format it as Kafka's documentation does."""
         return f"{self.range} or {self.other}"
 
     def problem(self, value: int) -> str | None:
-        """Check the bounds, unless it is the other number."""
+        """Check the bounds, unless the value is the other number."""
         if value == self.other or self.range.problem(value) is None:
             return None
         return f"must be between {self.range.low} and {self.range.high}, or {self.other}"
@@ -144,31 +144,31 @@ class RangeOr:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """One of some words; their case matters, as it does in Java."""
+    """One of several words, case-sensitive as in Java."""
 
     words: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Write it as Kafka's documentation does."""
+        """Format it as Kafka's documentation does."""
         return f"[{', '.join(self.words)}]"
 
     def problem(self, value: str) -> str | None:
-        """Look the word up."""
+        """Look up the word."""
         return None if value in self.words else f"must be one of: {', '.join(self.words)}"
 
 
 @dataclass(frozen=True, slots=True)
 class OneOfAnyCase:
-    """One of some words, in any case (Java's `CaseInsensitiveValidString`)."""
+    """One of several words, in any case (Java's `CaseInsensitiveValidString`)."""
 
     words: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Write it as Kafka's documentation does."""
+        """Format it as Kafka's documentation does."""
         return f"(case insensitive) [{self._list()}]"
 
     def problem(self, value: str) -> str | None:
-        """Look the word up."""
+        """Look up the word, ignoring its case."""
         words = [word.lower() for word in self.words]
         return None if value.lower() in words else f"must be one of: {self._list()}"
 
@@ -180,11 +180,11 @@ class NotEmpty:
     """A text or a secret of at least one character (Java's `NonEmptyString`)."""
 
     def __str__(self) -> str:
-        """Write it as Kafka's documentation does."""
+        """Format it as Kafka's documentation does."""
         return "non-empty string"
 
     def problem(self, value: str | Password) -> str | None:
-        """Check that there is something."""
+        """Check that the value is not empty."""
         return None if value else _EMPTY
 
 
@@ -200,9 +200,9 @@ class ConfigKey:
     doc: str
 
     def parse(self, value: object, prefix: str = "", *, secret: bool = False) -> Any:
-        """Read a value and check it; ConfigError says what is wrong with it.
+        """Parse and check a value; raise ConfigError if it is invalid.
 
-        Errors show the value, unless it is a `secret`.
+        The error shows the value, unless it is a `secret`.
         """
         problem: str | None
         try:
@@ -214,13 +214,13 @@ class ConfigKey:
         if problem is not None:
             found = f", not {value!r}"
             if secret or self.type is ConfigType.PASSWORD:
-                # That nothing is there is no secret, and "not [hidden]" would deny it.
+                # Emptiness is not a secret, and "not [hidden]" would suggest a value.
                 found = "" if problem == _EMPTY else f", not {HIDDEN}"
             raise ConfigError(f"{prefix}{self.name} {problem}{found}") from None
         return parsed
 
     def default_text(self) -> str:
-        """Write the default as a user would write it."""
+        """Return the default as a user would write it."""
         if self.default is REQUIRED or self.default is None:
             return ""
         if isinstance(self.default, bool):
@@ -231,7 +231,7 @@ class ConfigKey:
 
 
 class ConfigDef:
-    """The table: keys in the order in which they were defined."""
+    """A table of settings, in the order of their definition."""
 
     def __init__(self) -> None:
         self._keys: dict[str, ConfigKey] = {}
@@ -245,7 +245,7 @@ class ConfigDef:
         importance: Importance,
         doc: str,
     ) -> Self:
-        """Add a row. The default is checked as a given value would be."""
+        """Add a row, after checking the default like a given value."""
         if name in self._keys:
             raise ValueError(f"{name} is defined twice")
         key = ConfigKey(name, kind, default, validator, importance, doc)
@@ -255,11 +255,11 @@ class ConfigDef:
         return self
 
     def __iter__(self) -> Iterator[ConfigKey]:
-        """Give the rows."""
+        """Iterate over the rows."""
         return iter(self._keys.values())
 
     def __contains__(self, name: object) -> bool:
-        """Tell whether there is a setting of this name."""
+        """Return whether there is a setting of this name."""
         return name in self._keys
 
     @property
@@ -270,12 +270,11 @@ class ConfigDef:
     def parse(
         self, values: Mapping[str, object], *, prefix: str = "", secret: Collection[str] = ()
     ) -> dict[str, Any]:
-        """Read all settings: what is given, and the defaults of what is not.
+        """Parse the given values, and return all settings with defaults for the missing ones.
 
-        `prefix` goes before each name in errors, which show no value of those in `secret`. Raises
-        ConfigError for a name that the table does not have (naming the nearest one that it has),
-        for a missing setting that has no default, and for a value that is malformed or out of
-        range.
+        Errors put `prefix` before each name and do not show the values of settings in `secret`.
+        Raises ConfigError for an unknown name (suggesting the nearest known one), for a missing
+        setting without a default, and for a value that is malformed or out of range.
         """
         for name in values:
             if name not in self._keys:
@@ -297,12 +296,12 @@ class ConfigDef:
         return self
 
     def unknown(self, name: str, prefix: str = "") -> ConfigError:
-        """Make the error for a name that is not in the table."""
+        """Return the error for a name that is not in the table."""
         nearest = nearest_name(name, self._keys)
         return unknown_option(f"{prefix}{name}", None if nearest is None else f"{prefix}{nearest}")
 
     def to_markdown(self, *, prefix: str = "") -> str:
-        """Give the table as Markdown, one row per setting."""
+        """Return the table in Markdown, one row per setting."""
         lines = [
             "| setting | type | default | valid values | importance | meaning |",
             "|---|---|---|---|---|---|",
@@ -322,26 +321,26 @@ class ConfigDef:
 
 
 class RefusedSetting(NamedTuple):
-    """A setting of Kafka's producer that does not work here."""
+    """A setting of Kafka's producer that is not supported here."""
 
     reason: str
-    #: Values that are accepted all the same, since they ask for what is done anyway.
+    #: Values that are accepted all the same, since they request what happens anyway.
     accepted: tuple[str, ...] = ()
 
 
 def unknown_option(name: str, nearest: str | None) -> ConfigError:
-    """Make the error for a name that nobody knows; its value is not shown, it may be a secret."""
+    """Return the error for an unknown name, without its value, which may be a secret."""
     hint = "" if nearest is None else f"; did you mean {nearest!r}?"
     return ConfigError(f"unknown option {name!r}{hint}")
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """Give the known name that is most like this one, whatever their case; None if none is."""
+    """Return the known name most similar to this one, ignoring case; None if there is none."""
     return next(iter(nearest_names(name, known, most=1)), None)
 
 
 def nearest_names(name: str, known: Iterable[str], *, most: int) -> list[str]:
-    """Return the known names most like this one, whatever their case, the nearest first."""
+    """Return up to `most` known names similar to this one, ignoring case, the nearest first."""
     by_lower_case = {candidate.lower(): candidate for candidate in known}
     found = difflib.get_close_matches(name.lower(), by_lower_case, n=most, cutoff=_SIMILARITY)
     return [by_lower_case[each] for each in found]
@@ -362,7 +361,7 @@ def _boolean(value: object) -> bool:
 def _string(value: object) -> str:
     if isinstance(value, str):
         return _trim(value)
-    # Java takes only text here; in Python `acks=1` is what everybody writes.
+    # Java accepts only text here; in Python, everybody writes `acks=1`.
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     raise ValueError("must be a string")
@@ -370,9 +369,9 @@ def _string(value: object) -> str:
 
 def _integer(value: object, most: int) -> int:
     if isinstance(value, str) and _INTEGER.fullmatch(_trim(value)):
-        # Python reads no more than some thousand digits, and leading zeros count.
+        # Python limits the number of digits that it parses, and counts leading zeros.
         value = int(re.sub(r"^([+-]?)0+(?=[0-9])", r"\1", _trim(value)))
-    # A bool is an int to Python, but not to who sets a number.
+    # A bool is an int in Python, but not a valid number here.
     if isinstance(value, int) and not isinstance(value, bool) and -most - 1 <= value <= most:
         return value
     raise ValueError(f"must be a whole number of {most.bit_length() + 1} bits, with no unit")

@@ -1,7 +1,7 @@
-"""What the options of an exactly-once write come to, and how they contradict each other.
+"""The options of an exactly-once write, and the checks of their combinations.
 
-Options that mean something in such a write only are errors in any other: who gives a
-`transactionalIdPrefix` and forgets `deliveryGuarantee` would believe in what is not so.
+Options that have a meaning only in such a write are errors in any other: a user who sets
+`transactionalIdPrefix` and forgets `deliveryGuarantee` would wrongly rely on exactly-once delivery.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ AT_LEAST_ONCE: Final = "at_least_once"
 EXACTLY_ONCE: Final = "exactly_once"
 DEFAULT_LEDGER_TOPIC: Final = "spark-kafka-sink-ledger"
 DEFAULT_RETENTION_MS: Final = 7 * 24 * 60 * 60 * 1000
-#: The brokers' default of transaction.max.timeout.ms: a stage easily outlives Java's 60 seconds.
+#: The broker's default for transaction.max.timeout.ms, since a stage often takes longer than the
+#: Java producer's default of 60 seconds.
 DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 900_000
-#: Options that say nothing in another write.
+#: Options that have no meaning in other writes.
 _ONLY_HERE: Final = (
     "transactionalIdPrefix",
     "ledgerTopic",
@@ -40,7 +41,7 @@ class ExactlyOnceOptions:
     ledger_topic: str
     #: -1 for the cluster's default.
     ledger_replication_factor: int
-    #: None in a stream, and for a job that may run again as another one.
+    #: None for a stream, and for a job whose next run counts as a new write.
     write_id: str | None
     write_id_retention_ms: int
     transaction_timeout_ms: int
@@ -53,10 +54,10 @@ def exactly_once_options(
     producer: ProducerConfig,
     topic: str | None,
 ) -> ExactlyOnceOptions | None:
-    """Read the options of the delivery guarantee; None for at least once.
+    """Return the options of an exactly-once write; None for at_least_once.
 
-    `values` are all options of the sink, `given` the names of those that were given, `kafka` the
-    producer's settings as given. Raises ConfigError for what contradicts itself.
+    `values` holds all options of the sink, `given` the names of those that the user set, and
+    `kafka` the producer settings that the user set. Raises ConfigError for contradictory options.
     """
     if values["deliveryGuarantee"] == AT_LEAST_ONCE:
         superfluous = [name for name in _ONLY_HERE if name in given]

@@ -1,4 +1,4 @@
-"""Java's .properties files, as `java.util.Properties.load` reads them from text."""
+"""A parser for .properties files that reads them as Java's `java.util.Properties.load` does."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    r"""Read keys and values; the last of a key counts.
+    r"""Parse keys and values; the last value of a key counts.
 
-    Raises ValueError for a `\u` without four hexadecimal digits; it shows nothing of the text.
+    Raises ValueError for a `\u` without four hexadecimal digits; the message does not quote the
+    text.
     """
     properties = {}
     for line in _logical_lines(text):
@@ -28,7 +29,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    r"""Drop blank lines and comments, and join what a `\` at a line's end continues."""
+    r"""Yield the lines without blank ones and comments, joining those that end with `\`."""
     begun: list[str] = []
     for natural in _LINE_END.split(text):
         line = natural.lstrip(_SPACE)
@@ -51,6 +52,6 @@ def _unescape(text: str) -> str:
             return chr(int(escape[1][1:], 16))
         return _CONTROLS.get(escape[1], escape[1])
 
-    # Java's characters are of 16 bits: two escapes may make one character.
+    # Java's characters have 16 bits: two escapes may form one character.
     units = _ESCAPE.sub(meant, text).encode("utf-16-le", "surrogatepass")
     return units.decode("utf-16-le", "surrogatepass")

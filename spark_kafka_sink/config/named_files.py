@@ -1,7 +1,7 @@
-"""Files that options name: secrets, key stores, keytabs, tokens.
+"""Reading the files that options name: secrets, key stores, keytabs, tokens.
 
-Only regular files of at most 1 MiB are read. A device or a pipe could go on for ever, or never
-begin; no secret or store is larger. The environment may restrict which files (`allow_lists`).
+Only regular files of at most 1 MiB are read: a device or a pipe could deliver data without end, or
+none, and no secret or store is larger. The environment may restrict the files (`allow_lists`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MOST_BYTES: Final = 1 << 20
-#: Opening a pipe must not wait for a writer, nor a terminal become this process's own.
+#: Opening a pipe must not wait for a writer, and a terminal must not become the controlling one.
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 def read_named_file(path: Path | str) -> bytes:
-    """Return the content of a file; OSError, whose `strerror` says why, if it cannot be had."""
+    """Return the content of a file.
+
+    Raises OSError, whose `strerror` gives the reason, if the file cannot or must not be read.
+    """
     try:
         allow_lists().check_path(str(path))
         descriptor = os.open(path, _FLAGS)
@@ -37,7 +40,7 @@ def read_named_file(path: Path | str) -> bytes:
 
 
 def _read(descriptor: int) -> bytes:
-    """Read to the end, whatever size the system reports: files of /proc have none."""
+    """Read to the end, ignoring the size that the system reports: files in /proc have none."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file")
     content = bytearray()

@@ -1,7 +1,7 @@
-"""The tables of options as Markdown, for the README.
+"""The tables of options in Markdown, for the README.
 
-`python -m spark_kafka_sink.config.options_table` prints both; with the argument `sink` or `kafka`
-only the one table.
+`python -m spark_kafka_sink.config.options_table` prints both tables; the argument `sink` or `kafka`
+selects one.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ TABLES: Final = ("sink", "kafka")
 
 
 def options_table(table: str) -> str:
-    """Give one of `TABLES`: the sink's own options, or the settings of the producer."""
+    """Return one of `TABLES`: the sink's own options, or the producer's settings."""
     if table == "sink":
         return SINK_OPTIONS_DEF.to_markdown()
     return PRODUCER_CONFIG_DEF.to_markdown(prefix=KAFKA_PREFIX)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the tables that were asked for, both when none was."""
+    """Print the selected tables, or both if none is selected."""
     parser = argparse.ArgumentParser(prog="options_table", description="Print tables of options.")
     parser.add_argument("tables", nargs="*", metavar="table", help=" or ".join(TABLES))
     wanted = parser.parse_args(arguments).tables or TABLES

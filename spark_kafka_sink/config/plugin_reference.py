@@ -1,16 +1,16 @@
-"""What a setting of Kafka's type `class` names: a serializer, partitioner, interceptor, reporter.
+"""The plug-ins that settings of type `class` name: serializers, partitioners, interceptors, ...
 
 Java takes the name of a class. Here a plug-in is one of
 
-- a short name (`"string"`, `"round_robin"`) of what this package brings with it,
-- the name of one of Kafka's own Java classes, which is read as the short name of the same thing,
-- `"package.module:attribute"`, which is imported where the producer is made,
+- the short name (`"string"`, `"round_robin"`) of a built-in plug-in,
+- the name of one of Kafka's own Java classes, which is an alias of its built-in counterpart,
+- `"package.module:attribute"`, which is imported where the producer is created,
 - in Python, the object or class itself.
 
 Importing runs code, which the environment may restrict (`allow_lists`).
 
-This layer knows the names only. What they stand for is made in the producer, which asks a
-`PluginReference` for its `built_in` name first, and otherwise for the object to `load`.
+This layer only handles names. The producer creates the plug-ins: by the `built_in` name of a
+`PluginReference` if it has one, otherwise by calling `load`.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _JAVA_PRODUCER: Final = "org.apache.kafka.clients.producer."
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PluginReference:
-    """One plug-in, as it was configured: exactly one of the three is set."""
+    """A configured plug-in; exactly one of the three fields is set."""
 
-    #: A name of the `PluginKind`, where this package brings the plug-in with it.
+    #: A name of the `PluginKind`, for a built-in plug-in.
     built_in: str | None = None
     #: `package.module:attribute`.
     import_path: str | None = None
-    #: What was given in Python: a callable, an object or a class.
+    #: A Python object: a callable, an instance or a class.
     target: object = None
 
     def __str__(self) -> str:
-        """Name the plug-in in a sentence: of an object its type only, since it may hold secrets."""
+        """Name the plug-in; an object is shown by its type only, since it may hold secrets."""
         named = self.built_in or self.import_path
         if named is not None:
             return repr(named)
@@ -53,14 +53,14 @@ class PluginReference:
         return f"{getattr(shown, '__module__', '?')}.{getattr(shown, '__qualname__', '?')}"
 
     def __repr__(self) -> str:
-        """Show what `str` shows."""
+        """Show the same name as `str`."""
         return f"PluginReference({self})"
 
     def load(self, setting: str) -> object:
-        """Return the object that is not built in: the one given, or the one at the import path.
+        """Return the plug-in's object, imported if there is an import path; not for built-in ones.
 
-        Raises ConfigError, which names the `setting`, when it cannot be imported; the importing
-        module's error is its cause.
+        Raises ConfigError, which names the `setting`, if the import fails; its cause is the
+        imported module's exception.
         """
         if self.import_path is None:
             return self.target
@@ -72,26 +72,26 @@ class PluginReference:
         except NotAllowedError as error:
             raise ConfigError(f"{refused}: {error}") from None
         except Exception as error:
-            # Importing runs the module, which may raise whatever it likes.
+            # Importing runs the module, which may raise anything.
             raise ConfigError(f"{refused}: {type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class PluginKind:
-    """The names by which plug-ins of one kind are known."""
+    """The names of the plug-ins of one kind."""
 
     #: With its article: "a serializer".
     noun: str
-    #: What this package brings with it.
+    #: The names of the built-in plug-ins.
     names: tuple[str, ...]
-    #: Other names for these: of Java classes, and of other clients.
+    #: Other names for the built-in plug-ins: of Java classes, and of other clients.
     aliases: Mapping[str, str]
 
     def read(self, value: object) -> PluginReference:
-        """Read a value.
+        """Parse a value.
 
-        Raises ValueError, which says what is wrong with it, as the end of a sentence, and
-        NotAllowedError for a plug-in that may not be imported in this process.
+        Raises ValueError, whose message is the end of a sentence, if it is invalid, and
+        NotAllowedError for a plug-in that must not be imported in this process.
         """
         if isinstance(value, PluginReference):
             return value
@@ -116,7 +116,7 @@ class PluginKind:
         return f"{built_in}'package.module:attribute' of {self.noun}; or an object that is one"
 
 
-#: int and int64 are the same (8 bytes, big-endian), and so are float and float64.
+#: `int` is `int64` (8 bytes, big-endian), and `float` is `float64`.
 SERIALIZERS: Final = PluginKind(
     "a serializer",
     (
@@ -141,7 +141,7 @@ SERIALIZERS: Final = PluginKind(
         }.items()
     },
 )
-#: Those with a suffix, and `consistent`, are librdkafka's; see `record.key_hashes.KEY_RULES`.
+#: For the names that come from librdkafka, see `record.key_hashes.KEY_RULES`.
 PARTITIONERS: Final = PluginKind(
     "a partitioner",
     (

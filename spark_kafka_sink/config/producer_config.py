@@ -1,12 +1,12 @@
-"""The producer's configuration: settings read, reconciled and frozen.
+"""The producer's configuration: parsed, checked for consistency, and immutable.
 
-`ProducerConfig.from_mapping` is the only way in: it parses by the tables of `producer_settings`,
-then applies the rules between settings as Kafka's `ProducerConfig.postProcessParsedConfig` (4.x)
-does. Where two settings disagree and both were given, that is an error; where one is only a
-default, the default gives way.
+`ProducerConfig.from_mapping` is the only entry point: it parses settings by the tables of
+`producer_settings`, then applies the rules between settings as Kafka's
+`ProducerConfig.postProcessParsedConfig` (4.x) does. If two given settings contradict each other,
+that is an error; a default gives way to a given setting.
 
-A configuration whose values came from references (`${env:NAME}`, see `references`) travels as what
-was given: it resolves the references anew where it is unpickled.
+A configuration with values from references (`${env:NAME}`, see `references`) is pickled with the
+references, and resolves them again where it is unpickled.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ACKS_ALL: Final = -1
-#: How many requests in flight a broker can put in order: it remembers the last five batches.
+#: The most in-flight requests that a broker can keep in order: it remembers the last five batches.
 MAX_IN_FLIGHT_FOR_IDEMPOTENCE: Final = 5
 _HIGHEST_PORT: Final = 65_535
-#: host:port, protocol://host:port or [IPv6 address]:port (as `Utils.HOST_PORT_PATTERN`).
+#: host:port, protocol://host:port or [IPv6 address]:port (like `Utils.HOST_PORT_PATTERN`).
 _ADDRESS: Final = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]+?)\]?:([0-9]{1,5})")
 
-#: What stands for no plug-in: nothing is to be done for each record.
+#: The values that mean no plug-in: nothing has to be done for each record.
 _NO_PLUGIN: Final = (PluginReference("default"), PluginReference("bytes"))
 _PLUGINS: Final = {
     "partitioner.class": PARTITIONERS,
@@ -60,7 +60,7 @@ _PLUGINS: Final = {
 
 
 class _Origin(NamedTuple):
-    """What a configuration was made of that has references in it."""
+    """The original settings of a configuration that contains references."""
 
     settings: dict[str, object]
     prefix: str
@@ -68,7 +68,7 @@ class _Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ProducerConfig:
-    """The settings, validated. Names are Kafka's; `PRODUCER_CONFIG_DEF` documents each."""
+    """The validated settings; names are Kafka's, and `PRODUCER_CONFIG_DEF` documents each one."""
 
     bootstrap_servers: tuple[tuple[str, int], ...]
     acks: int
@@ -100,12 +100,12 @@ class ProducerConfig:
     client_dns_lookup: str
     send_buffer_bytes: int
     receive_buffer_bytes: int
-    #: None for the default one.
+    #: None for the default partitioner.
     partitioner_class: PluginReference | None
     partitioner_ignore_keys: bool
     partitioner_adaptive_partitioning_enable: bool
     partitioner_availability_timeout_ms: int
-    #: None for bytes that are taken as they are.
+    #: None for bytes, which need no serializer.
     key_serializer: PluginReference | None
     value_serializer: PluginReference | None
     interceptor_classes: tuple[PluginReference, ...]
@@ -118,17 +118,17 @@ class ProducerConfig:
     client_id: str
     #: security.protocol, ssl.* and sasl.*.
     security: SecuritySettings
-    #: Whether brokers may create a topic because this client asks about it. Not a setting: Java's
-    #: producer always lets them, its admin client never does.
+    #: Whether brokers may create a topic when this client requests its metadata. Not a setting:
+    #: Java's producer always allows it, its admin client never does.
     allow_auto_create_topics: bool = True
     _origin: _Origin | None = field(default=None, compare=False)
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, object], *, prefix: str = "") -> ProducerConfig:
-        """Read settings by their Kafka names; values are text or Python values.
+        """Parse settings by their Kafka names; values are text or Python values.
 
-        `prefix` goes before the names in errors, for callers who have another name for them
-        ("kafka."). Raises ConfigError; no error shows the value of a secret.
+        Errors put `prefix` before the names, for callers whose options have one ("kafka."). Raises
+        ConfigError; no error shows the value of a secret.
         """
         if not isinstance(settings, Mapping):
             raise ConfigError(
@@ -149,7 +149,7 @@ class ProducerConfig:
         _settle_delivery_timeout(values, given)
         _settle_batch_size(values, given)
         if given.only("reconnect.backoff.ms", "reconnect.backoff.max.ms"):
-            # As CommonClientConfigs.postProcessReconnectBackoffConfigs: one wait, always.
+            # As CommonClientConfigs.postProcessReconnectBackoffConfigs: the backoff is constant.
             values["reconnect.backoff.max.ms"] = values["reconnect.backoff.ms"]
         security = security_settings(
             values, prefix=prefix, secret=given.secret, secret_texts=given.secret_texts
@@ -162,12 +162,12 @@ class ProducerConfig:
         )
 
     def __repr__(self) -> str:
-        """Show all settings; the objects that hold secrets hide them."""
+        """Show all settings; secrets are hidden by the objects that hold them."""
         shown = (f"{name}={value!r}" for name, value in self._values().items())
         return f"ProducerConfig({', '.join(shown)})"
 
     def __reduce__(self) -> tuple[Callable[..., ProducerConfig], tuple[object, ...]]:
-        """Pickle references, and not what they stand for."""
+        """Pickle the references, not their values."""
         if self._origin is None:
             return _restore, (self._values(),)
         origin = self._origin
@@ -180,7 +180,7 @@ class ProducerConfig:
 
     @property
     def compression_level(self) -> int | None:
-        """The level of the codec in use; None where it has no levels."""
+        """The level of the configured codec; None if it has no levels."""
         match self.compression_type:
             case "gzip":
                 return self.compression_gzip_level
@@ -210,14 +210,14 @@ def _attribute(name: str) -> str:
 
 
 class _Given(NamedTuple):
-    """What the user gave, with references resolved, and how to speak of it."""
+    """The user's settings with references resolved, and how errors show them."""
 
     settings: dict[str, object]
     #: The settings whose values are not shown, since they came from references.
     secret: frozenset[str]
-    #: What the references stood for.
+    #: The values of the references.
     secret_texts: frozenset[str]
-    #: What stands before the names of settings.
+    #: The prefix of the settings' names in errors.
     prefix: str
 
     @classmethod
@@ -231,7 +231,8 @@ class _Given(NamedTuple):
                     f"{prefix}{name} takes no ${{}} reference, which is for secrets and the files "
                     "that hold them: write its value there"
                 )
-        # Of settings that are refused no reference is resolved: the refusal is what helps.
+        # References in unsupported settings are not resolved: the useful error is the one that
+        # says that the setting is not supported.
         known = {name: settings[name] for name in settings if name in PRODUCER_CONFIG_DEF}
         resolved = resolve_references(known, prefix)
         return cls({**settings, **resolved.settings}, resolved.secret, resolved.texts, prefix)
@@ -243,7 +244,7 @@ class _Given(NamedTuple):
         return name in self.settings and other not in self.settings
 
     def error(self, sentence: str) -> ConfigError:
-        """Make an error of a sentence that begins with a setting's name."""
+        """Return an error whose message is a sentence that begins with a setting's name."""
         return ConfigError(f"{self.prefix}{sentence}")
 
 
@@ -258,7 +259,8 @@ def _refuse_unsupported(given: _Given) -> None:
 
 
 def _unknown(name: str, prefix: str) -> ConfigError:
-    # A name with the prefix of Spark's options may be like no other, or like the wrong one.
+    # The prefix of Spark's options is removed: with it, a name could resemble no known name, or the
+    # wrong one.
     bare = name.lower().removeprefix(KAFKA_PREFIX)
     known = (*PRODUCER_CONFIG_DEF.names, *(REFUSED if bare in REFUSED else ()))
     nearest = nearest_name(bare, known)
@@ -289,7 +291,7 @@ def _plugins(
 
 
 def _addresses(entries: tuple[str, ...], given: _Given) -> Iterator[tuple[str, int]]:
-    """Read each address once; what stands between two commas may be nothing, as before 4.0."""
+    """Yield each address once; entries between commas may be empty, as in Kafka before 4.0."""
     seen = set()
     for entry in filter(None, entries):
         match = _ADDRESS.fullmatch(entry)

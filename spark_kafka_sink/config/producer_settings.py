@@ -1,10 +1,10 @@
-"""The tables of the producer's settings: those that work here, and those that do not.
+"""The tables of the producer's settings: the supported and the unsupported ones.
 
-`PRODUCER_CONFIG_DEF` has a row for each setting that works; names, types and ranges are those of
-Kafka's `ProducerConfig` (4.3), and so are the defaults but for compression.type, batch.size and
-client.id. `REFUSED` has one for each other setting of Kafka's producer, with the reason, and the
-values that ask for what is done anyway. So no setting is accepted and then ignored. The rows of
-TLS and SASL stand in `security_table`.
+`PRODUCER_CONFIG_DEF` has a row for each supported setting. Names, types and ranges are those of
+Kafka's `ProducerConfig` (4.3), and so are the defaults, except for compression.type, batch.size and
+client.id. `REFUSED` has an entry for every other setting of Kafka's producer, with the reason and
+the values that request what happens anyway. So no setting is accepted and then ignored. The rows
+for TLS and SASL are in `security_table`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BOOLEAN, _STRING, _INT, _LONG, _LIST, _CLASS, _CLASSES = (
 )
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
-#: What stands before these names among the options of a Spark write.
+#: The prefix of these names in the options of a Spark write.
 KAFKA_PREFIX: Final = "kafka."
 
 PRODUCER_CONFIG_DEF: Final = (
@@ -399,7 +399,7 @@ PRODUCER_CONFIG_DEF: Final = (
 )
 
 
-#: Java's StringSerializer and UUIDSerializer look for three settings of this kind.
+#: Java's StringSerializer and UUIDSerializer read three settings of this kind.
 _ENCODING: Final = RefusedSetting(
     "text is written as UTF-8; for another encoding give a function, such as "
     "lambda text: text.encode('latin-1'), as key.serializer or value.serializer",

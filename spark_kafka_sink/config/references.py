@@ -1,4 +1,4 @@
-"""References to secrets in the values of settings (KIP-297), and nothing else that does IO here.
+"""References to secrets in the values of settings (KIP-297).
 
 A value may contain, once or several times:
 
@@ -7,21 +7,21 @@ A value may contain, once or several times:
 - `${file:/path}`: the whole file, without the newline at its end;
 - `${dir:/path:name}`: likewise the file of that name in the directory (`DirectoryConfigProvider`).
 
-Only settings that hold secrets or name files take references (`REFERENCE_SETTINGS`), and the
-environment may restrict which providers, files and variables they use (`allow_lists`).
+Only the settings in `REFERENCE_SETTINGS` accept references, and the environment may restrict which
+providers, files and variables they use (`allow_lists`).
 
-What a reference gives is not searched for further ones. Java leaves what it cannot resolve as it
-stands, and the reference itself becomes the password; here that is an error. So is the beginning of
-a reference to one of these providers without its closing brace; any other `${` is text.
+The value of a reference is not searched for further references. A reference that cannot be resolved
+is an error; Java leaves it in place, so that its text becomes the password. A reference to one of
+these providers without a closing brace is an error too; any other `${` is plain text.
 
-Each process that needs the values resolves the references for itself: the driver, which asks the
-cluster before a write, and every task. A `ProducerConfig` is pickled with the references in it, so
-that no plan and no executor's log has the secret; the variables and files must be where the tasks
-run as well. (In SQL text Spark itself replaces `${env:NAME}` while it parses, unless
+Each process that needs the values resolves the references itself: the driver, which queries the
+cluster before a write, and every task. A `ProducerConfig` is pickled with its references, so that
+no query plan or executor log contains the secret; the variables and files must therefore exist
+where the tasks run, too. (In SQL text Spark itself replaces `${env:NAME}` while parsing, unless
 spark.sql.variable.substitute is false.)
 
-Whatever came from a reference is treated as a secret: neither errors of this layer nor the repr of
-the configuration show it.
+The value of a reference is treated as a secret: neither errors of this layer nor the repr of the
+configuration show it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _BEGIN: Final = "${"
 _END: Final = "}"
-#: How references are written, by what they begin with.
+#: The syntax of references, by their first characters.
 _FORMS: Final = {
     "${env:": "${env:NAME}",
     "${file:": "${file:/path} or ${file:/path:key}",
@@ -50,7 +50,7 @@ _FORMS: Final = {
 
 
 class _Reference(NamedTuple):
-    """A reference in a text, split as Kafka's `ConfigTransformer` does."""
+    """A reference in a text, split as by Kafka's `ConfigTransformer`."""
 
     start: int
     end: int
@@ -60,20 +60,20 @@ class _Reference(NamedTuple):
 
 
 class Resolved(NamedTuple):
-    """Settings with the references replaced, and the names of those that had any."""
+    """Settings with their references replaced, and the names of those that had any."""
 
     settings: dict[str, object]
     secret: frozenset[str]
-    #: What the references stood for: no error and no repr shows it.
+    #: The values of the references, which no error and no repr shows.
     texts: frozenset[str]
 
 
 class _UnresolvableError(Exception):
-    """Why a reference has no value."""
+    """A reference has no value, for the reason in the message."""
 
 
 def has_reference(value: object) -> bool:
-    """Return whether a setting's value, or an item of a list, has a reference, closed or not."""
+    """Return whether a value, or an item of a list, contains a reference, closed or not."""
     if isinstance(value, list | tuple):
         return any(has_reference(item) for item in value)
     text = value.value if isinstance(value, Password) else value
@@ -83,13 +83,13 @@ def has_reference(value: object) -> bool:
 
 
 def _unclosed(text: str) -> str | None:
-    """Return how a reference begins that has no closing brace; None where all have one."""
+    """Return the beginning of a reference that has no closing brace; None if all have one."""
     rest = text[text.rfind(_END) + 1 :]
     return next((begin for begin in _FORMS if begin in rest), None)
 
 
 def _references(text: str) -> Iterator[_Reference]:
-    """Find the references of a text from left to right, in one pass."""
+    """Yield the references in a text from left to right, in one pass."""
     position = 0
     while (start := text.find(_BEGIN, position)) >= 0:
         end = text.find(_END, start)
@@ -106,10 +106,10 @@ def _references(text: str) -> Iterator[_Reference]:
 
 
 def resolve_references(settings: Mapping[str, object], prefix: str = "") -> Resolved:
-    """Replace all references by what they stand for in this process.
+    """Replace all references by their values in this process.
 
-    `prefix` goes before a setting's name in errors. Raises ConfigError for a reference that has no
-    value here; it names the setting and the reference, and shows nothing of what was read.
+    Errors put `prefix` before a setting's name. Raises ConfigError for a reference without a value;
+    the message names the setting and the reference, but shows nothing that was read.
     """
     secret = frozenset(name for name, value in settings.items() if has_reference(value))
     texts: set[str] = set()
@@ -131,7 +131,7 @@ def _resolve(value: object, setting: str, texts: set[str]) -> object:
 def _replace_all(text: str, setting: str, texts: set[str]) -> str:
     begin = _unclosed(text)
     if begin is not None:
-        # What stands behind it may be a secret.
+        # The text after it may be a secret.
         raise ConfigError(
             f"{setting}: the reference that begins with {begin} has no closing brace; write "
             f"{_FORMS[begin]}"
@@ -195,7 +195,7 @@ def _property(path: Path, key: str) -> str:
 def _file_in_directory(directory: str | None, name: str) -> str:
     if directory is None:
         raise _UnresolvableError("write ${dir:/path:file}")
-    # The reference may name nothing outside the directory.
+    # A reference must not lead outside the directory.
     if name != Path(name).name:
         raise _UnresolvableError("the directory has no file of such a name")
     return _whole_file(Path(directory) / name)

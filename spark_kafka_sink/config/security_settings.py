@@ -1,8 +1,8 @@
-"""The settings of TLS and SASL, as one frozen object: what connections are secured by.
+"""The settings of TLS and SASL, as one immutable object.
 
-Parsed with all others by `ProducerConfig`. Here they are checked against security.protocol only;
-against each other, and for what stands in sasl.jaas.config, they are checked by the network layer,
-which knows TLS and SASL, as soon as a producer, a check or an admin client is made.
+`ProducerConfig` parses them with all other settings. This module checks them only against
+security.protocol. The network layer checks the combinations and the content of sasl.jaas.config, as
+soon as a producer, a check or an admin client is created.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from spark_kafka_sink.model import SecurityProtocol
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: Which protocols the settings of a layer, by the beginnings of their names, have an effect with.
+#: The protocols with which a layer's settings, by the first part of their names, have an effect.
 _NEEDED: Final = {
     "ssl": (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL),
     "sasl": (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL),
@@ -29,7 +29,7 @@ _NAMES: Final = {name.replace(".", "_"): name for name in SECURITY_CONFIG_DEF.na
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SecuritySettings:
-    """The settings, validated one by one. Names are Kafka's; `SECURITY_CONFIG_DEF` has each."""
+    """The individually validated settings; names are Kafka's, as in `SECURITY_CONFIG_DEF`."""
 
     security_protocol: SecurityProtocol
     ssl_truststore_type: str
@@ -64,11 +64,11 @@ class SecuritySettings:
     sasl_login_refresh_window_jitter: float
     sasl_login_refresh_min_period_seconds: int
     sasl_login_refresh_buffer_seconds: int
-    #: What stands before a setting's name where the user wrote it ("kafka.").
+    #: The prefix of the settings' names as the user wrote them ("kafka.").
     prefix: str = field(default="", compare=False)
-    #: The names of those whose values came from references: no repr and no error shows them.
+    #: The settings whose values came from references: no repr and no error shows their values.
     hidden: frozenset[str] = field(default=frozenset(), compare=False)
-    #: What those references stood for: no text that anybody is shown has it, in any encoding.
+    #: The values of those references, which must not appear in any message, in any encoding.
     hidden_texts: frozenset[str] = field(default=frozenset(), compare=False)
 
     @property
@@ -78,18 +78,18 @@ class SecuritySettings:
 
     @property
     def uses_sasl(self) -> bool:
-        """Whether a client has to show who it is by SASL."""
+        """Whether the client authenticates with SASL."""
         return self.security_protocol in _NEEDED["sasl"]
 
     def __repr__(self) -> str:
-        """Show all settings but secrets."""
+        """Show all settings, with secrets hidden."""
         shown = (f"{name}={value}" for name, value in self.shown().items())
         return f"SecuritySettings({', '.join(shown)})"
 
     def shown(self) -> dict[str, str]:
-        """Write each setting's value, by the attribute's name; secrets do not show.
+        """Return each setting's value as text, by attribute name, with secrets hidden.
 
-        Nor does a URL, which may have a key in its query.
+        A URL is hidden too, since its query may contain a key.
         """
         return {
             name: HIDDEN
@@ -103,9 +103,9 @@ class SecuritySettings:
 def security_settings(
     values: dict[str, Any], *, prefix: str, secret: frozenset[str], secret_texts: frozenset[str]
 ) -> SecuritySettings:
-    """Take the settings of this table out of all parsed values.
+    """Remove the TLS and SASL settings from all parsed values, and return them as one object.
 
-    `secret` are the settings that had references, which stood for `secret_texts`.
+    `secret` names the settings that had references, and `secret_texts` holds their values.
     """
     own = {name.replace(".", "_"): values.pop(name) for name in SECURITY_CONFIG_DEF.names}
     own["security_protocol"] = SecurityProtocol(own["security_protocol"].upper())
@@ -116,7 +116,7 @@ def security_settings(
 
 
 def setting_without_effect(protocol: SecurityProtocol, names: Iterable[str]) -> str | None:
-    """Name the first setting that this protocol leaves without any effect, with what it needs."""
+    """Return what is wrong with the first setting that this protocol ignores; None if none is."""
     for name in names:
         needed = _NEEDED.get(name.partition(".")[0])
         if needed is not None and protocol not in needed and name in SECURITY_CONFIG_DEF:

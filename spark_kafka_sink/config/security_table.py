@@ -1,11 +1,11 @@
-"""The tables of the settings of TLS and SASL: those that work here, and those that do not.
+"""The tables of TLS and SASL settings: the supported and the unsupported ones.
 
-As in `producer_settings`, whose tables these rows become a part of; names, types and defaults are
-those of Kafka's `SslConfigs`, `SaslConfigs` and `CommonClientConfigs` (4.3).
+`producer_settings` includes these rows in its own tables. Names, types and defaults are those of
+Kafka's `SslConfigs`, `SaslConfigs` and `CommonClientConfigs` (4.3).
 
-A setting that names a store, a key or a login may be left out, but not set to nothing: an empty
-value (of a variable that was never filled, for instance) would mean the default, and so trust
-every authority of the system, or send no certificate.
+A setting that names a store, a key or a login may be left out, but not be empty: an empty value
+(from a variable that was never set, for instance) would mean the default, and so trust all of the
+system's certificate authorities, or send no certificate.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BOOLEAN, _STRING, _SHORT, _INT, _LONG, _DOUBLE, _LIST, _PASSWORD, _CLASS = (
 )
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
-#: `AWS_MSK_IAM` is what Amazon's library for Java calls its own.
+#: `AWS_MSK_IAM` is the mechanism of Amazon's library for Java.
 MECHANISMS: Final = (
     "PLAIN",
     "SCRAM-SHA-256",
@@ -329,8 +329,8 @@ SECURITY_CONFIG_DEF: Final = (
     )
 )
 
-#: What references are for: secrets, the files that hold some, and who shows them to which endpoint.
-#: In any other setting a reference could only carry what it reads to somebody else.
+#: The settings that accept references: secrets, the files that hold secrets, and the client id and
+#: endpoint that secrets are used with. In other settings a reference could only leak what it reads.
 REFERENCE_SETTINGS: Final = frozenset(
     {
         *(key.name for key in SECURITY_CONFIG_DEF if key.type is ConfigType.PASSWORD),

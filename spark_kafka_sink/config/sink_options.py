@@ -1,15 +1,15 @@
 """The options of `df.write.format("pykafka")`: those of Spark's own Kafka sink, and a few more.
 
-Every option is one of these, or an error that names the nearest known one:
+Every option must be one of these; any other is an error that suggests the nearest known one:
 
-- the sink's own, in camelCase as Spark's are, matched in any case (Spark lower-cases them);
-- `kafka.` and a setting of Kafka's producer, passed through (`ProducerConfig`), but for the few
-  that have no meaning in a Spark write (`REFUSED_IN_SPARK`);
-- an option of `writeStream` that Spark hands on (`SPARK_OPTIONS`), which is Spark's own business;
-- an option of Spark's Kafka *source*, or `kafka.` and a setting that only a consumer has. People
-  keep one dict for both directions, so these change nothing; `ignored` lists them for a warning.
+- an option of the sink itself, in camelCase like Spark's, in any case (Spark lower-cases them);
+- `kafka.` followed by a setting of Kafka's producer, passed through to `ProducerConfig`, except for
+  the few that have no meaning in a Spark write (`REFUSED_IN_SPARK`);
+- an option of `writeStream` that Spark passes on (`SPARK_OPTIONS`) and handles itself;
+- an option of Spark's Kafka *source*, or `kafka.` followed by a consumer-only setting. Many users
+  share one dict for both directions, so these are ignored; `ignored` lists them for a warning.
 
-`includeHeaders` is one of the latter: Spark's sink writes a `headers` column whatever it says
+`includeHeaders` is one of the latter: Spark's sink writes a `headers` column whatever its value
 (`KafkaWriter.headersExpression`), and so does this one.
 """
 
@@ -50,8 +50,6 @@ from spark_kafka_sink.model import is_topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-#: What Kafka allows a topic to be called (`org.apache.kafka.common.internals.Topic`).
 
 SINK_OPTIONS_DEF: Final = (
     ConfigDef()
@@ -158,7 +156,7 @@ _TEXT_IS_UTF_8: Final = RefusedSetting(
     ("utf-8", "utf8"),
 )
 
-#: What `KafkaProducer` takes and a Spark write does not.
+#: Settings that `KafkaProducer` accepts and a Spark write does not.
 REFUSED_IN_SPARK: Final[Mapping[str, RefusedSetting]] = {
     "interceptor.classes": RefusedSetting(
         "rows are written as columns, not record by record: change the columns instead", ("",)
@@ -200,8 +198,8 @@ SOURCE_OPTIONS: Final = (
 )
 
 _CHECKPOINT_LOCATION: Final = "checkpointLocation"
-#: What Spark hands on of a stream's own options (`DataStreamWriter`): no business of a sink, but
-#: for `checkpointLocation`, which `sourceConsumerGroup` needs.
+#: Options of a stream that Spark passes on (`DataStreamWriter`). The sink uses only
+#: `checkpointLocation`, which `sourceConsumerGroup` needs.
 SPARK_OPTIONS: Final = (
     "asyncProgressTrackingCheckpointIntervalMs",
     "asyncProgressTrackingEnabled",
@@ -209,7 +207,7 @@ SPARK_OPTIONS: Final = (
     "queryName",
 )
 
-#: Settings that Kafka's consumer has and its producer has not (`ConsumerConfig`, 4.3).
+#: Settings of Kafka's consumer that its producer does not have (`ConsumerConfig`, 4.3).
 CONSUMER_SETTINGS: Final = (
     "allow.auto.create.topics",
     "auto.commit.interval.ms",
@@ -238,7 +236,7 @@ CONSUMER_SETTINGS: Final = (
 )
 
 _OWN: Final = {name.lower(): name for name in SINK_OPTIONS_DEF.names}
-#: What may have been meant, by the name that is compared: without prefix, in lower case.
+#: The names to suggest, by the name that is compared: without prefix, in lower case.
 _SUPPORTED: Final = {
     **{name: f"{KAFKA_PREFIX}{name}" for name in PRODUCER_CONFIG_DEF.names},
     **_OWN,
@@ -254,25 +252,25 @@ _NOT_OURS: Final = frozenset(name.lower() for name in SPARK_OPTIONS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """The options of one write, validated; `ignored` has the names that change nothing."""
+    """The validated options of one write; `ignored` has the names of those without effect."""
 
     topic: str | None
     report_path: str | None
     ignored: tuple[str, ...]
     producer: ProducerConfig
-    #: The group that is told what a stream has read from Kafka; None where none is.
+    #: The group whose offsets follow what a stream has read from Kafka, or None.
     source_consumer_group: str | None
-    #: As Spark was given it; None where it was not, or not as an option.
+    #: As the user gave it to Spark; None if it is not set as an option.
     checkpoint_location: str | None
-    #: None for a write that is made at least once.
+    #: None for an at_least_once write.
     exactly_once: ExactlyOnceOptions | None
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, object]) -> SinkOptions:
-        """Read options; the case of their names does not matter.
+        """Parse options; their names are case-insensitive.
 
-        Raises ConfigError for an option that is unknown, malformed, unsupported or in contradiction
-        to another one. No error shows the value of a secret.
+        Raises ConfigError for an option that is unknown, malformed, unsupported or in conflict with
+        another one. No error shows the value of a secret.
         """
         own: dict[str, object] = {}
         kafka: dict[str, object] = {}
@@ -342,7 +340,7 @@ def _check_plugins(producer: ProducerConfig) -> None:
 
 
 def _is_kafka_setting(key: str) -> bool:
-    """Tell whether `ProducerConfig` has a say on it, if only to refuse it with the reason."""
+    """Return whether `ProducerConfig` handles the option, if only to reject it with a reason."""
     name = key.removeprefix(KAFKA_PREFIX)
     return key.startswith(KAFKA_PREFIX) and (name in PRODUCER_CONFIG_DEF or name in REFUSED)
 
