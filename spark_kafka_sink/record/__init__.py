@@ -1,1 +1,1 @@
-"""Records: Arrow columns in, v2 record batches out, and back for readers."""
+"""Records: encoding Arrow columns as v2 record batches, and decoding record batches."""

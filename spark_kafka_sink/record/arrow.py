@@ -1,19 +1,19 @@
-"""Arrow record batches in, `RecordColumns` out: mostly views of Arrow's own buffers.
+"""Conversion of Arrow record batches to `RecordColumns`, mostly views of Arrow's buffers.
 
-Columns go by name: `value` (needed), `key`, `topic`, `partition`, `headers`, `timestamp`; others
-are not looked at. Each may be encoded, by a dictionary or by runs. What each may be:
+Columns are identified by name: `value` (required), `key`, `topic`, `partition`, `headers` and
+`timestamp`; others are ignored. Each may be dictionary- or run-end-encoded. The accepted types:
 
-- key, value: string or binary of any layout, or of type null.
-- topic: string of any layout; not looked at when one topic is given for all rows.
-- partition: any integer; null leaves it to the producer.
-- timestamp: a timestamp of any unit, floored to milliseconds, with or without time zone (one
-  without counts as UTC); null means the time of appending. A column of that name and another type
-  is not looked at, since Spark's own sink knows no timestamp column.
-- headers: a list of any layout of struct<key: string, value: binary or string>. A null list is no
-  headers, a null value is allowed; a null struct or key is an error.
+- key, value: string or binary in any layout, or null.
+- topic: string in any layout; ignored if one topic is given for all rows.
+- partition: any integer; null leaves the choice to the producer.
+- timestamp: a timestamp of any unit, rounded down to milliseconds, with or without time zone (one
+  without counts as UTC); null means the time of appending. A column of that name with another type
+  is ignored, since Spark's own sink has no timestamp column.
+- headers: a list in any layout of struct<key: string, value: binary or string>. A null list means
+  no headers, and a null value is allowed; a null struct or key is an error.
 
-Arrow comes from Spark and is trusted to keep its own format; that offsets stay within their data is
-checked all the same, by `RecordColumns`. No Python object is made per row.
+Arrow data comes from Spark and is trusted to be well-formed; `RecordColumns` still checks that
+offsets stay within their data. No Python objects are created per row.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
 _MAX_PARTITION: Final = 2**31 - 1
-#: How many milliseconds a unit has, or how many of it a millisecond has.
+#: Milliseconds per unit, or units per millisecond.
 _MILLIS_PER_UNIT: Final = {"s": 1000, "ms": 1}
 _UNITS_PER_MILLI: Final = {"us": 1000, "ns": 1_000_000}
 _NO_BYTES: Final = np.zeros(0, np.uint8)
@@ -85,11 +85,12 @@ def record_columns(
     include_headers: bool = True,
     first_row: int = 0,
 ) -> RecordColumns:
-    """View a batch as records, all for `topic` unless that is None.
+    """Return the columns of a batch as records, all for `topic` unless that is None.
 
-    Errors count rows from `first_row` on. Raises SchemaError for a missing, doubled or mistyped
-    column, InvalidPartitionError for a partition that no topic can have, RecordError for a header
-    or a timestamp that Kafka cannot take. A null topic is found later, by `assign_slots`.
+    Errors number the rows from `first_row` on. Raises SchemaError for a missing, duplicate or
+    mistyped column, InvalidPartitionError for a partition number that no topic can have, and
+    RecordError for a header or timestamp that Kafka does not support. `assign_slots` reports null
+    topics later.
     """
     rows = _Rows(batch, first_row, topic)
     return RecordColumns(
@@ -105,9 +106,10 @@ def record_columns(
 
 
 def record_batches(data: Any) -> list[pa.RecordBatch]:
-    """View a table, a record batch, or what exports an Arrow stream, as record batches.
+    """Return the record batches of a table, a record batch, or an object that exports Arrow data.
 
-    Columns of extension types are taken for what they store. Raises SchemaError for anything else.
+    Columns of extension types are replaced by their storage. Raises SchemaError for any other
+    object.
     """
     if isinstance(data, pa.RecordBatch):
         batches = [data]
@@ -117,7 +119,7 @@ def record_batches(data: Any) -> list[pa.RecordBatch]:
         try:
             batches = pa.table(data).to_batches()
         except (pa.ArrowInvalid, TypeError) as error:
-            # One column, or rows that are null as a whole.
+            # A single column, or structs that are null.
             raise _no_rows(data) from error
     else:
         raise _no_rows(data)
@@ -142,7 +144,7 @@ def _without_extensions(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class _Rows:
-    """A batch, its topics, and the number of its first row for errors."""
+    """A batch, its topics, and the number of its first row, for errors."""
 
     def __init__(self, batch: pa.RecordBatch, first_row: int, topic: str | None) -> None:
         self._batch = batch
@@ -153,7 +155,7 @@ class _Rows:
         )
 
     def column(self, name: str) -> Array | None:
-        """Find a column; None if there is none, or if it has the type null."""
+        """Return a column; None if it does not exist or has the type null."""
         indexes = self._batch.schema.get_all_field_indices(name)
         if len(indexes) > 1:
             raise SchemaError(f"{len(indexes)} columns are named {name!r}; keep one of them")
@@ -213,7 +215,7 @@ def _topics(rows: _Rows) -> tuple[tuple[str, ...], Int32Array]:
 
 
 def _is_constant(column: BytesColumn) -> bool:
-    """Tell whether all rows are the same; ten times as fast as looking for the distinct ones."""
+    """Return whether all rows are equal; ten times as fast as finding the distinct values."""
     offsets = column.offsets
     if offsets.size == 1 or column.validity.size:
         return False
@@ -305,9 +307,9 @@ def _headers(rows: _Rows) -> HeaderColumns | None:
 
 
 def _list_elements(array: Any) -> tuple[Int64Array, Any]:
-    """Return offsets from 0 up, and the elements that they count; of null lists, none."""
+    """Return offsets that start at 0, and the elements they refer to; null lists have none."""
     has_offsets = pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
-    # Arrow lets anything lie between the offsets of a null list.
+    # In Arrow, a null list may have elements between its offsets.
     if has_offsets and not array.null_count:
         offsets = _offsets(array, np.int32 if pa.types.is_list(array.type) else np.int64)
         first, last = int(offsets[0]), int(offsets[-1])
@@ -347,7 +349,7 @@ def _is_binary(kind: Any) -> bool:
 
 
 def _decoded(array: Any) -> Any:
-    """Give a column as rows; dictionaries of strings and bytes are left to who casts them."""
+    """Decode run ends and dictionaries, except those of strings and bytes, which `_plain` casts."""
     if pa.types.is_run_end_encoded(array.type):
         array = pc.call_function("run_end_decode", [array])
     kind = array.type
@@ -357,7 +359,7 @@ def _decoded(array: Any) -> Any:
 
 
 def _plain(array: Any) -> Any:
-    """Give strings or bytes as one buffer with offsets; copied only if they are laid out else."""
+    """Return strings or bytes as one buffer with offsets, copied only if the layout differs."""
     if any(is_kind(array.type) for is_kind in _PLAIN_KINDS):
         return array
     return array.cast(pa.large_string() if _is_string(array.type) else pa.large_binary())
@@ -377,10 +379,10 @@ def _bytes_column(array: Any) -> BytesColumn:
 
 
 def _offsets(array: Any, width: type[np.int32 | np.int64]) -> Int64Array:
-    """Return the offsets of strings or lists in 64 bits, as far as the array's slice goes."""
+    """Return the offsets of strings or lists as int64, limited to the array's slice."""
     buffer = array.buffers()[1]
     if buffer is None or buffer.size == 0:
-        # Arrow allows an empty array to have no offsets at all.
+        # In Arrow, an empty array may have no offsets at all.
         return np.zeros(1, np.int64)
     itemsize = np.dtype(width).itemsize
     offsets = np.frombuffer(buffer, width, len(array) + 1, array.offset * itemsize)
@@ -388,14 +390,14 @@ def _offsets(array: Any, width: type[np.int32 | np.int64]) -> Int64Array:
 
 
 def _fixed_width_values(array: Any, dtype: Any) -> npt.NDArray[Any]:
-    """View the values of numbers; those of nulls mean nothing."""
+    """Return a view of the numbers in an array; the values of nulls are undefined."""
     buffer = array.buffers()[1]
     itemsize = np.dtype(dtype).itemsize
     return np.frombuffer(buffer or b"", dtype, len(array), array.offset * itemsize)
 
 
 def _valid_rows(array: Any) -> BoolArray | None:
-    """Tell which rows are not null; None if all are not."""
+    """Return a mask of the rows that are not null; None if there are no nulls."""
     if not array.null_count:
         return None
     valid: BoolArray = array.is_valid().to_numpy(zero_copy_only=False)

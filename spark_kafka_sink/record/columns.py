@@ -1,15 +1,15 @@
-"""Columns of records, as plain numpy arrays that view somebody else's buffers.
+"""Columns of records, as numpy arrays that are views of existing buffers.
 
-This is the border between Arrow (`record.arrow` builds these) and the compiled kernels (they read
-them through `RecordColumns.table`). Neither pyarrow nor numba is imported here.
+This is the boundary between Arrow (`record.arrow` builds the columns) and the compiled kernels
+(which read them through `RecordColumns.table`). Neither pyarrow nor numba is imported here.
 
 Rules:
-- A column of byte strings is Arrow's own layout with 64-bit offsets: row i is
-  `data[offsets[i]:offsets[i + 1]]`, null where bit `validity_offset + i` of `validity` is 0.
-- The kernels follow raw addresses. So whatever reaches them has been through the checks of
-  `RecordColumns.__post_init__`: offsets that never go back and never leave the data, bitmaps that
-  are long enough, index columns that are as long as the batch. They cost about 2 ns a row.
-- A `RecordColumns` keeps every array alive that its table points to, and never changes.
+- A column of byte strings has Arrow's layout with 64-bit offsets: row i is
+  `data[offsets[i]:offsets[i + 1]]`, and is null if bit `validity_offset + i` of `validity` is 0.
+- The kernels follow raw addresses, so `RecordColumns.__post_init__` checks everything they read:
+  that offsets never decrease and stay within the data, that bitmaps are long enough, and that index
+  columns are as long as the batch. The checks take about 2 ns per row.
+- A `RecordColumns` is immutable and keeps all arrays alive that its table points to.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ UInt8Array: TypeAlias = "npt.NDArray[np.uint8]"
 Int32Array: TypeAlias = "npt.NDArray[np.int32]"
 Int64Array: TypeAlias = "npt.NDArray[np.int64]"
 
-#: In `RecordColumns.partition`: the producer decides.
+#: In `RecordColumns.partition`: the producer chooses the partition.
 NULL_PARTITION: Final = -(2**31)
-#: In `RecordColumns.timestamp`: the time of appending is meant.
+#: In `RecordColumns.timestamp`: the record gets the time of appending.
 NULL_TIMESTAMP: Final = -(2**63)
-#: In `RecordColumns.topic_index`: the row names no topic.
+#: In `RecordColumns.topic_index`: the row has no topic.
 NULL_TOPIC_INDEX: Final = -1
 
 #: The size of a key or value that is null.
 NULL_SIZE: Final = -1
-#: How many objects stand for a single record in a list of them: future, topic, key and value.
+#: The number of objects per record in a list of single records: future, topic, key and value.
 RECORD_FIELDS: Final = 4
 
-#: One row of this is what a kernel reads: addresses of buffers, and the bit offsets of bitmaps.
-#: A validity address of 0 says that no row is null; a header_offsets of 0 that there are none.
+#: A kernel reads one row of this type: the addresses of buffers, and the bit offsets of bitmaps.
+#: A validity address of 0 means that no row is null; header_offsets 0 means that there are none.
 COLUMNS_DTYPE: Final = np.dtype(
     [
         ("num_rows", np.int64),
@@ -65,7 +65,7 @@ COLUMNS_DTYPE: Final = np.dtype(
     ]
 )
 
-#: The fields of `COLUMNS_DTYPE`, all of which are int64, that say where keys and values are.
+#: The fields of `COLUMNS_DTYPE` for keys and values; all its fields are int64.
 _KEY_AND_VALUE: Final = slice(1, 9)
 _NO_BYTES: Final = np.zeros(0, np.uint8)
 _SHORTEST_SHARED_ARRAY: Final = 16_384
@@ -79,25 +79,25 @@ class BytesColumn(NamedTuple):
     data: UInt8Array
     #: Arrow's bitmap, least significant bit first; of length 0 when no row is null.
     validity: UInt8Array = _NO_BYTES
-    #: Which bit of `validity` is row 0's.
+    #: The bit of `validity` for row 0.
     validity_offset: int = 0
 
 
 class HeaderColumns(NamedTuple):
     """The headers of all rows, one element per header."""
 
-    #: int64[rows + 1]: row i has the elements from offsets[i] up to offsets[i + 1].
+    #: int64[rows + 1]: row i has the elements from offsets[i] to offsets[i + 1], exclusive.
     offsets: Int64Array
-    #: Names in UTF-8; none of those in use is null.
+    #: Names in UTF-8; those that belong to a row are not null.
     keys: BytesColumn
     values: BytesColumn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RecordColumns:
-    """Records to be sent, column by column.
+    """Records to send, as columns.
 
-    Raises ValueError when the arrays contradict each other or have the wrong type.
+    Raises ValueError if the arrays are inconsistent or have the wrong type.
     """
 
     num_rows: int
@@ -112,11 +112,11 @@ class RecordColumns:
     #: int64[rows], milliseconds since 1970, or `NULL_TIMESTAMP`.
     timestamp: Int64Array
     headers: HeaderColumns | None = None
-    #: One row of `COLUMNS_DTYPE`: where all of the above lies in memory.
+    #: One row of `COLUMNS_DTYPE`: the addresses of all of the above.
     table: npt.NDArray[np.void] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check everything that a kernel relies on, then note the addresses."""
+        """Check everything that the kernels rely on, then store the addresses."""
         rows = self.num_rows
         _check_bytes_column("key", self.key, rows)
         _check_bytes_column("value", self.value, rows)
@@ -133,7 +133,7 @@ class RecordColumns:
 
     def _addresses(self) -> npt.NDArray[np.void]:
         headers = self.headers
-        # The kernels follow no header address when there are no headers.
+        # Without headers, the kernels do not use the header addresses.
         header_columns = (
             (0,) * 7
             if headers is None
@@ -160,9 +160,9 @@ class RecordColumns:
 
 
 def plain_columns(topic: str, key: BytesColumn, value: BytesColumn) -> RecordColumns:
-    """Give the columns of records that have nothing but key and value, all of one topic.
+    """Return the columns of records of one topic that have only a key and a value.
 
-    What all such records have in common is checked once for each number of them.
+    The columns that all such records share are built and checked once for each number of rows.
     """
     blank = _blank_columns(value.offsets.size - 1)
     _check_bytes_column("key", key, blank.num_rows)
@@ -200,7 +200,7 @@ def _blank_columns(rows: int) -> RecordColumns:
 
 
 def null_column(rows: int) -> BytesColumn:
-    """Give a column of nothing but nulls; its arrays are shared and read-only."""
+    """Return a column of nulls; its arrays are shared and read-only."""
     return BytesColumn(
         offsets=_shared_array(0, "int64", rows + 1),
         data=_NO_BYTES,
@@ -209,17 +209,17 @@ def null_column(rows: int) -> BytesColumn:
 
 
 def constant_topic(rows: int) -> Int32Array:
-    """Give the `topic_index` of rows that all go to `topics[0]`; shared and read-only."""
+    """Return the `topic_index` of rows that all go to `topics[0]`; shared and read-only."""
     return _shared_array(0, "int32", rows)
 
 
 def null_partitions(rows: int) -> Int32Array:
-    """Give the `partition` of rows that all leave it to the producer; shared and read-only."""
+    """Return the `partition` of rows that all leave it to the producer; shared and read-only."""
     return _shared_array(NULL_PARTITION, "int32", rows)
 
 
 def null_timestamps(rows: int) -> Int64Array:
-    """Give the `timestamp` of rows that are all sent as of now; shared and read-only."""
+    """Return the `timestamp` of rows that all get the time of appending; shared and read-only."""
     return _shared_array(NULL_TIMESTAMP, "int64", rows)
 
 

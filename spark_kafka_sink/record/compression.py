@@ -1,16 +1,16 @@
-"""The five codecs of Kafka, both ways, in the framing that its Java client reads and writes.
+"""Compression and decompression with Kafka's codecs, in the framing of its Java client.
 
 - gzip: zlib with a gzip header.
 - snappy: the framing of snappy-java (`SnappyOutputStream`): a header, then blocks of at most 32 KB,
-  each behind its length. A payload without that header is one raw block, as librdkafka writes it.
+  each preceded by its length. A payload without that header is one raw block, as librdkafka writes
+  it.
 - lz4: an LZ4 frame with independent blocks of 64 KB and no checksum, as Kafka's
-  `Lz4BlockOutputStream` writes. (Larger blocks were tried: on rows of JSON they take a tenth to a
-  quarter more time for the same size.) Kafka refuses frames whose blocks depend on each other, and
-  so does `decompress`.
+  `Lz4BlockOutputStream` writes it. (Larger blocks take 10 to 25 % more time on rows of JSON, for
+  the same size.) Kafka rejects frames whose blocks depend on each other, and so does `decompress`.
 - zstd: frames without checksums; the content size is in the frame header.
 
-Levels are Kafka's (KIP-390). `decompress` is for bytes that nobody vouches for: whatever they are,
-it raises nothing but CorruptRecordError, and stops as soon as the output passes its bound.
+Levels are Kafka's (KIP-390). `decompress` accepts untrusted bytes: it raises nothing but
+CorruptRecordError, and stops as soon as the output exceeds its limit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class CompressionType(IntEnum):
-    """The codecs, by their number in a batch's attributes."""
+    """The codecs, with their numbers in a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -43,14 +43,14 @@ class CompressionType(IntEnum):
 
     @classmethod
     def from_name(cls, name: str) -> CompressionType:
-        """Give the codec that `compression.type` names; ValueError if it names none."""
+        """Return the codec that `compression.type` names; raise ValueError if there is none."""
         for codec in cls:
             if name == codec.name.lower():
                 return codec
         raise ValueError(f"unknown compression type {name!r}")
 
 
-#: What stands for "no level given" in each codec that has levels (KIP-390).
+#: The level that means "not set", for each codec that has levels (KIP-390).
 DEFAULT_LEVELS: Final = {
     CompressionType.GZIP: -1,
     CompressionType.LZ4: 9,
@@ -81,15 +81,15 @@ _ZSTD_BLOCK_HEADER_BYTES: Final = 3
 _ZSTD_CHECKSUM_BYTES: Final = 4
 _ZSTD_RLE_BLOCK: Final = 1
 _ZSTD_RESERVED_BLOCK: Final = 3
-#: How much is decompressed at a time, so that a bomb is noticed early.
+#: How many bytes are decompressed at a time, so that a decompression bomb is detected early.
 _CHUNK_BYTES: Final = 1 << 20
 
 
 class Compressor:
-    """One codec at one level. May be used by several threads at once.
+    """A codec with a level; thread-safe.
 
-    `level` None, and Kafka's default level, mean the same. Raises ValueError for a level that the
-    codec does not have.
+    `level` None means Kafka's default level. Raises ValueError for a level that the codec does not
+    have.
     """
 
     def __init__(self, compression: CompressionType, level: int | None = None) -> None:
@@ -100,7 +100,7 @@ class Compressor:
         self._compress = self._compress_function()
 
     def compress(self, payload: Buffer) -> bytes | memoryview:
-        """Give the compressed payload; with `NONE`, a view of the payload itself."""
+        """Return the compressed payload; with `NONE`, a view of the payload itself."""
         return self._compress(payload)
 
     def _compress_function(self) -> Callable[[Buffer], bytes | memoryview]:
@@ -119,7 +119,7 @@ class Compressor:
 
 
 class _ZstdCompress:
-    """Keeps one compression context per thread: making one costs as much as a small batch."""
+    """A compress function with one context per thread: a new one costs as much as a small batch."""
 
     def __init__(self, level: int) -> None:
         self._level = level
@@ -134,10 +134,10 @@ class _ZstdCompress:
 
 
 def decompress(compression: CompressionType, payload: Buffer, max_bytes: int) -> bytes | memoryview:
-    """Give the decompressed payload; with `NONE`, a view of the payload itself.
+    """Return the decompressed payload; with `NONE`, a view of the payload itself.
 
-    Raises CorruptRecordError when the payload is not what the codec wrote, whole and with nothing
-    behind it, or when it would become larger than `max_bytes`.
+    Raises CorruptRecordError if the payload is not exactly the complete output of the codec, or if
+    it would decompress to more than `max_bytes`.
     """
     view = memoryview(payload).cast("B")
     match compression:
@@ -175,8 +175,8 @@ def _compress_snappy(payload: Buffer) -> bytes:
 
 
 def _lz4_compress_function(level: int) -> Callable[[Buffer], bytes]:
-    # As Lz4BlockOutputStream: the default level means the fast compressor, any other one the
-    # high-compression mode; where that has fewer levels than Kafka's range, the nearest.
+    # As in Lz4BlockOutputStream, the default level means the fast compressor, and any other level
+    # the high-compression mode. Levels outside the range of that mode become the nearest one.
     library_level = (
         0
         if level == DEFAULT_LEVELS[CompressionType.LZ4]
@@ -222,7 +222,7 @@ def _decompress_gzip(view: memoryview, max_bytes: int) -> bytes:
 def _decompress_snappy(view: memoryview, max_bytes: int) -> bytes:
     output = _BoundedOutput(max_bytes)
     for block in _snappy_blocks(view):
-        # A lying length costs nothing: the bound is checked before memory is taken for it.
+        # The stated length is checked against the limit before memory is allocated for it.
         try:
             if cramjam.snappy.decompress_raw_len(block) > max_bytes - output.size:
                 raise _too_large(max_bytes)
@@ -288,10 +288,10 @@ def _decompress_zstd(view: memoryview, max_bytes: int) -> bytes:
 
 
 def _zstd_block_ends(view: memoryview, position: int) -> Iterator[int]:
-    """Give where each block of the frame at `position` ends, and where the frame does.
+    """Yield the end of each block of the frame at `position`, and then the end of the frame.
 
-    A block is never larger than 128 KB once decompressed, so a reader that goes block by block
-    keeps to its bound; the library's own readers also take a cut-off frame for a whole one.
+    A block never decompresses to more than 128 KB, so reading block by block respects the limit.
+    The library's own readers cannot be used: they also accept a truncated frame as complete.
     """
     if bytes(view[position : position + len(_ZSTD_MAGIC)]) != _ZSTD_MAGIC:
         raise CorruptRecordError("zstd: the payload is no zstd frame")
@@ -303,7 +303,7 @@ def _zstd_block_ends(view: memoryview, position: int) -> Iterator[int]:
         block_header = int.from_bytes(view[position:start], "little")
         last = bool(block_header & 1)
         block_type = block_header >> 1 & 3
-        # Of a run, one byte is stored; its length is that of the output.
+        # A run is stored as one byte; the header's length is that of the output.
         position = start + (1 if block_type == _ZSTD_RLE_BLOCK else block_header >> 3)
         if block_type == _ZSTD_RESERVED_BLOCK or position > view.nbytes:
             raise CorruptRecordError("zstd: the payload is cut off, or not a frame")
@@ -313,7 +313,7 @@ def _zstd_block_ends(view: memoryview, position: int) -> Iterator[int]:
 
 
 class _BoundedOutput:
-    """Chunks of output, and an end to them."""
+    """Chunks of output with a limit on their total size."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -321,16 +321,16 @@ class _BoundedOutput:
         self.size = 0
 
     def room(self) -> int:
-        """How much to ask for next: one byte more than may come is enough to see the excess."""
+        """Return how many bytes to request next: one over the limit suffices to detect excess."""
         return min(_CHUNK_BYTES, self._max_bytes - self.size + 1)
 
     def append(self, chunk: bytes) -> None:
-        """Take the next chunk, or refuse it."""
+        """Append the next chunk; raise CorruptRecordError if the output exceeds the limit."""
         self.size += len(chunk)
         if self.size > self._max_bytes:
             raise _too_large(self._max_bytes)
         self._chunks.append(chunk)
 
     def finish(self) -> bytes:
-        """Give all of it."""
+        """Return the whole output."""
         return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)

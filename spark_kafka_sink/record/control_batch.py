@@ -1,6 +1,6 @@
 """Transaction markers: control batches that end a producer's transaction in a partition (KIP-98).
 
-A marker is a batch of one record, both transactional and control, without sequence numbers:
+A marker is a batch of one record, both transactional and control, without a sequence number:
 
     key    version int16 (0), type int16 (0 abort, 1 commit)
     value  version int16 (0), coordinatorEpoch int32
@@ -22,17 +22,18 @@ if TYPE_CHECKING:
 _VERSION: Final = 0
 _KEY: Final = struct.Struct(">hh")
 _VALUE: Final = struct.Struct(">hi")
-#: length, attributes, timestamp delta 0, offset delta 0, key length: zigzag varints of one byte.
+#: length, attributes, timestamp delta 0, offset delta 0, key length: one byte each; all but the
+#: attributes are zigzag varints.
 _RECORD_START: Final = struct.Struct(">BBBBB")
 
 
 def _zigzag(number: int) -> int:
-    """Encode a length below 64 as the one byte that its varint is."""
+    """Encode a length below 64 as its varint, which is one byte."""
     return number << 1
 
 
-#: Everything behind the length: five single bytes (attributes, deltas, both lengths), key, value,
-#: and the number of headers.
+#: Everything after the length: five single bytes (attributes, both deltas, both lengths), the key,
+#: the value, and the number of headers.
 _RECORD_LENGTH: Final = 5 + _KEY.size + _VALUE.size + 1
 
 
@@ -44,7 +45,7 @@ def transaction_marker(
     coordinator_epoch: int,
     timestamp_ms: int,
 ) -> bytearray:
-    """Make a marker (MemoryRecords.withEndTransactionMarker) with base offset 0."""
+    """Build a marker (MemoryRecords.withEndTransactionMarker) with base offset 0."""
     payload = b"".join(
         (
             _RECORD_START.pack(_zigzag(_RECORD_LENGTH), 0, 0, 0, _zigzag(_KEY.size)),

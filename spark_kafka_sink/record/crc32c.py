@@ -1,7 +1,7 @@
 """CRC-32C (Castagnoli), the checksum of a record batch (Kafka's `Crc32C`).
 
-The work is the `crc32c` package's, which uses the processor's own instruction and lets other
-threads run while it works on large buffers.
+The `crc32c` package computes it with the processor's own instruction, and releases the GIL for
+large buffers.
 """
 
 from __future__ import annotations
@@ -15,6 +15,6 @@ if TYPE_CHECKING:
 
 
 def crc32c(data: Buffer, crc: int = 0) -> int:
-    """Give the checksum of `data`, continuing from `crc` (that of the bytes before it)."""
+    """Return the checksum of `data`, continuing from `crc`, the checksum of the bytes before it."""
     checksum: int = _crc32c.crc32c(data, crc)
     return checksum

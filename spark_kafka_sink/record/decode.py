@@ -1,12 +1,12 @@
-"""Record batches back into records: for readers, the embedded broker, and tests.
+"""Decoding of record batches, for consumers, the embedded broker and tests.
 
-Whatever the bytes are, nothing but CorruptRecordError is raised, and no more memory is taken than
-the bytes that are there, `max_uncompressed_bytes`, and Python's objects for the records need.
-Checked are the checksum, every length (a record ends where it says, a batch where its last record
-does), the number of records, and that offsets rise within the batch. Offsets may have gaps:
-compaction leaves them.
+Malformed bytes raise nothing but CorruptRecordError, and memory is bounded by the size of the
+input, `max_uncompressed_bytes`, and Python's objects for the records. The checks cover the
+checksum, every length (each record has exactly its stated length, and the last record ends with the
+batch), the number of records, and that offsets increase within the batch. Offsets may have gaps,
+which compaction leaves.
 
-To check a batch without looking into it, `record_batch.validate_record_batch` is enough.
+To check a batch without decoding its records, use `record_batch.validate_record_batch`.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 DEFAULT_MAX_UNCOMPRESSED_BYTES: Final = 128 * 1024 * 1024
-#: Length, attributes, timestamp, offset, key, value and number of headers, a byte each.
+#: Length, attributes, timestamp, offset, key, value and number of headers, one byte each.
 _MIN_RECORD_BYTES: Final = 7
 
-#: version and type, which the key of a control record begins with (ControlRecordType).
+#: version and type, the first fields in the key of a control record (ControlRecordType).
 _CONTROL_KEY: Final = struct.Struct(">hh")
-#: version and coordinatorEpoch, which the value of a transaction marker begins with.
+#: version and coordinatorEpoch, the first fields in the value of a transaction marker.
 _END_TRANSACTION_MARKER: Final = struct.Struct(">hi")
 
 
 class Header(NamedTuple):
-    """A header of a record; bytes of the key that are not UTF-8 are replaced, as Java does."""
+    """A header of a record; invalid UTF-8 in the key is replaced, as in Java."""
 
     key: str
     value: bytes | None
 
 
 class Record(NamedTuple):
-    """One record. `timestamp` is in milliseconds since 1970, or -1."""
+    """A record; `timestamp` is in milliseconds since 1970, or -1 if there is none."""
 
     offset: int
     timestamp: int
@@ -61,7 +61,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordBatch:
-    """A batch's header and its records; of a control batch, its markers."""
+    """The header and the records of a batch; the records of a control batch are markers."""
 
     header: RecordBatchHeader
     records: list[Record]
@@ -69,15 +69,15 @@ class RecordBatch:
 
 @dataclass(slots=True)
 class DecodeBudget:
-    """What the batches of one request may still cost to decode, all of them together."""
+    """The remaining resources for decoding all batches of one request."""
 
-    #: Bytes of payload, decompressed.
+    #: Bytes of decompressed payload.
     uncompressed_bytes: int
-    #: Records and their headers.
+    #: The number of records and headers.
     elements: int
 
     def spend_elements(self, count: int) -> None:
-        """Spend records or headers. Raises CorruptRecordError if fewer are left."""
+        """Subtract a number of records or headers; raise CorruptRecordError if fewer are left."""
         if count > self.elements:
             raise CorruptRecordError(
                 f"{count} more records or headers are too many to decode for one request"
@@ -85,9 +85,9 @@ class DecodeBudget:
         self.elements -= count
 
     def decompress(self, compression: CompressionType, payload: memoryview) -> bytes:
-        """Return the decompressed payload. Raises CorruptRecordError.
+        """Return the decompressed payload; raise CorruptRecordError if it is invalid or too large.
 
-        A failure spends all that is left: the output that came before it is not known.
+        A failure uses up all remaining bytes, since the size of the output before it is unknown.
         """
         limit, self.uncompressed_bytes = self.uncompressed_bytes, 0
         decompressed = bytes(decompress(compression, payload, limit))
@@ -96,7 +96,7 @@ class DecodeBudget:
 
 
 class ControlRecordType(IntEnum):
-    """The control records that concern clients."""
+    """The types of control records that are relevant to clients."""
 
     ABORT = 0
     COMMIT = 1
@@ -104,9 +104,9 @@ class ControlRecordType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ControlRecord:
-    """What a record of a control batch says: how a producer's transaction ended."""
+    """A decoded record of a control batch: how a producer's transaction ended."""
 
-    #: One of `ControlRecordType`, or a number that clients have to ignore.
+    #: One of `ControlRecordType`, or a number that clients must ignore.
     type: int
     coordinator_epoch: int
 
@@ -114,7 +114,7 @@ class ControlRecord:
 def decode_record_batch(
     buffer: Buffer, *, max_uncompressed_bytes: int = DEFAULT_MAX_UNCOMPRESSED_BYTES
 ) -> RecordBatch:
-    """Decode a buffer that holds one whole batch and nothing else.
+    """Decode a buffer that holds exactly one batch.
 
     Raises CorruptRecordError.
     """
@@ -122,9 +122,9 @@ def decode_record_batch(
 
 
 def decode_within(buffer: Buffer, budget: DecodeBudget) -> RecordBatch:
-    """Decode a buffer that holds one whole batch and nothing else, and spend what that costs.
+    """Decode a buffer that holds exactly one batch, and charge the cost to the budget.
 
-    Raises CorruptRecordError, also where the budget is too small.
+    Raises CorruptRecordError, also if the budget is too small.
     """
     view = memoryview(buffer).cast("B")
     header = validate_record_batch(view)
@@ -135,9 +135,9 @@ def decode_within(buffer: Buffer, budget: DecodeBudget) -> RecordBatch:
 def decode_records(
     buffer: Buffer, *, max_uncompressed_bytes: int = DEFAULT_MAX_UNCOMPRESSED_BYTES
 ) -> Iterator[Record]:
-    """Give the records of all whole batches in a buffer, without those of control batches.
+    """Yield the records of all complete batches in a buffer, except control batches.
 
-    Raises CorruptRecordError when it comes to what is wrong.
+    Raises CorruptRecordError when it reaches a corrupt batch.
     """
     for batch in split_record_batches(buffer):
         decoded = decode_record_batch(batch, max_uncompressed_bytes=max_uncompressed_bytes)
@@ -146,10 +146,10 @@ def decode_records(
 
 
 def decode_control_record(record: Record) -> ControlRecord:
-    """Read a record of a control batch (KIP-98).
+    """Decode a record of a control batch (KIP-98).
 
-    Raises CorruptRecordError when it is not a transaction marker. Later versions of a marker may
-    have more fields; those are ignored, as Kafka's schemas ask for.
+    Raises CorruptRecordError if it is too short for a transaction marker. Later versions of a
+    marker may have more fields, which are ignored, as Kafka's schemas require.
     """
     try:
         _, marker_type = _CONTROL_KEY.unpack_from(record.key or b"")
@@ -160,7 +160,7 @@ def decode_control_record(record: Record) -> ControlRecord:
 
 
 def _decode_payload(header: RecordBatchHeader, data: bytes, budget: DecodeBudget) -> list[Record]:
-    # A count that the data cannot hold fails at the first record that is missing.
+    # If the count is larger than the data can hold, decoding fails at the first missing record.
     budget.spend_elements(min(header.record_count, len(data) // _MIN_RECORD_BYTES + 1))
     records: list[Record] = []
     position = 0
@@ -170,7 +170,7 @@ def _decode_payload(header: RecordBatchHeader, data: bytes, budget: DecodeBudget
         end = position + length
         if length < 0 or end > len(data):
             raise CorruptRecordError(f"a record of {length} bytes does not fit into its batch")
-        # One byte of attributes, all of them unused.
+        # Skip the attributes, one byte without used bits.
         timestamp_delta, position = read_varlong(data, position + 1, end)
         delta, position = read_varint(data, position, end)
         if not last_delta < delta <= header.last_offset_delta:
@@ -198,7 +198,7 @@ def _decode_payload(header: RecordBatchHeader, data: bytes, budget: DecodeBudget
 def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
     length, position = read_varint(data, position, end)
     if length < 0:
-        # Java takes any negative length for null.
+        # As in Java, any negative length means null.
         return None, position
     stop = position + length
     if stop > end:

@@ -1,16 +1,16 @@
-"""The compiled loops: rows are given to partitions, and written as v2 records.
+"""The compiled loops that assign rows to partitions and write them as v2 records.
 
 Kafka's counterparts are `DefaultRecord.writeTo` and `BuiltInPartitioner`.
-`assign_slots` runs once over a whole batch of rows, so that a row that can go nowhere is found
-before any is written. `append_rows` writes rows one after another, each straight into the open
-buffer of its partition, and comes back whenever Python has to decide something; it is then called
-again with the row where it stopped.
+`assign_slots` runs once over a whole batch of rows, so that a row without a valid destination is
+found before any row is written. `append_rows` writes rows one by one, each directly into the open
+buffer of its partition, and returns whenever Python has to make a decision; it is then called again
+with the row where it stopped.
 
 Rules:
-- A record is measured first, exactly, then checked against its slot's limit, then written. Nothing
-  is ever written at or behind a slot's limit.
-- All input that is followed by address has been checked by `RecordColumns`.
-- One compiled signature per function, so that loading them from the cache stays cheap.
+- The exact size of a record is computed first and checked against its slot's limit before the
+  record is written. Nothing is ever written at or past a slot's limit.
+- All input that is read by address has been checked by `RecordColumns`.
+- Each function is compiled for one signature, so that loading it from the cache is cheap.
 
 Importing this module imports numba, and compiles the kernels the first time on a machine.
 """
@@ -48,34 +48,34 @@ if TYPE_CHECKING:
     from spark_kafka_sink.record.columns import Int32Array, RecordColumns
     from spark_kafka_sink.record.key_hashes import KeyRule
 
-#: A partition's open batch. As large as a cache line: rows go to their partitions in any order.
+#: A partition's open batch, padded to a cache line, since rows alternate between partitions.
 SLOT_DTYPE: Final = np.dtype(
     [
-        ("address", np.int64),  # of the batch's buffer; 0 = none is open
-        ("position", np.int64),  # where in the buffer the next record begins
-        ("limit", np.int64),  # bytes of the buffer that may be used
+        ("address", np.int64),  # of the batch's buffer; 0 = no open batch
+        ("position", np.int64),  # offset of the next record in the buffer
+        ("limit", np.int64),  # usable bytes of the buffer
         ("record_count", np.int64),
-        ("base_timestamp", np.int64),  # that of the batch's first record
+        ("base_timestamp", np.int64),  # of the batch's first record
         ("max_timestamp", np.int64),
         ("max_record_bytes", np.int64),
         ("_rest_of_cache_line", np.int64),
     ]
 )
-#: Where the keyless rows of a topic go at present (KIP-794).
+#: The current partition for the keyless rows of a topic (KIP-794).
 STICKY_DTYPE: Final = np.dtype(
     [
-        ("slot", np.int64),  # -1 = none chosen yet
-        ("bytes", np.int64),  # written to it since it was chosen
-        ("limit", np.int64),  # once `bytes` has reached this, another one is due
+        ("slot", np.int64),  # -1 = not chosen yet
+        ("bytes", np.int64),  # written to the slot since it was chosen
+        ("limit", np.int64),  # when `bytes` reaches this, choose another slot
     ]
 )
 NO_INDEXES: Final = np.empty(0, np.int32)
-#: In the row slots that `assign_slots` gives: the topic's sticky partition.
+#: In the row slots that `assign_slots` returns: the topic's sticky partition.
 STICKY_SLOT: Final = -1
 
 
 class SlotStatus(IntEnum):
-    """How `assign_slots` ended."""
+    """The outcome of `assign_slots`."""
 
     ALL_ASSIGNED = 0
     NULL_TOPIC = 1
@@ -83,54 +83,54 @@ class SlotStatus(IntEnum):
 
 
 class SlotAssignment(NamedTuple):
-    """What `assign_slots` found out."""
+    """The result of `assign_slots`."""
 
     status: SlotStatus
-    #: The row that is to blame, or the number of rows.
+    #: The invalid row, or the number of rows.
     row: int
-    #: int32[rows]: each row's slot, or `STICKY_SLOT`; not filled in from `row` on.
+    #: int32[rows]: each row's slot, or `STICKY_SLOT`; undefined from `row` on.
     row_slots: Int32Array
 
 
 class AppendStatus(IntEnum):
-    """Why `append_rows` came back."""
+    """The reason why `append_rows` returned."""
 
     ALL_APPENDED = 0
     #: The slot has no open buffer, or too little room in it.
     BATCH_FULL = 1
-    #: The sticky partition of the row's topic has had its share, or was never chosen.
+    #: The sticky partition of the row's topic has reached its limit, or was never chosen.
     STICKY_FULL = 2
     RECORD_TOO_LARGE = 3
 
 
 class AppendResult(NamedTuple):
-    """Where `append_rows` stopped, and what for."""
+    """The row where `append_rows` stopped, and the reason."""
 
-    #: The row to go on with; it has not been written.
+    #: The row to continue with; it has not been written.
     next_row: int
     status: AppendStatus
-    #: That row's slot; -1 when it has none.
+    #: That row's slot; -1 if it has none.
     slot: int
-    #: BATCH_FULL: bytes that row's record takes in its slot's batch as that stands (in an empty
-    #: batch it takes no more, and at most 13 less). RECORD_TOO_LARGE: in an empty batch. Else 0.
+    #: BATCH_FULL: the size of that row's record in its slot's current batch (0 to 13 bytes more
+    #: than in an empty batch). RECORD_TOO_LARGE: its size in an empty batch. Otherwise 0.
     record_bytes: int
 
 
-# Statuses of the compiled functions that are mistakes of the caller's.
+# Statuses of the compiled functions for errors of the caller.
 _SLOT_OUT_OF_RANGE: Final = -1
 _TOPIC_WITHOUT_PARTITIONS: Final = -2
 
-#: For `_assign_slots`: no key is as long as this, so that all records are keyless.
+#: For `_assign_slots`: a length that no key reaches, which makes all records keyless.
 _NO_KEY: Final = 0x7FFFFFFFFFFFFFFF
 _MAX_INT64: Final = 0x7FFFFFFFFFFFFFFF
-#: More than this is copied by a call.
+#: Longer byte strings are copied by a call.
 _MAX_MOVED_BYTES: Final = 32
-#: A varint of 7 bits per byte: up to here it is a single byte.
+#: The largest number whose varint is a single byte.
 _MAX_ONE_BYTE_VARINT: Final = 0x7F
-#: The same of a length, which is written with a sign.
+#: The largest length, which is zigzag-encoded, whose varint is a single byte.
 _MAX_ONE_BYTE_LENGTH: Final = 0x3F
 
-# The statuses again, as the plain numbers that compile to constants.
+# The statuses as plain integers, which compile to constants.
 _NULL_TOPIC: Final = int(SlotStatus.NULL_TOPIC)
 _INVALID_PARTITION: Final = int(SlotStatus.INVALID_PARTITION)
 _ALL_ASSIGNED: Final = int(SlotStatus.ALL_ASSIGNED)
@@ -152,16 +152,16 @@ def _zigzag(number: int) -> int:
 
 @kernel_part
 def _varint_bytes(zigzagged: int) -> int:
-    """Count the bytes of a variable-length number."""
+    """Return the size of a variable-length number in bytes."""
     return (significant_bits(zigzagged | 1) * 37 + 222) >> 8
 
 
 @kernel_part
 def _write_varint(target: int, zigzagged: int) -> int:
-    """Write a variable-length number; give the address behind it."""
+    """Write a variable-length number; return the address after it."""
     while zigzagged & ~_MAX_ONE_BYTE_VARINT:
         store_uint8(target, zigzagged & _MAX_ONE_BYTE_VARINT | 0x80)
-        # A shift that brings in zeros: the number has no sign any more.
+        # A logical shift: the mask clears the sign bits that the arithmetic shift brings in.
         zigzagged = (zigzagged >> 7) & _MAX_INT64 >> 6
         target += 1
     store_uint8(target, zigzagged)
@@ -169,7 +169,7 @@ def _write_varint(target: int, zigzagged: int) -> int:
 
 
 class _Strings(NamedTuple):
-    """A column of byte strings, by address; its fields stay in registers."""
+    """The addresses of a column of byte strings; the compiler keeps them in registers."""
 
     offsets: int
     data: int
@@ -179,7 +179,7 @@ class _Strings(NamedTuple):
 
 @kernel_part
 def _length(column: _Strings, index: int) -> int:
-    """Give the length of a byte string, -1 for null."""
+    """Return the length of a byte string, -1 for null."""
     if _is_null(column.validity, column.validity_offset + index):
         return -1
     return load_int64(column.offsets + 8 * index + 8) - load_int64(column.offsets + 8 * index)
@@ -192,13 +192,13 @@ def _address(column: _Strings, index: int) -> int:
 
 @kernel_part
 def _field_bytes(length: int) -> int:
-    """Count the bytes of a field that is its length, -1 for null, and its content."""
+    """Return the size of a field in bytes: its length, -1 for null, followed by its content."""
     return _varint_bytes(_zigzag(length)) + max(length, 0)
 
 
 @kernel_part
 def _copy_field(target: int, source: int, count: int) -> None:
-    """Copy at least one byte; where they are few, by two moves that may overlap, and no call."""
+    """Copy at least one byte; up to `_MAX_MOVED_BYTES` by moves, which may overlap, not a call."""
     if count > _MAX_MOVED_BYTES:
         copy_bytes(target, source, count)
     elif count >> 4:  # 16 or more
@@ -230,7 +230,7 @@ def _headers_bytes(keys: _Strings, values: _Strings, first: int, last: int) -> i
     for element in range(first, last):
         key_length, value_length = _length(keys, element), _length(values, element)
         if key_length | (value_length + 1) <= _MAX_ONE_BYTE_LENGTH:
-            # Nearly all headers: names, and values that are null or short.
+            # Nearly all headers have a short name, and a value that is null or short.
             size += 2 + key_length + max(value_length, 0)
         else:
             size += _field_bytes(key_length) + _field_bytes(value_length)
@@ -305,8 +305,8 @@ def _append_rows(  # noqa: C901, PLR0912, PLR0915, PLR0917  one loop, where each
     max_record_bytes: int,
 ) -> tuple[int, int, int, int]:
     tracked = row_indexes.size > 0
-    # What the loop needs of the table goes into locals: a write to a record might, as far as the
-    # compiler knows, change the table, which would have to be read again for every row.
+    # Copy the fields of the table to locals: the compiler has to assume that writing a record may
+    # change the table, and would otherwise read it again for every row.
     columns = table[0]
     keys = _Strings(
         columns.key_offsets, columns.key_data, columns.key_validity, columns.key_validity_offset
@@ -345,7 +345,7 @@ def _append_rows(  # noqa: C901, PLR0912, PLR0915, PLR0917  one loop, where each
         offset_delta = slot.record_count
         timestamp_delta = _zigzag(timestamp - slot.base_timestamp) if offset_delta else 0
         key_length, value_length = _length(keys, row), _length(values, row)
-        # Attributes, of which there are none, and the number of headers take a byte each.
+        # The attributes, which are 0, and the number of headers take one byte each.
         content_bytes = 2 + _field_bytes(key_length) + _field_bytes(value_length)
         first_header, last_header = 0, 0
         if header_offsets:
@@ -359,7 +359,7 @@ def _append_rows(  # noqa: C901, PLR0912, PLR0915, PLR0917  one loop, where each
         )
         record_bytes = _varint_bytes(body_bytes << 1) + body_bytes
         if record_bytes > max_record_bytes:
-            # Both deltas of a batch's first record are 0, of one byte each.
+            # Both deltas of a batch's first record are 0 and take one byte each.
             bytes_if_first = _varint_bytes((content_bytes + 2) << 1) + content_bytes + 2
             if bytes_if_first > max_record_bytes:
                 return row, _RECORD_TOO_LARGE, slot_index, bytes_if_first
@@ -402,14 +402,15 @@ def assign_slots(
     key_rule: KeyRule = DEFAULT_KEY_RULE,
     ignore_keys: bool = False,
 ) -> SlotAssignment:
-    """Find the slot of every row: `first_slots[topic] + partition`.
+    """Return the slot of every row: `first_slots[topic] + partition`.
 
-    The partition is the one that the row asks for; else the one its key hashes to by `key_rule`;
-    else, or with `ignore_keys`, the topic's sticky one.
-    `first_slots` and `partition_counts` have an entry for each of `columns.topics`.
+    The partition is the row's own, if it has one; otherwise it follows from the key by `key_rule`;
+    without a key, or with `ignore_keys`, it is the topic's sticky partition. `first_slots` and
+    `partition_counts` have an entry for each of `columns.topics`.
 
-    A row without a topic, or with a partition that its topic does not have, ends it: see
-    `SlotAssignment`. Raises ValueError for tables of the wrong length or a topic of no partitions.
+    The assignment stops at a row without a topic, or with a partition that its topic does not have:
+    see `SlotAssignment`. Raises ValueError for arrays of the wrong length, or if a key has to be
+    placed in a topic without partitions.
     """
     topic_count = len(columns.topics)
     if first_slots.size != topic_count or partition_counts.size != topic_count:
@@ -440,16 +441,16 @@ def append_rows(  # noqa: PLR0917  the arguments of the compiled function
     *,
     row_indexes: Int32Array = NO_INDEXES,
 ) -> AppendResult:
-    """Write rows from `start_row` on to the open batches of their slots, as far as it goes.
+    """Append rows from `start_row` on to the open batches of their slots, until one does not fit.
 
-    `row_slots` is what `assign_slots` gave, `slots` are rows of `SLOT_DTYPE`, `sticky` has a row of
-    `STICKY_DTYPE` for each of `columns.topics`; all are kept up to date: a row that was sticky has
-    its slot once it is written. `now_ms` is the timestamp of rows that have none. A record that
-    alone takes more than `max_record_bytes` is refused. `row_indexes`, where given, is filled with
-    each written row's place in its batch, counted from 0.
+    `row_slots` is the result of `assign_slots`, `slots` has rows of `SLOT_DTYPE`, and `sticky` has
+    a row of `STICKY_DTYPE` for each of `columns.topics`. All three are updated: a sticky row gets
+    its slot when it is written. `now_ms` is the timestamp of rows without one. A record that takes
+    more than `max_record_bytes` in an empty batch is rejected. `row_indexes`, if given, receives
+    the index of each written row in its batch, counted from 0.
 
-    The memory behind each slot's address must stay, and be writable up to its limit. Raises
-    ValueError for arrays of the wrong length, or a row slot that `slots` does not have.
+    The memory at each slot's address must remain allocated, and be writable up to its limit. Raises
+    ValueError for arrays of the wrong length, or for a row slot outside `slots`.
     """
     if not 0 <= start_row <= columns.num_rows or row_slots.size != columns.num_rows:
         raise ValueError(f"{row_slots.size} row slots, from {start_row}: not those of the columns")

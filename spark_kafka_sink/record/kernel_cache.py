@@ -1,17 +1,16 @@
-"""Where compiled kernels are kept, so that a machine compiles them once (1-3 s) and not per worker.
+"""The cache of compiled kernels: a machine compiles them once (1-3 s), not in every worker.
 
-numba's own choice of place does not suit Spark workers: it fails at import where neither
-site-packages nor the home directory can be written, compiles anew for each application that ships
-this package with `--py-files` (the zip's path changes), and does not notice that a module which a
-kernel calls has changed. So a kernel's machine code is found here by what it was made from: the
-sources of this package's kernels, numba, Python and the processor. Whatever finds that name may
-use it, however many workers write it at the same time: they all write the same, each by an atomic
-rename.
+numba's own cache does not suit Spark workers: it fails at import if neither site-packages nor the
+home directory is writable, it is useless for applications that ship this package with `--py-files`
+(each has another path of the zip file), and it does not detect changes in a module that a kernel
+calls. So the directory of this cache is named by a hash of everything that the machine code depends
+on: the sources of this package's kernels, numba, Python and the processor. Any number of workers
+may write to it at the same time: they all write the same files, each by an atomic rename.
 
-The places, in order: NUMBA_CACHE_DIR; the user's cache directory; the directory for temporary
-files. Loading a cached kernel runs code, so a place counts only if no other user can change it
-(`private_directory`). Where there is no such place, or a cached file turns out broken, kernels are
-compiled in memory: slower, never wrong.
+The locations, in order of preference: NUMBA_CACHE_DIR; the user's cache directory; the directory
+for temporary files. Loading a cached kernel runs code, so a location is used only if no other user
+can change it (`private_directory`). Without a usable location, or if a cached file is broken,
+kernels are compiled in memory: slower, but never wrong.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 _DIRECTORY: Final = "spark_kafka_sink"
-#: Constants and layouts of `columns` and `key_hashes` are compiled into the kernels, too.
+#: Constants and layouts from `columns` and `key_hashes` are compiled into the kernels, too.
 _KERNEL_SOURCES: Final = (
     "kernel.py",
     "kernel_hashes.py",
@@ -54,17 +53,17 @@ _KERNEL_SOURCES: Final = (
 
 
 def enable_cache(dispatcher: Any) -> None:
-    """Let a kernel load its machine code from disk, and leave it there once compiled."""
+    """Make a kernel load its machine code from disk, or store it there after compiling it."""
     if cache_directory() is not None:
-        # What `@njit(cache=True)` does, with our cache in place of numba's.
+        # Like `@njit(cache=True)`, with our cache in place of numba's.
         dispatcher._cache = _KernelCache(dispatcher.py_func)  # type: ignore[no-untyped-call]  # noqa: SLF001
 
 
 @cache
 def cache_directory() -> str | None:
-    """Find the directory for the kernels of this very version on this very machine.
+    """Return the directory for the kernels of this exact version on this machine.
 
-    None where there is no place to write to.
+    Returns None if no location is usable.
     """
     name = _fingerprint()
     if name is None:
@@ -91,7 +90,7 @@ def cache_directory() -> str | None:
 
 
 def _places() -> Iterator[Path]:
-    """Yield the places to try."""
+    """Yield the locations to try."""
     if given := os.environ.get("NUMBA_CACHE_DIR"):
         yield Path(given) / _DIRECTORY
     if user_cache := os.environ.get("XDG_CACHE_HOME"):
@@ -105,7 +104,7 @@ def _places() -> Iterator[Path]:
 
 
 def _fingerprint() -> str | None:
-    """Name what the machine code depends on; None if it cannot be told, for want of sources."""
+    """Return a hash of all that the machine code depends on; None if the sources are missing."""
     try:
         sources = [get_data(__package__, source) or b"" for source in _KERNEL_SOURCES]
     except OSError:
@@ -124,7 +123,7 @@ def _fingerprint() -> str | None:
 
 
 class _Locator(caching._CacheLocator):  # noqa: SLF001
-    """Tells numba to use our directory; what the name of that says need not be said again."""
+    """A locator with our directory, whose name already identifies the version of the sources."""
 
     def __init__(self, directory: str, first_line: int) -> None:
         self._directory = directory
@@ -150,7 +149,7 @@ class _KernelCacheImpl(caching.CompileResultCacheImpl):
 
 
 class _KernelCache(caching.FunctionCache):
-    """numba's cache of one function, for which no failure is worth more than a compilation."""
+    """numba's cache of one function; any failure only leads to a compilation."""
 
     _impl_class = _KernelCacheImpl
 
@@ -159,7 +158,7 @@ class _KernelCache(caching.FunctionCache):
             return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
         except Exception as error:  # noqa: BLE001  unpickling a broken file may raise anything
             _LOG.warning("a cached kernel in %s is unusable: %r", self.cache_path, error)
-        # Saving begins with reading the index, which may be what is broken.
+        # Saving reads the index first, which may be the broken file.
         with suppress(OSError):
             self.flush()  # type: ignore[no-untyped-call]
         return None

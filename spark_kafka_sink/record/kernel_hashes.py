@@ -1,8 +1,8 @@
-"""The compiled hashes of `key_hashes.KeyHash`, by address for the kernels and by value for others.
+"""The compiled hashes of `key_hashes.KeyHash`: of memory for the kernels, of `bytes` for others.
 
 Rules:
-- A hash reads `length` bytes at its address, which its caller has checked, and nothing else.
-- Numbers are 64 bits wide here, and cut to 32 where the hash wraps around.
+- A hash reads exactly `length` bytes at its address, which its caller has checked.
+- Numbers have 64 bits here, and are masked to 32 bits where the hash wraps around.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _MURMUR2_SEED: Final = 0x9747B28C
 _MURMUR2_MULTIPLIER: Final = 0x5BD1E995
 _FNV_OFFSET_BASIS: Final = 0x811C9DC5
 _FNV_PRIME: Final = 0x01000193
-#: The IEEE polynomial with its bits reversed: CRC-32 takes the lowest bit of a byte first.
+#: The IEEE polynomial with its bits reversed: CRC-32 processes the lowest bit of a byte first.
 _CRC32_POLYNOMIAL: Final = 0xEDB88320
 
-# The hashes again, as the plain numbers that compile to constants.
+# The hashes as plain integers, which compile to constants.
 _MURMUR2: Final = int(KeyHash.MURMUR2)
 _CRC32: Final = int(KeyHash.CRC32)
 
 
 def _crc32_tables() -> npt.NDArray[np.uint32]:
-    """Make the tables of slicing-by-8: row k is what a byte does that k more bytes follow."""
+    """Compute the tables of slicing-by-8: row k is the effect of a byte with k bytes after it."""
     tables = np.zeros((8, 256), np.uint32)
     remainders = np.arange(256, dtype=np.uint32)
     for _ in range(8):
@@ -52,7 +52,7 @@ _CRC32_TABLES: Final = _crc32_tables()
 
 @kernel_part
 def _murmur2(data: int, length: int) -> int:
-    """Hash `length` bytes at address `data`, as a number without sign (`Utils.murmur2`)."""
+    """Hash `length` bytes at address `data` to an unsigned number (`Utils.murmur2`)."""
     hashed = (_MURMUR2_SEED ^ length) & _MASK_32
     end = data + (length & ~3)
     while data < end:
@@ -70,7 +70,8 @@ def _murmur2(data: int, length: int) -> int:
 
 @kernel_part
 def _widened(number: np.uint32) -> int:
-    # `int` would keep it without sign, and mixed with our numbers it would become a float.
+    # With `int` it would remain unsigned, and numba would turn a mix of signed and unsigned
+    # numbers into a float.
     return np.int64(number)  # type: ignore[return-value]
 
 
@@ -109,10 +110,10 @@ def _fnv1a_of(data: int, length: int) -> int:
 
 @kernel_part
 def key_number(key_hash: int, data: int, length: int) -> int:
-    """Hash `length` bytes at address `data`, and make the result positive as its client does.
+    """Hash `length` bytes at address `data`, and make the result positive as the client does.
 
-    The result modulo the number of partitions is the partition. It may be 2**31: Sarama takes the
-    remainder before the sign away, so -2**31 is no special case to it.
+    The result modulo the number of partitions is the partition. It may be 2**31: Sarama computes
+    the remainder before it removes the sign, so -2**31 is not a special case there.
     """
     if key_hash == _MURMUR2:
         return _murmur2(data, length) & _MAX_INT32
@@ -128,15 +129,15 @@ def _address(data: bytes) -> int:
 
 
 def murmur2(data: bytes) -> int:
-    """Hash a key as `Utils.murmur2` does; the result is a signed 32-bit number, as in Java."""
+    """Hash a key like `Utils.murmur2`; the result is a signed 32-bit number, as in Java."""
     unsigned = _murmur2(_address(data), len(data))
     return unsigned - (1 << 32) if unsigned > _MAX_INT32 else unsigned
 
 
 def partition_for_key(key_hash: KeyHash, key: bytes, partition_count: int) -> int:
-    """Place one key, as `assign_slots` does for whole columns.
+    """Return the partition of one key, as `assign_slots` does for whole columns.
 
-    Raises ValueError when there are no partitions to choose from.
+    Raises ValueError if there are no partitions to choose from.
     """
     if partition_count < 1:
         raise ValueError(f"a key cannot be placed on {partition_count} partitions")

@@ -1,14 +1,14 @@
-"""Lists of Python's own byte strings, read by compiled loops: how single records become columns.
+"""Compiled loops that read lists of Python `bytes`, to turn single records into columns.
 
-A list of references is walked, and the bytes behind them are copied, without a call of Python's for
-each. That is possible where it is known how CPython lays out lists and byte strings, which has been
-the same for many years: see `reads_objects`. Elsewhere, and for what is no byte string, the caller
-has to go the long way.
+They walk the references of a list and copy the bytes without calling Python for each object. This
+requires a known memory layout of CPython's lists and byte strings, which has been the same for many
+years: see `reads_objects`. On other interpreters, and for other types, the caller has to convert
+the records itself.
 
 Rules:
-- The caller alone has the list, which refers to all that is in it: nothing moves or goes meanwhile,
-  even though the loops run without the interpreter's lock. A byte string never changes.
-- Of each object the type is looked at first, and only what is exactly `bytes` is followed further.
+- Only the caller holds the list, and the list holds references to its items: nothing is moved or
+  freed meanwhile, even though the loops run without the GIL. Byte strings are immutable.
+- The type of each object is checked first, and only exact `bytes` objects are read further.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from spark_kafka_sink.record.kernel_support import copy_bytes, kernel, load_int3
 if TYPE_CHECKING:
     from spark_kafka_sink.record.columns import Int64Array, UInt8Array
 
-#: Where a record's topic, key and value are among its `RECORD_FIELDS` objects; the first is its
-#: future.
+#: The positions of a record's topic, key and value among its `RECORD_FIELDS` objects; the first
+#: object is its future.
 _TOPIC: Final = 1
 _KEY: Final = 2
 _VALUE: Final = 3
 
-#: What lies where, in bytes: `ob_type` of any object, `ob_item` of a list, `ob_size` and `ob_sval`
-#: of a byte string. The number of references lies at 0, in 32 bits at least.
+#: Offsets in bytes: `ob_type` of any object, `ob_item` of a list, `ob_size` and `ob_sval` of a byte
+#: string. The reference count is at offset 0, in 32 bits at least.
 _TYPE: Final = 8
 _LIST_ITEMS: Final = 24
 _BYTES_SIZE: Final = 16
 _BYTES_DATA: Final = 32
-#: The versions of CPython of which that is known, and the sizes of both types there.
+#: The first and last version of CPython with this layout, and the sizes of both types.
 _VERSIONS: Final = ((3, 11), (3, 14))
 _BASIC_SIZES: Final = (40, 33)
 
@@ -117,9 +117,9 @@ def _find_held(objects: int, count: int, unheld: int, rows: Int64Array) -> int:
 
 
 class ScannedItems(NamedTuple):
-    """Records as columns, and what they have in common."""
+    """Records as columns, and the properties they share."""
 
-    #: Whether all futures are exactly of the type that was asked for.
+    #: Whether all futures are exactly of the given type.
     is_plain: bool
     #: Whether all topics are the same object.
     has_one_topic: bool
@@ -132,9 +132,9 @@ class ScannedItems(NamedTuple):
 
 @cache
 def reads_objects() -> bool:
-    """Whether objects of this interpreter can be read: it is known, and a sample comes out right.
+    """Return whether this interpreter's objects can be read, by its version and a sample.
 
-    Not where threads run without a lock between them: a number of references is split in two there.
+    Free-threaded builds are not supported: they split the reference count in two.
     """
     if (
         sys.implementation.name != "cpython"
@@ -155,9 +155,9 @@ def reads_objects() -> bool:
 
 
 def scan_items(items: list[Any], future_type: type[object]) -> ScannedItems | None:
-    """Make columns of a list that has `RECORD_FIELDS` items for each record, one record at least.
+    """Convert a list of `RECORD_FIELDS` items per record, for at least one record, to columns.
 
-    Gives None where objects cannot be read here, or a key or value is neither bytes nor None.
+    Returns None if objects cannot be read here, or if a key or value is neither bytes nor None.
     """
     return _scan(items, future_type) if reads_objects() else None
 
@@ -193,7 +193,7 @@ def _column(
 
 
 def held_rows(objects: list[Any], unheld: int, most: int) -> list[int] | None:
-    """Find the objects that have not `unheld` references; None where they are more than `most`."""
+    """Return the rows whose objects have other than `unheld` references; None if over `most`."""
     rows = np.empty(most, np.int64)
     found = _find_held(id(objects), len(objects), unheld, rows)
     return None if found > most else rows[:found].tolist()

@@ -1,9 +1,9 @@
-"""What the kernels are written with: memory by address, copying, and the decorator itself.
+"""The building blocks of the kernels: memory access by address, copying, and the decorator.
 
-The functions that start with `load_` and `store_` become one machine instruction each; nothing
-checks them. A kernel may use them only on what `RecordColumns` has checked, or below a slot's
-limit. Numbers in a record batch are big-endian or variable-length, those in Arrow's buffers are in
-the machine's order; every machine that numba knows is little-endian.
+The functions whose names begin with `load_` and `store_` become one machine instruction each and
+check nothing. A kernel may use them only on data that `RecordColumns` has checked, or below a
+slot's limit. Numbers in a record batch are big-endian or variable-length; those in Arrow's buffers
+have native byte order, which is little-endian on every machine that numba supports.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _Function = TypeVar("_Function", bound="Callable[..., Any]")
 
 
 def kernel(signature: Any) -> Callable[[_Function], _Function]:
-    """Compile a function for this one signature, or load it from the cache, at once.
+    """Compile a function for this one signature at once, or load it from the cache.
 
-    It runs without the interpreter's lock. Raises ImportError where numba must not compile.
+    It runs without the GIL. Raises ImportError if numba's compiler is disabled.
     """
     if getattr(config, "DISABLE_JIT", False):
         raise ImportError(
@@ -44,12 +44,12 @@ def kernel(signature: Any) -> Callable[[_Function], _Function]:
 
 
 def kernel_part(function: _Function) -> _Function:
-    """Let a function be compiled with the kernels that call it."""
+    """Compile a function together with the kernels that call it."""
     return cast("_Function", njit(function))
 
 
 def inlined_part(function: _Function) -> _Function:
-    """Let a function be compiled into its callers, however large: for loops that run per row."""
+    """Inline a function into its callers, however large it is: for loops that run per row."""
     return cast("_Function", njit(inline="always")(function))
 
 
@@ -57,7 +57,7 @@ def _load(numba_type: Any, bits: int) -> Callable[[int], int]:
     def load(_typing_context: Any, _address: Any) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             pointer = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
-            # Records and sliced columns put numbers at any address.
+            # Numbers in records and sliced columns are not aligned.
             return builder.load(pointer, align=1)
 
         return numba_type(types.int64), generate
@@ -83,7 +83,7 @@ def _move(count: int) -> Callable[[int, int], None]:
     return cast("Callable[[int, int], None]", intrinsic(move))
 
 
-#: Copy so many bytes to an address from another one.
+#: Copy this many bytes to the first address from the second.
 move_byte = _move(1)
 move_4_bytes = _move(4)
 move_8_bytes = _move(8)
@@ -121,7 +121,7 @@ def _significant_bits(_typing_context: Any, _value: Any) -> Any:
 
 #: Write the byte `value` at `address`.
 store_uint8 = cast("Callable[[int, int], None]", intrinsic(_store_uint8))
-#: Copy `count` bytes to `target` from `source`, which must not overlap.
+#: Copy `count` bytes to `target` from `source`; the two must not overlap.
 copy_bytes = cast("Callable[[int, int, int], None]", intrinsic(_copy_bytes))
-#: Count the bits of a number, taken as unsigned, from its highest 1 down.
+#: Count the bits of an unsigned number without its leading zeros.
 significant_bits = cast("Callable[[int], int]", intrinsic(_significant_bits))

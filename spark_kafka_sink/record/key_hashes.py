@@ -1,9 +1,10 @@
-"""How Kafka's clients place a record by its key, one rule per client and setting.
+"""The rules by which Kafka's clients choose a partition for a key, one per client and setting.
 
-Producers of one topic must agree on this, or a key has its records on two partitions. A rule is a
-hash and the shortest key that is hashed: clients differ in whether they take an empty or a missing
-key for a key. What is not hashed is a keyless record, and goes where the partitioner likes best.
-Each hash makes its own number without sign, which modulo the number of partitions is the partition.
+Producers of one topic must use the same rule, otherwise the records of a key end up in two
+partitions. A rule is a hash and the shortest key that is hashed: clients differ in whether an empty
+or a null key counts as a key. A record whose key is not hashed is keyless, and the partitioner may
+choose any partition for it. Each hash yields an unsigned number, which modulo the number of
+partitions is the partition.
 
 This module has the names; the compiled hashes are in `kernel_hashes`.
 """
@@ -19,39 +20,39 @@ if TYPE_CHECKING:
 
 
 class KeyHash(IntEnum):
-    """A hash, together with how its client makes the result positive."""
+    """A hash, including how its client makes the result positive."""
 
-    #: Java's `Utils.murmur2`, without the sign bit (`Utils.toPositive`).
+    #: Java's `Utils.murmur2` with the sign bit cleared (`Utils.toPositive`).
     MURMUR2 = 0
-    #: CRC-32 as of IEEE 802.3, a number without sign: librdkafka's `rd_crc32`.
+    #: CRC-32 of IEEE 802.3, an unsigned number: librdkafka's `rd_crc32`.
     CRC32 = 1
-    #: FNV-1a of 32 bits as an int32, without its sign: Sarama's `hashPartitioner`.
+    #: The absolute value of 32-bit FNV-1a read as an int32: Sarama's `hashPartitioner`.
     FNV1A = 2
 
 
-#: For `KeyRule.shortest_key`: a missing key is hashed as an empty one.
+#: For `KeyRule.shortest_key`: a null key is hashed like an empty one.
 NULL_IS_HASHED: Final = -1
-#: For `KeyRule.shortest_key`: a missing key is none, an empty one is a key.
+#: For `KeyRule.shortest_key`: an empty key is hashed, a null key is not.
 EMPTY_IS_HASHED: Final = 0
-#: For `KeyRule.shortest_key`: a missing key is none, and so is an empty one.
+#: For `KeyRule.shortest_key`: neither an empty nor a null key is hashed.
 EMPTY_IS_KEYLESS: Final = 1
 
 
 class KeyRule(NamedTuple):
-    """Which keys are hashed, and how."""
+    """A hash, and the keys that it applies to."""
 
     key_hash: KeyHash
-    #: In bytes; a missing key counts as -1.
+    #: The length of the shortest key that is hashed, in bytes; a null key has the length -1.
     shortest_key: int
 
 
 #: Java's BuiltInPartitioner.partitionForKey.
 DEFAULT_KEY_RULE: Final = KeyRule(KeyHash.MURMUR2, EMPTY_IS_HASHED)
 
-#: The names of librdkafka's setting `partitioner`, but for two. Its `murmur2` and `fnv1a` put all
-#: records without a key on one partition, while for users of Java and of Sarama these names stand
-#: for the same hash with such records spread: here that is what they mean, and librdkafka's two
-#: have the suffix that its `consistent` suggests.
+#: The names of librdkafka's setting `partitioner`, with two exceptions. Its `murmur2` and `fnv1a`
+#: send all records without a key to one partition, while users of Java and Sarama expect the same
+#: hash with such records spread over all partitions. Here the two names mean the latter, and
+#: librdkafka's versions have the suffix `_consistent`, after its `consistent`.
 KEY_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType(
     {
         "murmur2": DEFAULT_KEY_RULE,

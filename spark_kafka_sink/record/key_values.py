@@ -1,17 +1,17 @@
-"""Read the keys and values of a long log quickly: for logs that are indexes, such as a ledger.
+"""A fast reader of the keys and values in a long log, such as a ledger, that serves as an index.
 
-`decode` makes objects of everything in a batch, which takes half a minute for a log of a million
-batches. Here a batch becomes its keys and values, or the end of a transaction, and nothing else:
+`decode` creates objects for everything in a batch, which takes half a minute for a log of a million
+batches. Here a batch yields only its keys and values, or the end of a transaction:
 
-- A batch outside any transaction is counted by its header and not decoded: it may inflate to a
-  hundred times its size, and an index that is written in transactions ignores it.
-- A transaction of one record in a form that the sink knows, with its COMMIT marker right behind it,
-  is read by one regular expression for both. That is how nearly all of a large ledger looks.
-- A transactional batch without compression, headers, null keys, and large records is read in place.
-- Any other batch goes to `decode`, which has the last word on whether it is well-formed.
+- The records of a batch outside any transaction are counted by its header and not decoded: it may
+  decompress to a hundred times its size, and an index that is written in transactions ignores it.
+- A transaction with one record of a form that the sink knows, directly followed by its COMMIT
+  marker, is matched as a whole by one regular expression. Nearly all of a large ledger looks so.
+- A transactional batch without compression, headers, null keys and large records is read in place.
+- Any other batch goes to `decode`, which decides whether it is well-formed.
 
-Checksums are checked either way. A batch with the right checksum whose records cannot be decoded
-was written like that: the sink is told about it, and the batches behind it are still read.
+Checksums are always checked. A batch with the right checksum whose records cannot be decoded was
+written that way: it is reported to the sink, and the batches after it are still read.
 """
 
 from __future__ import annotations
@@ -43,42 +43,42 @@ if TYPE_CHECKING:
 KeyValuePair: TypeAlias = tuple[bytes | None, bytes | None]
 
 
-#: Takes committed transactions of a producer id that follow each other: their keys, their values,
-#: and what the group of the value's pattern has matched in each. Of the first one there may be
-#: records that the sink has taken before.
+#: A function that takes consecutive committed transactions of a producer id: their keys, their
+#: values, and the match of the value pattern's group in each. The sink may already have taken
+#: records of the first of these transactions.
 TakeKnown: TypeAlias = "Callable[[int, list[bytes], list[bytes], list[bytes]], None]"
 
 
 class LogSink(Protocol):
-    """What a log is read into, in the order of its offsets."""
+    """The receiver of a log's content, in the order of its offsets."""
 
     @property
     def known_records(self) -> tuple[bytes, bytes, TakeKnown] | None:
-        """Return the form of the record that most transactions have as their only one, if any.
+        """The form of the single record that most transactions consist of, or None.
 
-        Patterns of the key and of the value, of which the latter has one group, which is in every
-        match; and what takes such transactions.
+        It consists of a pattern for the key, one for the value with a single group that is part of
+        every match, and the function that takes such transactions.
         """
 
     def take_records(self, offset: int, producer_id: int, records: list[KeyValuePair]) -> None:
-        """Take the records of the batch at `offset`, which is part of a producer's transaction."""
+        """Handle the records of the batch at `offset`, part of a producer's transaction."""
 
     def take_plain(self, offset: int, count: int) -> None:
-        """Take note of `count` records from `offset` on that belong to no transaction."""
+        """Handle `count` records from `offset` on that belong to no transaction."""
 
     def take_end(self, producer_id: int, *, committed: bool) -> None:
-        """Take the end of a producer's transaction."""
+        """Handle the end of a producer's transaction."""
 
     def take_undecodable(self, offset: int, reason: str) -> None:
-        """Take note of a batch that nobody can decode."""
+        """Handle a batch that cannot be decoded."""
 
 
-#: The size of a field below a mebibyte.
+#: A pattern for the size of a field smaller than 1 MiB.
 _SIZE: Final = rb"([\x80-\xff]{0,2}+[\x00-\x7f])"
 
 
 class _Sizes(dict[bytes, int]):
-    """The numbers that variable-length numbers stand for, each decoded once."""
+    """A cache of decoded variable-length numbers."""
 
     def __missing__(self, varint: bytes) -> int:
         self[varint], _ = read_varint(varint, 0, len(varint))
@@ -92,26 +92,26 @@ _CRC_COVERS_FROM: Final = 21
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 _COMPRESSION: Final = 0x07
-#: Every byte of a varint but the last has this bit.
+#: This bit is set in every byte of a varint but the last.
 _MORE: Final = 0x80
 _COMMIT: Final = b"\x20\0\0\0\x08\0\0\0\1"
-#: How the record of a marker begins (length, attributes, deltas, key), and whether it commits.
+#: The first bytes of a marker's record (length, attributes, deltas, key), and whether it commits.
 _MARKERS: Final = {b"\x20\0\0\0\x08\0\0\0\0": False, _COMMIT: True}
 _MARKER_START: Final = 9
 #: baseOffset and lastOffsetDelta of a batch.
 _OFFSETS: Final = struct.Struct(">q15xi")
-#: What a marker's batch takes, and its batchLength.
+#: The size of a marker's batch, and its batchLength.
 _MARKER_BYTES: Final = 78
 _MARKER_LENGTH: Final = struct.pack(">i", _MARKER_BYTES - _LENGTH_COVERS_FROM)
 
 
 class _KnownTransactions:
-    """Finds transactions with one record of a known form whose marker is the next batch."""
+    """A matcher for transactions with one record of a known form whose marker is the next batch."""
 
     def __init__(self, key: bytes, value: bytes, take: TakeKnown) -> None:
-        """Compile what two such batches look like."""
+        """Compile the pattern of two such batches."""
         # The record's attributes and both of its deltas are 0, and it has no headers. The batches
-        # are not compressed, and may have either type of timestamp, and a delete horizon.
+        # are uncompressed, and may have either timestamp type and a delete horizon.
         self.match = re.compile(
             _header(b"(.{4})", rb"\0[\x10\x18\x50\x58]", b"(.{8})")
             + (_SIZE + rb"\0\0\0" + _SIZE + b"(" + key + b")" + _SIZE + b"(" + value + rb")\0")
@@ -123,7 +123,7 @@ class _KnownTransactions:
         self._sizes = _Sizes()
 
     def take(self, match: re.Match[bytes], view: memoryview, producer_id: int) -> int:
-        """Hand over the well-formed transactions from a match on; return where they end."""
+        """Pass the well-formed transactions from a match on to the sink; return where they end."""
         sizes, data = self._sizes, match.string
         keys: list[bytes] = []
         values: list[bytes] = []
@@ -159,14 +159,14 @@ class _KnownTransactions:
 
 
 def _header(length: bytes, attributes: bytes, producer_id: bytes) -> bytes:
-    """Write the pattern of the header of a batch of one record, with a group for its checksum."""
+    """Return the pattern for the header of a batch of one record, with a group for the checksum."""
     return (
         b".{8}" + length + b".{4}" + re.escape(bytes([MAGIC])) + b"(.{4})" + attributes
         + b".{20}" + producer_id + b".{6}" + re.escape(struct.pack(">i", 1))
     )  # fmt: skip
 
 
-# A ledger has more than a million batches: what is not called for each of them makes this fast.
+# A ledger may have more than a million batches: avoiding calls for each of them makes this fast.
 def read_key_values(  # noqa: C901, PLR0912
     data: bytes,
     sink: LogSink,
@@ -174,9 +174,9 @@ def read_key_values(  # noqa: C901, PLR0912
     offset: int,
     max_uncompressed_bytes: int = DEFAULT_MAX_UNCOMPRESSED_BYTES,
 ) -> int:
-    """Read the batches of a Fetch answer from `offset` on; return the offset behind the last.
+    """Read the batches of a Fetch response from `offset` on; return the offset after the last.
 
-    A last batch that is cut off is left out. Raises CorruptRecordError.
+    A truncated last batch is left out. Raises CorruptRecordError.
     """
     view = memoryview(data)
     size = len(data)
@@ -226,11 +226,11 @@ def read_key_values(  # noqa: C901, PLR0912
     return max(next_offset, offset)
 
 
-# One pass without calls: that is what makes it fast.
+# A single pass without calls, for speed.
 def _read_in_place(  # noqa: C901, PLR0911, PLR0912
     data: bytes, position: int, end: int, count: int
 ) -> list[KeyValuePair] | None:
-    """Read records; None where they are not as simple as they mostly are."""
+    """Return the records, or None if they are not of the simple kind that most records are."""
     records: list[KeyValuePair] = []
     try:
         for _ in range(count):
@@ -247,7 +247,7 @@ def _read_in_place(  # noqa: C901, PLR0911, PLR0912
                     if more >= _MORE:
                         return None
             begin, size = position, length
-            # Attributes, and the deltas of timestamp and offset.
+            # Skip the attributes, and the deltas of timestamp and offset.
             position += 1
             while data[position] >= _MORE:
                 position += 1
@@ -282,7 +282,7 @@ def _read_in_place(  # noqa: C901, PLR0911, PLR0912
             value = None
             if not length & 1:
                 value = data[position : (position := position + (length >> 1))]
-            # There are no headers, and the record ends here.
+            # There must be no headers, and the record must end here.
             if data[position]:
                 return None
             position += 1
@@ -311,6 +311,6 @@ def _read_slowly(batch: memoryview, sink: LogSink, offset: int, limit: int) -> N
         return
     for record in records:
         marker = decode_control_record(record)
-        # Others, such as those of KRaft, concern no reader.
+        # Readers ignore other control records, such as those of KRaft.
         if marker.type in {ControlRecordType.ABORT, ControlRecordType.COMMIT}:
             sink.take_end(header.producer_id, committed=marker.type == ControlRecordType.COMMIT)

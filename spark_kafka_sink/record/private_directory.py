@@ -1,11 +1,11 @@
-"""Directories that nobody but this user can change, for files that are trusted when read.
+"""Directories that only this user can change, for files that are trusted when they are read.
 
-A directory is only as safe as the way to it: whoever can write to one of its ancestors can put
-another directory in its place. So every step of the way is checked, symbolic links and their
-targets included, before the next one is looked at or created:
+A directory is only as safe as its path: a user who can write to one of its ancestors can replace
+it. So each component of the path, including symbolic links and their targets, is checked before the
+next one is read or created:
 
 - it belongs to this user or to root,
-- and others cannot write to it, unless its sticky bit keeps them from replacing what is not theirs.
+- and others cannot write to it, unless its sticky bit prevents them from replacing others' files.
 
 The directory itself, and each file in it, must belong to this user.
 """
@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-#: As many links as Linux follows in one path.
+#: The number of links that Linux follows in one path.
 _MAX_LINKS: Final = 40
 _ROOT: Final = 0
 _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
@@ -27,14 +27,14 @@ _OPEN_TO_OTHERS: Final = stat.S_IXGRP | stat.S_IXOTH
 
 
 class UnsafeDirectoryError(OSError):
-    """Another user could change what is in a directory."""
+    """Another user could change the content of a directory."""
 
 
 def make_private_directory(directory: Path) -> None:
     """Create a directory that only this user can change, or check an existing one.
 
-    Missing ancestors are created too. Raises UnsafeDirectoryError where another user could change
-    what is in the directory, and OSError where it cannot be created.
+    Missing ancestors are created too. Raises UnsafeDirectoryError if another user could change the
+    content of the directory, and OSError if it cannot be created.
     """
     _walk(directory.parent.absolute())
     status = _step(directory)
@@ -47,17 +47,17 @@ def make_private_directory(directory: Path) -> None:
 
 
 def check_private_files(directory: Path) -> None:
-    """Raise UnsafeDirectoryError for anything in a private directory that is not a file of ours.
+    """Raise UnsafeDirectoryError if a private directory contains anything but this user's files.
 
-    A file that others may write counts as theirs, unless the directory keeps them away from it.
-    Raises OSError where the directory cannot be read.
+    A file that others can write to is unsafe too, unless they cannot enter the directory. Raises
+    OSError if the directory cannot be read.
     """
     is_open = directory.lstat().st_mode & _OPEN_TO_OTHERS
     for path in directory.iterdir():
         try:
             status = path.lstat()
         except FileNotFoundError:
-            continue  # Another process of ours has just renamed it.
+            continue  # Another process of this user has just renamed it.
         if status.st_uid != os.geteuid():
             raise UnsafeDirectoryError(f"{path} belongs to user {status.st_uid}")
         if not stat.S_ISREG(status.st_mode):
@@ -67,14 +67,14 @@ def check_private_files(directory: Path) -> None:
 
 
 def _walk(path: Path) -> None:
-    """Check every directory and link on the way to a directory, from the root on."""
+    """Check every directory and link on the path to a directory, starting at the root."""
     pending = list(reversed(path.parts))
     reached = Path()
     links = 0
     while pending:
         name = pending.pop()
         if name == os.pardir:
-            # No link is in `reached`: its parent is where ".." leads, and has been checked.
+            # `reached` contains no link, so ".." leads to its parent, which has been checked.
             reached = reached.parent
             continue
         step = reached / name
@@ -84,12 +84,12 @@ def _walk(path: Path) -> None:
         links += 1
         if links > _MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-        # An absolute target begins with the root, which the next step goes to.
+        # An absolute target begins with the root, so the next step starts there.
         pending += reversed(step.readlink().parts)
 
 
 def _step(path: Path) -> os.stat_result:
-    """Check one step of the way without following a link, and create it where it is missing."""
+    """Check one component of a path without following a link; create it if it is missing."""
     try:
         status = path.lstat()
     except FileNotFoundError:

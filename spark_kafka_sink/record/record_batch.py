@@ -1,10 +1,11 @@
 """The header of a record batch, format v2 (magic 2; Kafka's `DefaultRecordBatch`).
 
-A batch is 61 bytes of header, then its records, as they are or compressed as a whole. The checksum
-covers all from `attributes` on: base offset, leader epoch and length are left to the broker to
-change. The older formats (magic 0 and 1) are not supported: no broker since 4.0 takes them.
+A batch is a header of 61 bytes, followed by its records, uncompressed or compressed as a whole. The
+checksum covers everything from `attributes` on, so that a broker can change the base offset, the
+leader epoch and the length. The older formats (magic 0 and 1) are not supported: no broker since
+4.0 accepts them.
 
-Nothing here looks into the records: `record.decode` does.
+This module never decodes the records; `record.decode` does.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ RECORD_BATCH_HEADER: Final = struct.Struct(
 RECORD_BATCH_OVERHEAD: Final = RECORD_BATCH_HEADER.size
 MAGIC: Final = 2
 
-#: baseOffset and batchLength, which every batch of any format begins with.
+#: baseOffset and batchLength, the first fields of a batch in every format.
 _LOG_OVERHEAD: Final = struct.Struct(">qi")
 _MAGIC_OFFSET: Final = 16
 _CRC: Final = struct.Struct(">I")
@@ -59,7 +60,7 @@ _DELETE_HORIZON_FLAG: Final = 0x40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordBatchHeader:
-    """What the first 61 bytes of a batch say; names and units are Kafka's."""
+    """The decoded header of a batch, its first 61 bytes; names and units are Kafka's."""
 
     base_offset: int
     batch_length: int
@@ -77,29 +78,29 @@ class RecordBatchHeader:
 
     @property
     def size_in_bytes(self) -> int:
-        """The whole batch, header included."""
+        """The size of the whole batch, header included."""
         return _LOG_OVERHEAD.size + self.batch_length
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last record, or of one behind it that compaction removed."""
+        """The offset of the last record, or of a later one that compaction has removed."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def last_sequence(self) -> int:
-        """The sequence number of the last record; after 2^31 - 1 comes 0."""
+        """The sequence number of the last record; 2^31 - 1 is followed by 0."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & _MAX_SEQUENCE
 
     @property
     def compression(self) -> CompressionType:
-        """How the records are compressed."""
+        """The codec of the records."""
         return CompressionType(self.attributes & _COMPRESSION_CODEC_MASK)
 
     @property
     def log_append_time(self) -> bool:
-        """Whether `max_timestamp` is the broker's clock and stands for every record."""
+        """Whether `max_timestamp` was set by the broker and applies to every record."""
         return bool(self.attributes & _LOG_APPEND_TIME_FLAG)
 
     @property
@@ -109,12 +110,12 @@ class RecordBatchHeader:
 
     @property
     def is_control(self) -> bool:
-        """Whether the batch holds a transaction marker in place of anyone's records."""
+        """Whether the batch holds control records, such as a transaction marker."""
         return bool(self.attributes & _CONTROL_FLAG)
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Whether `base_timestamp` says when the cleaner may drop tombstones (KIP-534)."""
+        """Whether `base_timestamp` is the time when the cleaner may drop tombstones (KIP-534)."""
         return bool(self.attributes & _DELETE_HORIZON_FLAG)
 
 
@@ -128,7 +129,7 @@ def uncompressed_transactional_batch(
     record_count: int,
     control: bool = False,
 ) -> bytearray:
-    """Make a batch of records of a transaction that all have the same timestamp."""
+    """Build a transactional batch of records that all have the same timestamp."""
     batch = bytearray(RECORD_BATCH_OVERHEAD) + payload
     write_header(
         batch,
@@ -165,8 +166,8 @@ def write_header(
 ) -> None:
     """Write the header of a batch into the first 61 bytes of `target`, checksum included.
 
-    `payload` is the records as they are sent: compressed, if they are. It may lie in the same
-    buffer, behind the header. Offsets of its records count from 0 without a gap.
+    `payload` holds the records as they are sent, possibly compressed. It may be in the same buffer,
+    after the header. Its records have the offset deltas 0, 1, 2 and so on.
     """
     payload_bytes = memoryview(payload).nbytes
     attributes = int(compression)
@@ -198,9 +199,9 @@ def write_header(
 
 
 def decode_header(buffer: Buffer) -> RecordBatchHeader:
-    """Read the header that `buffer` begins with; what follows it need not be there.
+    """Decode the header at the start of `buffer`, which may end after the header.
 
-    Raises CorruptRecordError when it is no header of a v2 batch, or contradicts itself.
+    Raises CorruptRecordError if it is not the header of a v2 batch, or is inconsistent.
     """
     view = memoryview(buffer)
     if view.nbytes < RECORD_BATCH_OVERHEAD:
@@ -231,9 +232,9 @@ _CODECS: Final = frozenset(CompressionType)
 
 
 def validate_record_batch(buffer: Buffer) -> RecordBatchHeader:
-    """Check that `buffer` is one whole batch with the right checksum; give its header.
+    """Check that `buffer` is one complete batch with the right checksum; return its header.
 
-    The records are not looked into. Raises CorruptRecordError.
+    The records are not decoded. Raises CorruptRecordError.
     """
     view = memoryview(buffer)
     header = decode_header(view)
@@ -250,10 +251,10 @@ def validate_record_batch(buffer: Buffer) -> RecordBatchHeader:
 
 
 def split_record_batches(buffer: Buffer) -> Iterator[memoryview]:
-    """Cut what a Fetch returns, or a Produce carries, into batches; nothing is copied.
+    """Split the records of a Fetch response or a Produce request into batches, without copying.
 
-    The last batch may be cut off by the size of the answer: it is left out. Raises
-    CorruptRecordError where a batch is no v2 batch; checksums are not looked at.
+    A last batch that is truncated by the size limit of the response is left out. Raises
+    CorruptRecordError if a batch is not a v2 batch; checksums are not checked.
     """
     view = memoryview(buffer).cast("B")
     position = 0

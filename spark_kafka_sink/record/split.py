@@ -1,8 +1,9 @@
-"""Cutting the records of a batch into smaller batches (Kafka's `ProducerBatch.split`).
+"""Splitting a batch into smaller batches (Kafka's `ProducerBatch.split`).
 
-Needed when a batch turns out larger than the broker takes, or than batch.size by far. Offsets and
-timestamps of records are relative to their batch, so both are written anew; what follows them in a
-record is copied as it is. This is rare, and plain Python: some microseconds a record.
+This is needed when a batch turns out to be larger than the broker accepts, or much larger than
+batch.size. Offsets and timestamps of records are relative to their batch, so both are rewritten;
+the rest of each record is copied. Splits are rare, so this is plain Python: some microseconds per
+record.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PayloadPart(NamedTuple):
-    """The records of one of the smaller batches, uncompressed, and what its header says of them."""
+    """The uncompressed records of one of the smaller batches, and values for its header."""
 
     payload: bytes
     record_count: int
@@ -29,17 +30,17 @@ class PayloadPart(NamedTuple):
 
 class _SplitRecord(NamedTuple):
     timestamp: int
-    #: Key, value and headers as they are in the batch.
+    #: Key, value and headers, as encoded in the batch.
     content: bytes
 
 
 def split_payload(
     payload: Buffer, *, record_count: int, base_timestamp: int, max_bytes: int
 ) -> list[PayloadPart]:
-    """Cut `payload`, the uncompressed records of a batch, into parts of at most `max_bytes`.
+    """Split `payload`, the uncompressed records of a batch, into parts of at most `max_bytes`.
 
-    A record that is larger than that alone gets a part of its own; every record is in exactly one
-    part, in order. Raises CorruptRecordError when the payload is not what its numbers say.
+    A record larger than that gets its own part; every record is in exactly one part, in order.
+    Raises CorruptRecordError if the payload is malformed or has another number of records.
     """
     parts: list[PayloadPart] = []
     part = _OpenPart()
@@ -61,7 +62,7 @@ class _OpenPart:
         self.record_count = 0
 
     def try_append(self, record: _SplitRecord, max_bytes: int) -> bool:
-        """Add a record if there is room, or if it is the first one."""
+        """Append a record and return True, if there is room or if it is the first record."""
         if not self.record_count:
             self._base_timestamp = self._max_timestamp = record.timestamp
         deltas = encode_varint(record.timestamp - self._base_timestamp) + encode_varint(

@@ -1,9 +1,9 @@
 """Variable-length numbers of record format v2 (Kafka's `ByteUtils`), for code that is not compiled.
 
-Signed numbers are first folded so that small negative ones stay small (zigzag), then written seven
-bits at a time, the lowest first. Java reads numbers that take more bytes than they need, up to 5
-for an int and 10 for a long, and so do we; what does not end there, or does not fit its type, is
-corrupt.
+Signed numbers are zigzag-encoded, so that small negative numbers remain short, and written seven
+bits at a time, the lowest bits first. Java accepts numbers that take more bytes than they need, up
+to 5 for an int and 10 for a long, and so does this module. A number that is longer than that, or
+does not fit its type, is corrupt.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LONG_BITS: Final = 64
 
 
 def read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
-    """Read a signed 32-bit number that lies before `end`; give it and the position behind it."""
+    """Read a signed 32-bit number that ends by `end`; return it and the position after it."""
     if position < end:
         byte = data[position]
         if byte < _MORE:
@@ -28,7 +28,7 @@ def read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
 
 
 def read_varlong(data: bytes, position: int, end: int) -> tuple[int, int]:
-    """Read a signed 64-bit number that lies before `end`; give it and the position behind it."""
+    """Read a signed 64-bit number that ends by `end`; return it and the position after it."""
     return _read(data, position, end, _LONG_BITS)
 
 
