@@ -110,7 +110,7 @@ class NetworkError(KafkaError, ConnectionError):
 class AuthenticationError(KafkaError):
     """Authentication failed: a password, token, certificate or host name was not accepted.
 
-    It closes the producer at once, since a retry would fail the same way. The message names the
+    It is fatal to the producer, since a retry would fail the same way. The message names the
     broker, the mechanism and the user, but never a secret.
     """
 

@@ -1,4 +1,4 @@
-"""Arrow batches as columns of records."""
+"""Conversion of Arrow batches to columns of records."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ OTHERS = [
 @pytest.mark.parametrize("kind", STRINGS_AND_BINARIES, ids=str)
 @pytest.mark.parametrize("first", [0, 1, 2, 3, 4])
 def test_strings_and_bytes_of_every_layout_are_read(column, kind, first):
-    """Keys and values may be any string or binary type, sliced anywhere."""
+    """Keys and values may have any string or binary type, in any slice of an array."""
     values = ["abc", None, "déf"[:1] + "ef", "xyz"]
     if not (pa.types.is_string(getattr(kind, "value_type", kind)) or "string" in str(kind)):
         values = [None if value is None else value.encode() for value in values]
@@ -63,38 +63,38 @@ def test_strings_and_bytes_of_every_layout_are_read(column, kind, first):
 @pytest.mark.parametrize("column", ["key", "value"])
 @pytest.mark.parametrize("kind", OTHERS, ids=str)
 def test_other_keys_and_values_are_refused(column, kind):
-    """Whatever is not bytes has to be made so by the user, who knows how."""
+    """Any other type is an error: the user has to convert the column to bytes."""
     with pytest.raises(SchemaError, match=f"column '{column}' has type .*string or binary"):
         record_columns(batch_of(**{column: pa.nulls(2, kind)}), topic="t")
 
 
 @pytest.mark.parametrize("column", ["key", "value"])
 def test_a_column_of_no_type_is_null(column):
-    """SQL's NULL literal has a type of its own."""
+    """A column of the type null, which SQL's NULL literal has, contains only nulls."""
     records = read_batch(batch_of(**{column: pa.nulls(2)}))
     assert [None, None] == [getattr(record, column) for record in records]
 
 
 def test_keys_need_not_be_there():
-    """Without a key column every key is null."""
+    """Without a key column, every key is null."""
     assert [Record(0, NOW_MS, None, b"v")] == read_batch(batch_of())
 
 
 def test_values_must_be_there():
-    """A batch without values is a mistake."""
+    """A batch without a value column is an error."""
     with pytest.raises(SchemaError, match="no column named 'value'"):
         record_columns(pa.record_batch({"key": ["k"]}), topic="t")
 
 
 def test_other_columns_are_not_looked_at():
-    """Only the names that Spark's own sink knows, and timestamp, mean anything."""
+    """Columns other than those of Spark's own sink and `timestamp` are ignored."""
     batch = batch_of(Value=["x"], KEY=[1], offset=[5], value2=[None])
     assert [Record(0, NOW_MS, None, b"v")] == read_batch(batch)
 
 
 @pytest.mark.parametrize("name", ["key", "value", "topic", "partition", "headers", "timestamp"])
 def test_two_columns_of_a_name_are_refused(name):
-    """Nobody could say which one is meant."""
+    """A column name that occurs twice is ambiguous, and so an error."""
     names = ["value", name, name][-2 if name == "value" else -3 :]
     batch = pa.RecordBatch.from_arrays([pa.array(["1"])] * len(names), names)
     with pytest.raises(SchemaError, match=f"2 columns are named '{name}'"):
@@ -102,7 +102,7 @@ def test_two_columns_of_a_name_are_refused(name):
 
 
 def test_views_are_no_copies():
-    """Bytes, and all numbers of the width that is needed, stay in Arrow's buffers."""
+    """Bytes, and integers of the required width, are views of Arrow's buffers."""
     value = pa.array(["some", "strings"], pa.large_string())
     partition = pa.array([1, 2], pa.int32())
     timestamp = pa.array([1, 2], pa.timestamp("ms"))
@@ -121,7 +121,7 @@ def test_views_are_no_copies():
 @pytest.mark.parametrize("topics", [["t"], ["t", "t"], ["orders"] * 100], ids=len)
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_column_of_one_topic_takes_no_index_of_its_own(topics, first):
-    """It is that of a topic that is given, whichever part of an array the column is."""
+    """A column with a single topic, in any slice, shares the index array of a given topic."""
     array = pa.array(["another", *topics]).slice(1)
     columns = record_columns(batch_of(topic=array).slice(first), topic=None)
     given = record_columns(batch_of(topic=array), topic="t")
@@ -132,7 +132,7 @@ def test_a_column_of_one_topic_takes_no_index_of_its_own(topics, first):
     "kind", [pa.string(), pa.large_string(), pa.binary(), pa.string_view()], ids=str
 )
 def test_a_batch_of_no_rows(kind):
-    """An empty batch has empty columns, whether its buffers are there or not."""
+    """An empty batch has empty columns, whether or not it has buffers."""
     for array in (
         pa.array([], kind),
         pa.array(["a"], pa.string()).cast(kind).slice(1),
@@ -150,7 +150,7 @@ def test_a_batch_of_no_rows(kind):
 
 
 def test_missing_offsets_of_an_empty_array():
-    """Arrow lets an empty array go without any offsets."""
+    """An empty Arrow array may have no offsets at all."""
     nothing = pa.py_buffer(b"")
     array = pa.Array.from_buffers(pa.string(), 0, [None, nothing, nothing])
     batch = pa.record_batch({"value": array, "key": array, "topic": array})
@@ -166,7 +166,7 @@ def topics_of(batch: pa.RecordBatch) -> list[str | None]:
 
 
 def test_one_topic_for_all():
-    """A topic that is given goes for every row, whatever the column says."""
+    """A given topic applies to every row, whatever the topic column contains."""
     columns = record_columns(batch_of(topic=[1, None]), topic="orders")
     assert (("orders",), [0, 0]) == (columns.topics, list(columns.topic_index))
 
@@ -196,14 +196,14 @@ def test_one_topic_for_all():
     ids=str,
 )
 def test_topics_of_every_layout(kind, topics):
-    """Each row's topic is found, and null stays null."""
+    """Each row gets its own topic in every layout, and null remains null."""
     batch = batch_of(topic=pa.array(topics, kind))
     assert topics == topics_of(batch)
     assert topics[1:] == topics_of(batch.slice(1))
 
 
 def test_topics_are_distinct():
-    """Each topic is named once, and only if a row names it."""
+    """Each topic is listed once, and only if a row uses it."""
     array = pa.array(["unused", "a", "b", "a", "b", "unused"]).dictionary_encode()
     batch = batch_of(topic=array).slice(1, 4)
     assert ("a", "b") == record_columns(batch, topic=None).topics
@@ -211,12 +211,12 @@ def test_topics_are_distinct():
 
 @pytest.mark.parametrize("topics", [["a", "b"] * 4, ["ab", "ba"] * 4, ["aab", "aab", "aba"]])
 def test_topics_that_nearly_are_the_same(topics):
-    """Rows of equal length, or of equal letters, are told apart."""
+    """Topics of equal length or with the same letters are distinguished."""
     assert topics == topics_of(batch_of(topic=topics))
 
 
 def test_a_topic_of_no_type_is_null():
-    """The rows are refused later, when they are placed."""
+    """Rows with a null topic get no topic index, so that they are rejected when they are placed."""
     for topics in (pa.nulls(2), pa.nulls(2, pa.string())):
         columns = record_columns(batch_of(topic=topics), topic=None)
         assert ((), [-1, -1]) == (columns.topics, list(columns.topic_index))
@@ -228,13 +228,13 @@ def test_a_topic_of_no_type_is_null():
     ids=str,
 )
 def test_other_topics_are_refused(kind):
-    """A topic is a name."""
+    """A topic column that does not contain strings is an error."""
     with pytest.raises(SchemaError, match=r"column 'topic' has type .*must be a string"):
         record_columns(batch_of(topic=pa.nulls(1, kind)), topic=None)
 
 
 def test_some_topic_is_needed():
-    """With neither a column nor an option there is nowhere to write to."""
+    """Without a topic column and a topic for all rows, there is no destination."""
     with pytest.raises(SchemaError, match="no column named 'topic', and no topic is given"):
         record_columns(batch_of(), topic=None)
 
@@ -254,7 +254,7 @@ INTEGERS = [
 
 
 def test_without_partitions_the_producer_decides():
-    """No column is the same as nothing but nulls."""
+    """A missing partition column means the same as one with only nulls."""
     assert [NULL_PARTITION] == list(record_columns(batch_of(), topic="t").partition)
     columns = record_columns(batch_of(partition=pa.nulls(1)), topic="t")
     assert [NULL_PARTITION] == list(columns.partition)
@@ -263,7 +263,7 @@ def test_without_partitions_the_producer_decides():
 @pytest.mark.parametrize("kind", INTEGERS, ids=str)
 @pytest.mark.parametrize("partitions", [[0, 5, 127], [1, None, 2], [None, None]], ids=str)
 def test_partitions_of_every_width(kind, partitions):
-    """Any integer will do; null leaves it to the producer."""
+    """Partitions may have any integer type, and null leaves the choice to the producer."""
     batch = batch_of(partition=pa.array(partitions, kind))
     for first in range(len(partitions) + 1):
         expected = [NULL_PARTITION if p is None else p for p in partitions[first:]]
@@ -275,7 +275,7 @@ def test_partitions_of_every_width(kind, partitions):
     "kind", [pa.string(), pa.float64(), pa.bool_(), pa.decimal128(5, 0), pa.date32()], ids=str
 )
 def test_other_partitions_are_refused(kind):
-    """A partition is a number."""
+    """A partition column that does not contain integers is an error."""
     with pytest.raises(SchemaError, match=r"column 'partition' has type .*must be an integer"):
         record_columns(batch_of(partition=pa.nulls(1, kind)), topic="t")
 
@@ -294,7 +294,7 @@ def test_other_partitions_are_refused(kind):
     ids=str,
 )
 def test_partitions_that_cannot_be_are_refused(kind, partition):
-    """No topic has them; the error names row, topic and partition."""
+    """The error for a partition number that no topic can have names row, topic and partition."""
     batch = batch_of(
         partition=pa.array([0, None, partition, partition], kind), topic=["t", "t", "u", "t"]
     )
@@ -308,7 +308,7 @@ def test_partitions_that_cannot_be_are_refused(kind, partition):
 
 
 def test_a_refused_row_without_a_topic_names_none():
-    """The last topic of the others is not its topic."""
+    """The error for a row without a topic does not name another row's topic."""
     batch = batch_of(partition=pa.array([0, -1], pa.int32()), topic=["t", None])
     with pytest.raises(InvalidPartitionError) as caught:
         record_columns(batch, topic=None)
@@ -316,7 +316,7 @@ def test_a_refused_row_without_a_topic_names_none():
 
 
 def test_what_lies_under_a_null_means_nothing():
-    """Arrow leaves any value where a null is."""
+    """The values that Arrow stores for nulls are ignored."""
     validity = pa.py_buffer(bytes([0b101]))
     partitions = pa.Array.from_buffers(
         pa.int32(), 3, [validity, pa.py_buffer(np.array([1, -7, 2], np.int32))]
@@ -347,7 +347,7 @@ def test_what_lies_under_a_null_means_nothing():
 )
 @pytest.mark.parametrize("zone", [None, "UTC", "Asia/Kolkata"])
 def test_timestamps_of_every_unit_are_floored(unit, value, expected, zone):
-    """Kafka counts milliseconds; time zones change nothing, and none means UTC."""
+    """Timestamps are rounded down to milliseconds, whatever their time zone; none means UTC."""
     array = pa.array([0, None, value], pa.timestamp(unit, zone))
     for first in range(3):
         columns = record_columns(batch_of(timestamp=array).slice(first), topic="t")
@@ -355,7 +355,7 @@ def test_timestamps_of_every_unit_are_floored(unit, value, expected, zone):
 
 
 def test_a_moment_is_the_same_in_every_zone():
-    """What a user means by a time with a zone is what is sent."""
+    """A timestamp with a time zone is sent as the same moment in UTC."""
     moment = datetime(2024, 2, 29, 12, 30, tzinfo=timezone(timedelta(hours=5, minutes=30)))
     array = pa.array([moment], pa.timestamp("us", "Asia/Kolkata"))
     (record,) = read_batch(batch_of(timestamp=array))
@@ -366,14 +366,14 @@ def test_a_moment_is_the_same_in_every_zone():
     ("unit", "value"), [("s", -1), ("ms", -1), ("us", -1), ("ns", -1), ("us", -(2**63))]
 )
 def test_timestamps_before_1970_are_refused(unit, value):
-    """Kafka would take them, and consumers would choke; the error names the row."""
+    """Kafka accepts negative timestamps but consumers do not, so the error names the row."""
     array = pa.array([0, None, value, value], pa.timestamp(unit))
     with pytest.raises(RecordError, match="row 12, topic 't': the timestamp lies before"):
         record_columns(batch_of(timestamp=array), topic="t", first_row=10)
 
 
 def test_timestamps_that_do_not_fit_are_refused():
-    """Seconds go further than 64 bits of milliseconds."""
+    """Seconds can exceed 64 bits of milliseconds, which is an error."""
     array = pa.array([0, (2**63 - 1) // 1000 + 1], pa.timestamp("s"))
     with pytest.raises(RecordError, match="row 1, topic 't': the timestamp does not fit"):
         record_columns(batch_of(timestamp=array), topic="t")
@@ -381,7 +381,7 @@ def test_timestamps_that_do_not_fit_are_refused():
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.date32(), pa.null()], ids=str)
 def test_a_timestamp_column_of_another_type_is_not_looked_at(kind):
-    """Spark's own sink knows no such column, so it may be there for other reasons."""
+    """A `timestamp` column of another type is ignored, since Spark's own sink has none."""
     columns = record_columns(batch_of(timestamp=pa.nulls(1, kind)), topic="t")
     assert [NULL_TIMESTAMP] == list(columns.timestamp)
 
@@ -400,7 +400,7 @@ def by_runs(values: list, kind: pa.DataType) -> pa.Array:
 @pytest.mark.parametrize("first", range(5))
 @pytest.mark.parametrize("encoded", [by_dictionary, by_runs])
 def test_encoded_columns_are_read_as_their_rows(encoded, first):
-    """A column that says each value once says it of all its rows, in any slice."""
+    """Dictionary- and run-end-encoded columns are decoded to their rows, in any slice."""
     batch = batch_of(
         value=encoded(["a", "a", None, "b"], pa.string()),
         key=encoded([b"k", None, None, b"k"], pa.large_binary()),
@@ -460,7 +460,7 @@ SCHEMAS = st.builds(
 
 @given(rows=ROWS, schema=SCHEMAS, data=st.data())
 def test_any_rows_in_any_layout_are_read(rows, schema, data):
-    """Whatever the layout and the slice, each row is read as it is."""
+    """Every row is read correctly, whatever the layout and the slice."""
     batch = pa.RecordBatch.from_pylist(rows, schema)
     first = data.draw(st.integers(0, len(rows)))
     count = data.draw(st.integers(0, len(rows) - first))

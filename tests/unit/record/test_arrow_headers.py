@@ -1,4 +1,4 @@
-"""Headers in Arrow batches as those of records."""
+"""Conversion of headers in Arrow batches to headers of records."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ SOME_HEADERS = [
 @pytest.mark.parametrize("first", range(6))
 @pytest.mark.parametrize("make", LISTS.values(), ids=LISTS.keys())
 def test_headers_of_every_layout(make, first):
-    """Names may repeat, values may be null, and a null list is an empty one."""
+    """Header names may repeat, values may be null, and a null list means no headers."""
     batch = batch_of(headers=pa.array(SOME_HEADERS, make(HEADER))).slice(first)
     assert expected_headers(SOME_HEADERS[first:]) == [r.headers for r in read_batch(batch)]
 
 
 @pytest.mark.parametrize("first", range(3))
 def test_headers_of_fixed_number(first):
-    """A list of fixed size is a list, too."""
+    """Headers may be in a list of fixed size."""
     rows = [SOME_HEADERS[0], None, SOME_HEADERS[3]]
     batch = batch_of(headers=pa.array(rows, pa.list_(HEADER, 2))).slice(first)
     assert expected_headers(rows[first:]) == [r.headers for r in read_batch(batch)]
@@ -46,7 +46,7 @@ def test_headers_of_fixed_number(first):
 @pytest.mark.parametrize("key", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
 @pytest.mark.parametrize("value", STRINGS_AND_BINARIES[:6], ids=str)
 def test_header_keys_and_values_of_every_layout(key, value):
-    """Keys may be any string type, values any string or binary type."""
+    """Header keys may have any string type, and values any string or binary type."""
     rows = [[{"key": "k", "value": "v" if "string" in str(value) else b"v"}]]
     array = pa.array(rows, pa.list_(pa.struct([("key", key), ("value", value)])))
     assert [((Header("k", b"v")),)] == [r.headers for r in read_batch(batch_of(headers=array))]
@@ -69,7 +69,7 @@ def test_header_keys_and_values_of_every_layout(key, value):
     ids=str,
 )
 def test_other_headers_are_refused(kind):
-    """Headers are what Spark's own sink takes for headers."""
+    """Only the type that Spark's own sink uses for headers is accepted."""
     with pytest.raises(SchemaError, match=r"column 'headers' has type .*must be a list of struct"):
         record_columns(batch_of(headers=pa.nulls(1, kind)), topic="t")
 
@@ -77,7 +77,7 @@ def test_other_headers_are_refused(kind):
 @pytest.mark.parametrize("make", [pa.list_, pa.large_list])
 @pytest.mark.parametrize("first", [0, 1, 3])
 def test_headers_stay_in_the_buffers_of_arrow(make, first):
-    """Null lists make no difference, as long as nothing lies under them."""
+    """Null lists do not cause a copy if they contain no elements."""
     array = pa.array(SOME_HEADERS, make(HEADER))
     headers = record_columns(batch_of(headers=array).slice(first), topic="t").headers
     for field, column in enumerate((headers.keys, headers.values)):
@@ -86,14 +86,14 @@ def test_headers_stay_in_the_buffers_of_arrow(make, first):
 
 @pytest.mark.parametrize("make", [pa.list_, pa.large_list])
 def test_missing_offsets_of_an_empty_array(make):
-    """Arrow lets an empty array go without any offsets."""
+    """An empty Arrow array may have no offsets at all."""
     headers = pa.Array.from_buffers(make(HEADER), 0, [None, None], children=[pa.array([], HEADER)])
     batch = pa.record_batch({"value": pa.array([], pa.binary()), "headers": headers})
     assert 0 == record_columns(batch, topic="t").num_rows
 
 
 def test_headers_can_be_left_out():
-    """A column that is not wanted is not even looked at."""
+    """Without `include_headers`, the headers column is ignored, whatever its type."""
     batch = batch_of(headers=pa.array(SOME_HEADERS, HEADERS))
     assert record_columns(batch, topic="t", include_headers=False).headers is None
     batch = batch_of(headers=[1])
@@ -105,7 +105,7 @@ def test_headers_can_be_left_out():
     [pa.nulls(2), pa.nulls(2, HEADERS), pa.array([[], None], HEADERS), pa.array([[], []], HEADERS)],
 )
 def test_no_headers_at_all(headers):
-    """A column without a single header is no headers."""
+    """A column without a single header gives no headers."""
     assert record_columns(batch_of(headers=headers), topic="t").headers is None
 
 
@@ -118,7 +118,7 @@ GOOD, NO_HEADER, NO_KEY = {"key": "k", "value": b"v"}, None, {"key": None, "valu
     [(NO_HEADER, "a header is null"), (NO_KEY, "the key of a header is null")],
 )
 def test_null_headers_and_keys_are_refused(make, wrong, complaint):
-    """The error names the row, whichever slice it is found in."""
+    """The error for a null header or key names the row, in any slice."""
     rows = [[wrong], [GOOD], None, [], [GOOD, GOOD], [GOOD, wrong], [wrong]]
     array = pa.array(rows, make(HEADER))
     with pytest.raises(RecordError, match=f"row 1004, topic 't': {complaint}") as caught:
@@ -129,7 +129,7 @@ def test_null_headers_and_keys_are_refused(make, wrong, complaint):
 
 
 def test_what_lies_under_a_null_list_means_nothing():
-    """Arrow lets a null list have elements, and even wrong ones."""
+    """The elements that Arrow allows in a null list are ignored, even invalid ones."""
     elements = pa.array([GOOD, NO_KEY, NO_HEADER, {"key": "z", "value": None}], HEADER)
     array = pa.ListArray.from_arrays(
         pa.array([0, 1, 3, 4], pa.int32()), elements, mask=pa.array([False, True, False])

@@ -1,4 +1,4 @@
-"""Tables, streams and extension types of Arrow as batches of records."""
+"""Conversion of Arrow tables, streams and extension types to record batches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Extension(pa.ExtensionType):
 
 
 class _Exporting:
-    """Something that exports Arrow data by one method of the PyCapsule interface, and no more."""
+    """An object that exports Arrow data by a single method of the PyCapsule interface."""
 
     def __init__(self, method: str, data: object) -> None:
         self._export = getattr(data, method)
@@ -37,14 +37,14 @@ class _Exporting:
 
 
 def test_a_batch_is_taken_as_it_is():
-    """Without extension columns nothing is made anew."""
+    """A batch without extension columns is returned unchanged."""
     batch = batch_of()
     [same] = record_batches(batch)
     assert same is batch
 
 
 def test_a_table_is_taken_chunk_by_chunk():
-    """Chunks of different columns need not have the same bounds."""
+    """The chunks of different columns need not have the same boundaries."""
     table = pa.table(
         {
             "value": pa.chunked_array([[b"a"], [b"b", b"c"]]),
@@ -60,7 +60,7 @@ def test_a_table_is_taken_chunk_by_chunk():
     [("__arrow_c_stream__", pa.table({"value": [b"a", b"b"]})), ("__arrow_c_array__", batch_of())],
 )
 def test_what_exports_arrow_data_is_taken(method, data):
-    """Polars and others need not be known by name."""
+    """Any object that exports Arrow data is accepted, such as a Polars data frame."""
 
     class Exporting(_Exporting):
         pass
@@ -71,7 +71,7 @@ def test_what_exports_arrow_data_is_taken(method, data):
 
 @pytest.mark.parametrize("storage", [pa.binary(), pa.large_string(), pa.binary_view(), HEADERS])
 def test_extension_columns_are_taken_for_what_they_store(storage):
-    """Also beside others, whose place and name stay."""
+    """Extension columns are replaced by their storage, and keep their positions and names."""
     array = pa.ExtensionArray.from_storage(_Extension(storage), pa.array([None, None], storage))
     batch = pa.record_batch({"key": pa.array([b"k", b"l"]), "value": array, "x": array})
     [plain] = record_batches(batch)
@@ -92,6 +92,6 @@ def test_extension_columns_are_taken_for_what_they_store(storage):
     ],
 )
 def test_what_holds_no_rows_of_arrow_is_refused(data):
-    """The error says what was given and how to make a table."""
+    """The error for unsupported data names its type and explains how to make a table."""
     with pytest.raises(SchemaError, match=rf"not {type(data).__name__}: make one with"):
         record_batches(data)

@@ -1,4 +1,4 @@
-"""The checks at the border to the kernels, which follow addresses blindly."""
+"""The checks of columns before kernels read them by address."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TWO = bytes_column([b"ab", b"c"])
 
 
 def columns(**changes) -> RecordColumns:
-    """Two good rows, but for the changes."""
+    """Return two valid rows with the given changes."""
     fields = {
         "num_rows": 2,
         "key": TWO,
@@ -47,7 +47,7 @@ def columns(**changes) -> RecordColumns:
 
 
 def test_the_table_points_to_the_arrays():
-    """The kernels' table holds the address of each array, and the numbers beside them."""
+    """The kernels' table holds the address of each array and the number of rows."""
     made = columns()
     (row,) = made.table
     assert COLUMNS_DTYPE == made.table.dtype
@@ -68,7 +68,7 @@ def test_the_table_points_to_the_arrays():
 
 
 def test_absent_bitmaps_and_headers_have_no_address():
-    """An address of 0 says that no row is null, or that there are no headers."""
+    """Columns without nulls and batches without headers have the address 0."""
     made = columns(value=TWO._replace(validity=np.zeros(0, np.uint8)), headers=None)
     (row,) = made.table
     assert (0, 0) == (row["value_validity"], row["header_offsets"])
@@ -76,7 +76,7 @@ def test_absent_bitmaps_and_headers_have_no_address():
 
 @pytest.mark.parametrize("key", [TWO, null_column(2), bytes_column([None, b"k"])])
 def test_columns_of_plain_records_are_what_anybody_would_make(key):
-    """The short way leads to the same table as the long one."""
+    """`plain_columns` builds the same table as `RecordColumns` does."""
     made = plain_columns("t", key, TWO)
     expected = columns(key=key, headers=None)
     assert expected.table.tolist() == made.table.tolist()
@@ -97,14 +97,14 @@ def test_columns_of_plain_records_are_what_anybody_would_make(key):
     ids=["fewer keys", "keys out of the data", "values out of the data"],
 )
 def test_keys_and_values_of_plain_records_are_checked(key, value):
-    """The kernels follow their addresses as blindly as all others."""
+    """`plain_columns` checks keys and values, since the kernels read them by address."""
     with pytest.raises(ValueError, match=r"entries, not 3|leave the data"):
         plain_columns("t", key, value)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 8, 9, 10_000, 16_384, 16_385, 100_000])
 def test_constant_columns(rows):
-    """Columns of nothing but nulls, or of one topic, are as long as asked for."""
+    """Columns of nulls, or of one topic, have the requested length."""
     column = null_column(rows)
     assert (rows + 1, 0) == (column.offsets.size, int(column.offsets.max()))
     assert max(1, math.ceil(rows / 8)) == column.validity.size
@@ -128,12 +128,12 @@ def test_constant_columns(rows):
     ],
 )
 def test_constant_columns_are_shared(rows, others, shared):
-    """There is one for each power of two from 16,384 on, and nobody else needs the memory."""
+    """Constant columns share one array for each power of two from 16,384 on."""
     assert shared == np.shares_memory(null_partitions(rows), null_partitions(others))
 
 
 def test_what_plain_records_have_in_common_is_kept_for_32_numbers_of_them():
-    """The number that was asked for longest ago makes room for a new one."""
+    """The shared columns are cached for the 32 most recently used numbers of rows."""
 
     def in_common(rows):
         return plain_columns("t", null_column(rows), null_column(rows)).topic_index
@@ -146,31 +146,31 @@ def test_what_plain_records_have_in_common_is_kept_for_32_numbers_of_them():
 
 
 def test_constant_columns_cannot_be_written_to():
-    """They are others', too."""
+    """Constant columns are read-only, since they are shared."""
     with pytest.raises(ValueError, match="read-only"):
         null_timestamps(5)[0] = 1
 
 
 def test_nulls_are_numbers_that_no_row_has():
-    """Kernels that were compiled elsewhere count on them, too."""
+    """The markers for nulls have fixed values, since they are compiled into the kernels."""
     assert (-(2**31), -(2**63), -1) == (NULL_PARTITION, NULL_TIMESTAMP, NULL_TOPIC_INDEX)
     assert (-1, 4) == (NULL_SIZE, RECORD_FIELDS)
 
 
 def test_a_bitmap_may_end_with_the_last_row():
-    """It has as many bits as are needed, and a column without one begins at its first bit."""
+    """A bitmap needs no bits past the last row, and by default starts at its first bit."""
     made = columns(key=TWO._replace(validity_offset=6))
     assert 6 == made.table["key_validity_offset"][0]
     assert 0 == BytesColumn(TWO.offsets, TWO.data).validity_offset
 
 
 def test_its_text_shows_no_addresses():
-    """They are nobody's but the kernels'."""
+    """The repr does not show the table of addresses."""
     assert "table" not in repr(columns())
 
 
 def test_an_empty_batch_is_fine():
-    """No rows are no error."""
+    """A batch without rows is valid."""
     empty = BytesColumn(np.zeros(1, np.int64), np.zeros(0, np.uint8))
     made = RecordColumns(
         num_rows=0,
@@ -185,7 +185,7 @@ def test_an_empty_batch_is_fine():
 
 
 def test_it_cannot_be_changed():
-    """The table would no longer be true."""
+    """Columns are immutable, since the table would no longer match them."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         columns().num_rows = 3
 
@@ -210,7 +210,7 @@ BAD_BYTES_COLUMNS = [
 @pytest.mark.parametrize("field", ["key", "value", "header values"])
 @pytest.mark.parametrize(("column", "complaint"), BAD_BYTES_COLUMNS)
 def test_bytes_columns_that_would_lead_astray(field, column, complaint):
-    """Offsets, data and bitmap are checked against each other, wherever such a column is used."""
+    """Inconsistent offsets, data and bitmaps are rejected in every column of byte strings."""
     headers = HeaderColumns(np.array([0, 1, 2]), TWO, column)
     with pytest.raises(ValueError, match=complaint):
         columns(**{"headers": headers} if field == "header values" else {field: column})
@@ -218,7 +218,7 @@ def test_bytes_columns_that_would_lead_astray(field, column, complaint):
 
 @pytest.mark.parametrize(("column", "complaint"), BAD_BYTES_COLUMNS[2:])
 def test_header_keys_that_would_lead_astray(column, complaint):
-    """So are the keys of headers, whose number is that of the elements."""
+    """Inconsistent columns of header keys are rejected."""
     with pytest.raises(ValueError, match=complaint):
         columns(headers=HeaderColumns(np.array([0, 1, 2]), column, TWO))
 
@@ -242,7 +242,7 @@ def test_header_keys_that_would_lead_astray(column, complaint):
     ],
 )
 def test_other_columns_that_would_lead_astray(changes, complaint):
-    """Every array has the type and length that the kernels count on."""
+    """Arrays of a type or length that the kernels do not expect are rejected."""
     with pytest.raises(ValueError, match=complaint):
         columns(**changes)
 
@@ -251,7 +251,7 @@ def test_other_columns_that_would_lead_astray(changes, complaint):
     "module", ["columns", "record_batch", "compression", "decode", "split", "compression_ratio"]
 )
 def test_only_kernels_import_numba(module):
-    """What readers and the embedded broker need starts without numba and pyarrow."""
+    """The modules for readers and the embedded broker import neither numba nor pyarrow."""
     code = (
         f"import sys, spark_kafka_sink.record.{module}; "
         "print([name for name in ('numba', 'pyarrow', 'pyspark') if name in sys.modules])"

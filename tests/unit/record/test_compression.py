@@ -1,4 +1,4 @@
-"""The codecs; that Kafka reads what they write is shown with golden batches and real brokers."""
+"""The codecs; golden batches and real brokers show that Kafka reads their output."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ with_codecs = pytest.mark.parametrize("codec", CODECS, ids=str)
 @pytest.mark.parametrize("codec", CompressionType, ids=str)
 @pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS.keys())
 def test_payloads_survive(codec, payload):
-    """What is compressed comes back, at a bound that is just large enough."""
+    """A payload survives compression and decompression, with the lowest possible limit."""
     compressed = Compressor(codec).compress(payload)
     assert payload == bytes(decompress(codec, compressed, len(payload)))
 
@@ -45,13 +45,13 @@ def test_payloads_survive(codec, payload):
 @with_codecs
 @given(payload=st.binary(max_size=2000), times=st.integers(0, 100))
 def test_any_payload_survives(codec, payload, times):
-    """So does anything else."""
+    """Any payload survives compression and decompression."""
     payload *= times
     assert payload == decompress(codec, Compressor(codec).compress(payload), len(payload))
 
 
 def test_none_copies_nothing():
-    """Without compression the payload itself is handed on, both ways."""
+    """Without compression, both functions return a view of the payload itself."""
     payload = bytearray(b"payload")
     assert payload is Compressor(CompressionType.NONE).compress(payload).obj
     assert payload is decompress(CompressionType.NONE, payload, 7).obj
@@ -60,7 +60,7 @@ def test_none_copies_nothing():
 @pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview], ids=lambda wrap: wrap.__name__)
 @pytest.mark.parametrize("codec", CompressionType, ids=str)
 def test_any_buffer_will_do(codec, wrap):
-    """Payloads may be in any kind of buffer, both ways."""
+    """Both functions accept any type of buffer."""
     compressed = Compressor(codec).compress(wrap(b"payload" * 9))
     assert b"payload" * 9 == bytes(decompress(codec, wrap(bytes(compressed)), 100))
 
@@ -70,13 +70,13 @@ def test_any_buffer_will_do(codec, wrap):
 
 @pytest.mark.parametrize("codec", CompressionType, ids=str)
 def test_codecs_have_names(codec):
-    """The names are those of compression.type."""
+    """The codecs have the names of compression.type."""
     assert codec is CompressionType.from_name(codec.name.lower())
 
 
 @pytest.mark.parametrize("name", ["", "GZIP", "lzma", "producer"])
 def test_other_names_are_refused(name):
-    """There are five codecs."""
+    """Any other name is an error."""
     with pytest.raises(ValueError, match="unknown compression type"):
         CompressionType.from_name(name)
 
@@ -87,7 +87,7 @@ def test_other_names_are_refused(name):
     ids=str,
 )
 def test_all_levels_of_kip_390(codec, levels):
-    """Every level that Kafka has is taken, and gives something that can be read."""
+    """Every level that Kafka has is accepted and yields a valid payload."""
     for level in levels:
         compressed = Compressor(codec, level).compress(PAYLOADS["text"])
         assert PAYLOADS["text"] == decompress(codec, compressed, 100)
@@ -115,14 +115,14 @@ def test_other_levels_are_refused(codec, level):
 
 @pytest.mark.parametrize("codec", [CompressionType.NONE, SNAPPY], ids=str)
 def test_some_codecs_have_no_levels(codec):
-    """A level for them is a mistake."""
+    """A level is an error for a codec without levels."""
     with pytest.raises(ValueError, match="no compression levels"):
         Compressor(codec, 1)
 
 
 @pytest.mark.parametrize(("codec", "level"), [(GZIP, -1), (LZ4, 9), (ZSTD, 3)], ids=str)
 def test_no_level_means_kafkas_default(codec, level):
-    """The default level may be named or left out."""
+    """The default level may be given explicitly or left out."""
     payload = PAYLOADS["several blocks"]
     default = Compressor(codec)
     assert level == default.level
@@ -131,7 +131,7 @@ def test_no_level_means_kafkas_default(codec, level):
 
 @pytest.mark.parametrize(("codec", "best"), [(GZIP, 9), (LZ4, 12), (ZSTD, 19)], ids=str)
 def test_levels_make_a_difference(codec, best):
-    """A higher level gives a smaller result."""
+    """A higher level yields a smaller result."""
     payload = b"".join(b"%d %d;" % (i, i * i % 977) for i in range(20_000))
     low = {GZIP: 1, LZ4: 9, ZSTD: -5}[codec]  # with lz4, Kafka's default is the fastest
     assert len(Compressor(codec, best).compress(payload)) < len(
@@ -148,7 +148,7 @@ def test_levels_make_a_difference(codec, best):
     ],
 )
 def test_levels_of_lz4_are_those_of_kafka(monkeypatch, level, expected):
-    """The default is the fast compressor; every other level is the nearest of high compression."""
+    """The default means the fast compressor, other levels the nearest high-compression level."""
     compress, used = lz4.frame.compress, []
 
     def recording(payload, **options):
@@ -162,7 +162,7 @@ def test_levels_of_lz4_are_those_of_kafka(monkeypatch, level, expected):
 
 
 def test_level_0_of_zstd_is_its_default():
-    """As in zstd itself."""
+    """Level 0 of zstd means its default level, as in zstd itself."""
     payload = b"".join(b"%d %d;" % (i, i * i % 977) for i in range(20_000))
     assert Compressor(ZSTD).compress(payload) == Compressor(ZSTD, 0).compress(payload)
     assert Compressor(ZSTD).compress(payload) != Compressor(ZSTD, -1).compress(payload)
@@ -172,7 +172,7 @@ def test_level_0_of_zstd_is_its_default():
 
 
 def test_lz4_frames_are_as_kafka_wants_them():
-    """Blocks are independent, and there is neither a content size nor a checksum (KIP-57)."""
+    """LZ4 frames have independent blocks, no content size and no checksum (KIP-57)."""
     frame = Compressor(LZ4).compress(PAYLOADS["several blocks"])
     assert "04224d186040" == frame[:6].hex()
     info = lz4.frame.get_frame_info(frame)
@@ -189,7 +189,7 @@ def test_lz4_frames_are_as_kafka_wants_them():
 
 
 def test_snappy_has_the_framing_of_snappy_java():
-    """A header of 16 bytes, then blocks of at most 32 KB uncompressed, behind their lengths."""
+    """A header of 16 bytes precedes blocks of at most 32 KB, each after its length."""
     payload = PAYLOADS["several blocks"][:70_000]
     compressed = Compressor(SNAPPY).compress(payload)
     assert SNAPPY_HEADER == compressed[:16]
@@ -204,12 +204,12 @@ def test_snappy_has_the_framing_of_snappy_java():
 
 
 def test_gzip_is_a_gzip_file():
-    """Any gzip reader takes it."""
+    """Any gzip reader can decompress gzip payloads."""
     assert b"payload" == gzip.decompress(Compressor(GZIP).compress(b"payload"))
 
 
 def test_zstd_says_how_large_the_content_is():
-    """Readers can take the memory at once."""
+    """The frame header of zstd contains the content size."""
     frame = Compressor(ZSTD).compress(PAYLOADS["several blocks"])
     assert 800_000 == zstandard.get_frame_parameters(frame).content_size
 
@@ -236,13 +236,13 @@ def test_threads_share_a_compressor():
 
 
 def test_raw_snappy_is_read():
-    """A block without snappy-java's framing is read, as librdkafka writes it."""
+    """A raw block without snappy-java's framing is read, as librdkafka writes it."""
     raw = bytes(cramjam.snappy.compress_raw(b"payload" * 9))
     assert b"payload" * 9 == decompress(SNAPPY, raw, 63)
 
 
 def test_gzip_members_are_joined():
-    """A gzip file may have several members, as Java's reader knows."""
+    """A gzip payload may have several members, as in Java."""
     assert b"onetwo" == decompress(GZIP, gzip.compress(b"one") + gzip.compress(b"two"), 6)
 
 
@@ -266,7 +266,7 @@ def test_zstd_frames_are_joined():
     ids=str,
 )
 def test_other_lz4_frames_are_read(options):
-    """Checksums, sizes and other block sizes are the writer's choice."""
+    """LZ4 frames may have checksums, a content size or larger blocks."""
     frame = lz4.frame.compress(
         PAYLOADS["several blocks"], **{"block_linked": False, "store_size": False} | options
     )
@@ -283,7 +283,7 @@ def test_other_lz4_frames_are_read(options):
     ids=["runs", "raw", "compressed"],
 )
 def test_zstd_blocks_of_every_type_are_read(payload, expected):
-    """Of a run, one byte is stored; frames without a size are made of at most 128 KB a block."""
+    """Frames without a content size are read for every block type: raw, run and compressed."""
     stream = zstandard.ZstdCompressor().compressobj()
     frame = stream.compress(payload) + stream.flush()
     types, position = [], zstandard.frame_header_size(frame)
@@ -300,11 +300,11 @@ def test_zstd_blocks_of_every_type_are_read(payload, expected):
 
 @with_codecs
 def test_a_cut_off_payload_is_corrupt(codec):
-    """A payload that lacks its end is refused wherever the cut is."""
+    """A truncated payload is corrupt, wherever it ends."""
     compressed = Compressor(codec).compress(PAYLOADS["text"])
     starts = range(len(compressed))
     if codec is SNAPPY:
-        # Between two blocks there is nothing to tell that more should come.
+        # A payload may end between two blocks: the framing has no total length.
         starts = [start for start in starts if start not in (0, 16)]
     for size in starts:
         with pytest.raises(CorruptRecordError):
@@ -313,7 +313,7 @@ def test_a_cut_off_payload_is_corrupt(codec):
 
 @pytest.mark.parametrize("missing", [1, 3, 4])
 def test_a_cut_off_zstd_checksum_is_corrupt(missing):
-    """A frame that says it has a checksum ends with it."""
+    """A frame is corrupt if its checksum is missing or truncated."""
     frame = zstandard.ZstdCompressor(write_checksum=True).compress(PAYLOADS["text"])
     with pytest.raises(CorruptRecordError, match="cut off"):
         decompress(ZSTD, frame[:-missing], 1000)
@@ -321,7 +321,7 @@ def test_a_cut_off_zstd_checksum_is_corrupt(missing):
 
 @with_codecs
 def test_bytes_behind_the_end_are_corrupt(codec):
-    """So is a payload with something behind it."""
+    """A payload with extra bytes at its end is corrupt."""
     compressed = Compressor(codec).compress(PAYLOADS["text"])
     with pytest.raises(CorruptRecordError):
         decompress(codec, compressed + b"\x01", 1000)
@@ -330,7 +330,7 @@ def test_bytes_behind_the_end_are_corrupt(codec):
 @with_codecs
 @given(data=st.data())
 def test_a_changed_payload_is_corrupt_or_read(codec, data):
-    """Whatever a changed byte does, it raises CorruptRecordError or nothing."""
+    """A payload with a changed byte raises CorruptRecordError or nothing."""
     compressed = bytearray(Compressor(codec).compress(PAYLOADS["text"] * 50))
     position = data.draw(st.integers(0, len(compressed) - 1))
     compressed[position] ^= data.draw(st.integers(1, 255))
@@ -341,7 +341,7 @@ def test_a_changed_payload_is_corrupt_or_read(codec, data):
 @with_codecs
 @given(garbage=st.binary(max_size=200))
 def test_garbage_is_corrupt_or_read(codec, garbage):
-    """Random bytes raise nothing but CorruptRecordError, whatever header is in front of them."""
+    """Random bytes, after any header, raise nothing but CorruptRecordError."""
     valid = Compressor(codec).compress(PAYLOADS["text"])
     for front in (b"", bytes(valid[:8]), bytes(valid[:16])):
         with suppress(CorruptRecordError):
@@ -350,7 +350,7 @@ def test_garbage_is_corrupt_or_read(codec, garbage):
 
 @pytest.mark.parametrize("codec", CompressionType, ids=str)
 def test_the_bound_is_kept(codec):
-    """One byte too many is an error."""
+    """A payload that is one byte larger than the limit is an error."""
     compressed = Compressor(codec).compress(PAYLOADS["several blocks"])
     with pytest.raises(CorruptRecordError, match="more than 799999 bytes"):
         decompress(codec, compressed, 799_999)
@@ -358,7 +358,7 @@ def test_the_bound_is_kept(codec):
 
 @pytest.mark.parametrize("size", [5 * MIB // 2, 5 * MIB // 2 - 1])
 def test_output_is_asked_for_a_mebibyte_at_a_time(monkeypatch, size):
-    """And at the end for one byte more than may come: that it comes is enough to refuse it."""
+    """Output is requested in chunks of 1 MiB, and finally one byte more than the limit allows."""
     make, asked = lz4.frame.LZ4FrameDecompressor, []
 
     class Recording:
@@ -402,7 +402,7 @@ def lz4_bomb(size: int) -> bytes:
     ids=["gzip", "snappy", "lz4", "zstd"],
 )
 def test_bombs_are_found_before_they_grow(codec, bomb):
-    """Decompression stops near the bound, however much there is to come."""
+    """Decompression stops near the limit, whatever the size of the output."""
     compressed = bomb(256 * MIB)
     tracemalloc.start()
     try:
@@ -415,7 +415,7 @@ def test_bombs_are_found_before_they_grow(codec, bomb):
 
 
 def test_a_lying_snappy_block_takes_no_memory():
-    """A length of 4 GB in a few bytes is refused by the length alone."""
+    """A block that states a length of 4 GB is rejected without decompressing it."""
     lie = b"\xff\xff\xff\xff\x0f" + b"\0" * 8
     for payload in (lie, SNAPPY_HEADER + len(lie).to_bytes(4, "big") + lie):
         with pytest.raises(CorruptRecordError, match="more than"):
@@ -423,7 +423,7 @@ def test_a_lying_snappy_block_takes_no_memory():
 
 
 def test_a_snappy_block_counts_with_those_before_it():
-    """Each would fit; the second is refused before it is read, so that its damage is not found."""
+    """A block that would exceed the limit in total is rejected before it is decompressed."""
     first = bytes(cramjam.snappy.compress_raw(bytes(MIB)))
     damaged = bytes(cramjam.snappy.compress_raw(bytes(MIB)))[:-1]
     payload = b"".join(len(block).to_bytes(4, "big") + block for block in (first, damaged))
@@ -433,14 +433,14 @@ def test_a_snappy_block_counts_with_those_before_it():
 
 
 def test_linked_lz4_blocks_are_refused():
-    """Kafka cannot read blocks that depend on each other."""
+    """LZ4 blocks that depend on each other are rejected, since Kafka cannot read them."""
     frame = lz4.frame.compress(PAYLOADS["several blocks"], block_linked=True)
     with pytest.raises(CorruptRecordError, match="dependent blocks"):
         decompress(LZ4, frame, MIB)
 
 
 def test_linked_lz4_blocks_with_a_dictionary_are_refused():
-    """One flag has nothing to do with the other."""
+    """Dependent blocks are rejected even if the dictionary flag is set."""
     frame = bytearray(Compressor(LZ4).compress(b"payload"))
     frame[4] = 0x41
     with pytest.raises(CorruptRecordError, match="dependent blocks"):
@@ -452,13 +452,13 @@ def test_linked_lz4_blocks_with_a_dictionary_are_refused():
     [(4, "is no lz4 frame"), (5, "is no lz4 frame"), (6, "is no lz4 frame"), (7, "cut off")],
 )
 def test_an_lz4_frame_has_at_least_a_header(size, complaint):
-    """The shortest has seven bytes, and flags among them."""
+    """The shortest header of an LZ4 frame has seven bytes."""
     with pytest.raises(CorruptRecordError, match=complaint):
         decompress(LZ4, Compressor(LZ4).compress(b"payload")[:size], MIB)
 
 
 def test_the_header_of_snappy_is_looked_at_whole():
-    """With another byte in it, the payload is one raw block, which cannot begin like that."""
+    """A payload with a damaged framing header is read as a raw block, and is corrupt."""
     framed = Compressor(SNAPPY).compress(b"payload")
     with pytest.raises(CorruptRecordError, match="snappy"):
         decompress(SNAPPY, framed[:7] + b"\1" + framed[8:], MIB)
@@ -466,14 +466,14 @@ def test_the_header_of_snappy_is_looked_at_whole():
 
 @pytest.mark.parametrize("size", [17, 18, 19])
 def test_a_cut_off_length_of_a_snappy_block_is_corrupt(size):
-    """It takes four bytes."""
+    """A snappy payload is corrupt if it ends within the four bytes of a block's length."""
     with pytest.raises(CorruptRecordError, match="snappy: the payload is cut off"):
         decompress(SNAPPY, Compressor(SNAPPY).compress(b"payload")[:size], MIB)
 
 
 @pytest.mark.parametrize("version", [0x20, 0xA0, 0xE0])
 def test_other_lz4_versions_are_refused(version):
-    """There is one version of the frame format."""
+    """An unknown version of the LZ4 frame format is rejected."""
     frame = bytearray(Compressor(LZ4).compress(b"payload"))
     frame[4] = version
     with pytest.raises(CorruptRecordError, match="another version"):
@@ -483,13 +483,13 @@ def test_other_lz4_versions_are_refused(version):
 @pytest.mark.parametrize("codec", [LZ4, ZSTD], ids=str)
 @pytest.mark.parametrize("payload", [b"\0" * 16, b"0123456789abcdef", b"\xff" * 16], ids=repr)
 def test_another_format_is_refused(codec, payload):
-    """Bytes that do not start with the codec's magic number are no frame of it."""
+    """Bytes without the codec's magic number are rejected."""
     with pytest.raises(CorruptRecordError, match=f"the payload is no {codec.name.lower()} frame"):
         decompress(codec, payload, MIB)
 
 
 def test_a_reserved_zstd_block_is_corrupt():
-    """Block type 3 does not exist."""
+    """A zstd block of the reserved type 3 is corrupt."""
     frame = bytearray(zstandard.ZstdCompressor(write_content_size=False).compress(b"payload"))
     header = zstandard.frame_header_size(frame)
     frame[header] |= 0x06

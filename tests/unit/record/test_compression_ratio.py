@@ -1,4 +1,4 @@
-"""The estimate of how well records compress."""
+"""Estimates of how well records compress."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def estimator():
 
 
 def test_nothing_is_hoped_for_at_first(estimator):
-    """Before any batch was seen, records are taken for incompressible."""
+    """Before the first batch, records are assumed to be incompressible."""
     assert 1.0 == estimator.estimation("t", LZ4)
 
 
@@ -31,21 +31,21 @@ def test_nothing_is_hoped_for_at_first(estimator):
     ],
 )
 def test_the_estimate_follows_as_in_java(estimator, current, observed, expected):
-    """It falls by at most 0.005, and rises by at least 0.05 (CompressionRatioEstimatorTest)."""
+    """The estimate falls by at most 0.005 and rises by at least 0.05, as in Java."""
     estimator.set_estimation("t", LZ4, current)
     assert pytest.approx(expected) == estimator.update_estimation("t", LZ4, observed)
     assert pytest.approx(expected) == estimator.estimation("t", LZ4)
 
 
 def test_topics_and_codecs_are_apart(estimator):
-    """What is learnt of one topic and codec says nothing of another."""
+    """Each topic and codec has its own estimate."""
     estimator.set_estimation("t", LZ4, 0.5)
     assert 1.0 == estimator.estimation("u", LZ4)
     assert 1.0 == estimator.estimation("t", CompressionType.ZSTD)
 
 
 def test_a_topic_can_be_forgotten(estimator):
-    """A reset topic starts anew; others stay."""
+    """Resetting a topic affects no other topic."""
     estimator.set_estimation("t", LZ4, 0.5)
     estimator.set_estimation("u", LZ4, 0.6)
     estimator.reset_estimation("t")

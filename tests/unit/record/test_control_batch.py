@@ -1,4 +1,4 @@
-"""Transaction markers, against what Kafka itself writes."""
+"""Transaction markers, compared with those that Kafka writes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from spark_kafka_sink.record.decode import (
     decode_record_batch,
 )
 
-#: MemoryRecords.withEndTransactionMarker of Kafka 4.3.1: partition leader epoch -1, and the same
-#: producer, coordinator and time as below.
+#: The output of MemoryRecords.withEndTransactionMarker in Kafka 4.3.1, with partition leader epoch
+#: -1, and with the same producer, coordinator epoch and time as below.
 JAVA = {
     ControlRecordType.COMMIT: (
         "000000000000000000000042ffffffff0288f9e13a0030000000000000018bcfe5687b0000018bcf"
@@ -37,13 +37,13 @@ def marker(marker_type):
 
 @pytest.mark.parametrize("marker_type", list(ControlRecordType))
 def test_markers_are_those_of_java(marker_type):
-    """Byte for byte what Kafka's broker appends."""
+    """Markers are byte for byte what Kafka's broker appends."""
     assert JAVA[marker_type] == marker(marker_type).hex()
 
 
 @pytest.mark.parametrize("marker_type", list(ControlRecordType))
 def test_markers_are_read_back(marker_type):
-    """A control batch with one record that says how the transaction ended."""
+    """A marker decodes to a control batch whose only record tells how the transaction ended."""
     batch = decode_record_batch(marker(marker_type))
 
     assert (True, True, 123_456_789_012, 7, -1, 1) == (

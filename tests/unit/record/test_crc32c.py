@@ -9,22 +9,22 @@ from spark_kafka_sink.record.crc32c import crc32c
 
 
 def test_the_check_value_of_the_standard():
-    """The nine digits give the value that the CRC catalogue lists."""
+    """The digits 1 to 9 have the checksum listed in the CRC catalogue."""
     assert 0xE3069283 == crc32c(b"123456789")
 
 
 @pytest.mark.parametrize("cut", range(10))
 def test_it_continues(cut):
-    """A checksum goes on from that of the bytes before."""
+    """A checksum can be continued from that of the preceding bytes."""
     assert 0xE3069283 == crc32c(b"123456789"[cut:], crc32c(b"123456789"[:cut]))
 
 
 @pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview])
 def test_any_buffer_will_do(wrap):
-    """Bytes, bytearrays and views are taken alike."""
+    """The checksum accepts bytes, bytearrays and memory views."""
     assert 0xE3069283 == crc32c(wrap(b"123456789"))
 
 
 def test_arrays_will_do():
-    """So are numpy's arrays, as the batch buffers are."""
+    """The checksum accepts numpy arrays."""
     assert 0xE3069283 == crc32c(np.frombuffer(b"123456789", np.uint8))

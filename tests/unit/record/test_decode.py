@@ -1,4 +1,4 @@
-"""The decoder, on batches made byte by byte by an encoder that shares no code with ours."""
+"""The decoder, on batches built byte by byte by an independent encoder."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ RECORDS = st.lists(
 
 
 def decoded(records: list[PlainRecord], base_offset: int = 0) -> list[Record]:
-    """Give what the decoder is to make of records."""
+    """Return the records that the decoder should return."""
     return [
         Record(
             base_offset + index,
@@ -57,7 +57,7 @@ def decoded(records: list[PlainRecord], base_offset: int = 0) -> list[Record]:
 @pytest.mark.parametrize("codec", CompressionType, ids=str)
 @given(records=RECORDS, base_offset=st.integers(0, 2**62))
 def test_records_are_read_back(codec, records, base_offset):
-    """Whatever a record holds is read as it was written, in every codec."""
+    """Any record is decoded correctly with every codec."""
     batch = plain_batch(records, base_offset=base_offset, compression=codec)
     result = decode_record_batch(batch)
     assert decoded(records, base_offset) == result.records
@@ -65,7 +65,7 @@ def test_records_are_read_back(codec, records, base_offset):
 
 
 def test_a_brokers_timestamp_stands_for_all():
-    """With LogAppendTime, a record's own timestamp means nothing."""
+    """With LogAppendTime, the batch's timestamp replaces those of the records."""
     batch = plain_batch(
         [PlainRecord(timestamp=5), PlainRecord(timestamp=7)], attributes=8, max_timestamp=99
     )
@@ -73,13 +73,13 @@ def test_a_brokers_timestamp_stands_for_all():
 
 
 def test_header_keys_that_are_not_utf8_are_replaced():
-    """Nothing forbids them, and Java reads them so."""
+    """Invalid UTF-8 in header keys is replaced, as in Java."""
     batch = plain_batch([PlainRecord(headers=((b"\xffa", b"1"),))])
     assert (Header("\ufffda", b"1"),) == decode_record_batch(batch).records[0].headers
 
 
 def test_offsets_may_have_gaps():
-    """Compaction removes records from the middle of a batch, and keeps its last offset."""
+    """Offsets may have gaps, since compaction removes records but keeps the last offset."""
     kept = [encode_record(PlainRecord(), offset_delta=delta, base_timestamp=0) for delta in (2, 5)]
     batch = plain_batch(
         payload=b"".join(kept), base_offset=100, record_count=2, last_offset_delta=9
@@ -88,14 +88,14 @@ def test_offsets_may_have_gaps():
 
 
 def test_a_batch_may_be_left_without_records():
-    """Compaction keeps the header of an idempotent producer's last batch."""
+    """A batch may be empty, since compaction keeps the header of a producer's last batch."""
     batch = plain_batch(payload=b"", record_count=0, last_offset_delta=9)
     assert [] == decode_record_batch(batch).records
 
 
 @pytest.mark.parametrize("delta_bytes", [b"\x80\x00", b"\x80\x80\x80\x80\x00"])
 def test_numbers_may_be_padded(delta_bytes):
-    """A number in more bytes than it needs is read as Java reads it."""
+    """Numbers may take more bytes than they need, as in Java."""
     body = b"\0\0" + delta_bytes + b"\x01\x01\0"
     payload = varint(len(body)) + body
     assert [Record(0, 0, None, None)] == decode_record_batch(plain_batch(payload=payload)).records
@@ -110,7 +110,7 @@ def marker(kind: int, **changes) -> bytes:
 
 
 def test_records_of_many_batches():
-    """Batches are read one after another; markers and a cut-off batch at the end are left out."""
+    """Batches are read in order, without markers and without a truncated batch at the end."""
     buffer = (
         plain_batch(2)
         + marker(1, base_offset=2)
@@ -121,7 +121,7 @@ def test_records_of_many_batches():
 
 
 def test_the_bound_goes_for_each_batch():
-    """It is not the sum of the batches that is bounded."""
+    """The limit applies to each batch, not to their sum."""
     batch = plain_batch(1, compression=CompressionType.GZIP)
     assert 3 == len(list(decode_records(batch * 3, max_uncompressed_bytes=10)))
     with pytest.raises(CorruptRecordError, match="more than 5 bytes"):
@@ -133,14 +133,14 @@ def test_the_bound_goes_for_each_batch():
 
 @pytest.mark.parametrize("kind", ControlRecordType)
 def test_markers_say_how_a_transaction_ended(kind):
-    """A control batch holds a record that says commit or abort, and by which coordinator."""
+    """A marker is decoded to commit or abort, and to its coordinator's epoch."""
     batch = decode_record_batch(marker(kind))
     assert batch.header.is_control
     assert ControlRecord(kind, 12) == decode_control_record(batch.records[0])
 
 
 def test_unknown_markers_keep_their_number():
-    """Clients are to ignore control records of types they do not know."""
+    """Control records of unknown types keep their number, so that clients can ignore them."""
     (record,) = decode_record_batch(marker(7)).records
     assert ControlRecord(7, 12) == decode_control_record(record)
 
@@ -150,7 +150,7 @@ def test_unknown_markers_keep_their_number():
     [(None, b"\0" * 6), (b"\0\0\0", b"\0" * 6), (b"\0" * 4, None), (b"\0" * 4, b"\0" * 5)],
 )
 def test_what_is_no_marker_is_corrupt(key, value):
-    """A record that is too short for a marker is none."""
+    """A control record that is too short for a marker is corrupt."""
     with pytest.raises(CorruptRecordError, match="no transaction marker at offset 5"):
         decode_control_record(Record(5, 0, key, value))
 
@@ -197,7 +197,7 @@ def record_of(body: bytes) -> bytes:
 )
 @pytest.mark.parametrize("codec", [CompressionType.NONE, CompressionType.GZIP], ids=str)
 def test_records_that_contradict_themselves_are_corrupt(codec, payload, complaint):
-    """A good checksum does not make up for lengths and numbers that cannot be."""
+    """Invalid lengths and numbers are corrupt, even with a correct checksum."""
     compressed = bytes(Compressor(codec).compress(payload))
     with pytest.raises(CorruptRecordError, match=complaint):
         decode_record_batch(plain_batch(compression=codec, payload=compressed))
@@ -205,33 +205,33 @@ def test_records_that_contradict_themselves_are_corrupt(codec, payload, complain
 
 @pytest.mark.parametrize("count", [1, 3, 2**31 - 1])
 def test_the_number_of_records_counts(count):
-    """A batch of more or fewer records than its header says is corrupt."""
+    """A batch with more or fewer records than its header states is corrupt."""
     batch = plain_batch(2, record_count=count, last_offset_delta=2**31 - 1)
     with pytest.raises(CorruptRecordError, match=r"behind the last record|cut off"):
         decode_record_batch(batch)
 
 
 def test_offsets_must_rise():
-    """No two records of a batch have the same offset."""
+    """A batch with two records of the same offset is corrupt."""
     with pytest.raises(CorruptRecordError, match="offset delta 0 behind 0"):
         decode_record_batch(plain_batch(2, payload=GOOD + GOOD))
 
 
 def test_offsets_must_not_pass_the_last():
-    """The header says which offset is the last one."""
+    """A record with an offset past the last one in the header is corrupt."""
     second = encode_record(PlainRecord(), offset_delta=2, base_timestamp=0)
     with pytest.raises(CorruptRecordError, match="offset delta 2 behind 0, in a batch up to 1"):
         decode_record_batch(plain_batch(2, payload=GOOD + second))
 
 
 def test_the_checksum_is_checked_first():
-    """A wrong checksum is what is reported, whatever else is wrong."""
+    """A wrong checksum is reported before any other fault."""
     with pytest.raises(CorruptRecordError, match="checksum"):
         decode_record_batch(plain_batch(crc=1, payload=b"nonsense"))
 
 
 def test_a_bomb_is_not_unpacked():
-    """A batch that would take more memory than allowed is refused."""
+    """A batch that would decompress to more than the limit is rejected."""
     payload = Compressor(CompressionType.ZSTD).compress(bytes(10_000_000))
     batch = plain_batch(compression=CompressionType.ZSTD, payload=payload)
     with pytest.raises(CorruptRecordError, match="more than 1000000 bytes"):
@@ -240,7 +240,7 @@ def test_a_bomb_is_not_unpacked():
 
 @given(st.binary(max_size=100), st.integers(0, 20), st.sampled_from(CompressionType))
 def test_garbage_is_corrupt_or_read(payload, count, codec):
-    """Behind a good header and checksum, random bytes raise nothing but CorruptRecordError."""
+    """With a valid header and checksum, random bytes raise nothing but CorruptRecordError."""
     batch = plain_batch(
         payload=payload, record_count=count, last_offset_delta=50, compression=codec
     )
@@ -250,7 +250,7 @@ def test_garbage_is_corrupt_or_read(payload, count, codec):
 
 @given(st.data())
 def test_a_changed_batch_is_corrupt(data):
-    """Any change behind the base offset and the leader epoch is found."""
+    """Any change other than to the base offset or leader epoch is detected."""
     batch = bytearray(plain_batch([PlainRecord(b"value", b"key", 5)] * 3))
     position = data.draw(st.sampled_from([*range(8, 12), *range(16, len(batch))]))
     batch[position] ^= data.draw(st.integers(1, 255))
@@ -260,7 +260,7 @@ def test_a_changed_batch_is_corrupt(data):
 
 @given(st.binary(max_size=200))
 def test_anything_at_all_is_corrupt(garbage):
-    """Bytes that are no batch are refused, or hold no whole batch."""
+    """Random bytes are rejected, or contain no complete batch."""
     with pytest.raises(CorruptRecordError):
         decode_record_batch(garbage)
     with suppress(CorruptRecordError):
@@ -269,7 +269,7 @@ def test_anything_at_all_is_corrupt(garbage):
 
 @pytest.mark.parametrize("codec", CompressionType, ids=str)
 def test_decoding_spends_bytes_records_and_headers(codec):
-    """A budget pays for the decompressed bytes, for each record and for each of its headers."""
+    """Decoding charges decompressed bytes, records and headers to the budget."""
     record = PlainRecord(headers=((b"a", b"1"), (b"b", None)))
     size = len(encode_record(record, offset_delta=0, base_timestamp=0))
     budget = DecodeBudget(uncompressed_bytes=3 * size, elements=10)
@@ -281,7 +281,7 @@ def test_decoding_spends_bytes_records_and_headers(codec):
 
 @pytest.mark.parametrize("records", [5, [PlainRecord(headers=((b"a", b"1"),) * 4)]])
 def test_a_batch_beyond_the_budget_is_not_decoded(records):
-    """Records, or headers within one record, that are more than the budget allows are refused."""
+    """A batch with more records, or headers in one record, than the budget allows is rejected."""
     with pytest.raises(CorruptRecordError, match="too many to decode"):
         decode_within(plain_batch(records), DecodeBudget(uncompressed_bytes=1000, elements=4))
 
@@ -290,7 +290,7 @@ def test_a_batch_beyond_the_budget_is_not_decoded(records):
     ("elements", "complaint"), [(6, "^7 more records .* too many to decode"), (7, "cut off")]
 )
 def test_a_batch_costs_no_more_records_than_its_bytes_can_be(elements, complaint):
-    """A record takes seven bytes at least; the last may be the one that is found missing."""
+    """No more records are charged than the bytes can hold, at seven bytes each, and one more."""
     batch = plain_batch([PlainRecord(None)] * 6, record_count=1000, last_offset_delta=999)
     with pytest.raises(CorruptRecordError, match=complaint):
         decode_within(batch, DecodeBudget(uncompressed_bytes=42, elements=elements))
@@ -298,14 +298,14 @@ def test_a_batch_costs_no_more_records_than_its_bytes_can_be(elements, complaint
 
 @pytest.mark.parametrize("decode", [decode_record_batch, lambda batch: list(decode_records(batch))])
 def test_a_batch_may_have_128_mebibytes_unless_another_bound_is_given(decode):
-    """A length of 4 GB in a few bytes of snappy is refused by the length alone."""
+    """The default limit for the decompressed records of a batch is 128 MiB."""
     batch = plain_batch(compression=CompressionType.SNAPPY, payload=b"\xff\xff\xff\xff\x0f\0")
     with pytest.raises(CorruptRecordError, match="decompress to more than 134217728 bytes"):
         decode(batch)
 
 
 def test_a_failed_decompression_spends_all_bytes():
-    """How much came out before a payload failed is not known: the batches after it get none."""
+    """A failed decompression uses up the budget's bytes, since its output size is unknown."""
     budget = DecodeBudget(uncompressed_bytes=1000, elements=4)
     batch = plain_batch(1, payload=b"x" * 1001, compression=CompressionType.GZIP)
 

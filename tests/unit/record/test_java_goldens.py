@@ -1,4 +1,4 @@
-"""What Kafka's own Java classes made of given records and keys; see golden/RecordGoldens.java."""
+"""Batches and partitions from Kafka's own Java classes; see golden/RecordGoldens.java."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BATCHES = json.loads((GOLDEN / "java_batches.json").read_text())
 PARTITIONS = json.loads((GOLDEN / "java_partitions.json").read_text())
 KEYS = [bytes.fromhex(row["key"]) for row in PARTITIONS["keys"]]
 
-#: In Java's batches.
+#: The producer of Java's batches.
 PRODUCER = {"producer_id": 4711, "producer_epoch": 7, "base_sequence": 2_147_483_600}
 
 
@@ -69,7 +69,7 @@ from_producers = pytest.mark.parametrize(
 
 @from_producers
 def test_java_batches_are_decoded(golden):
-    """Every record that Java wrote is read, in every codec and level."""
+    """Every record that Java wrote is decoded, with every codec."""
     batch = decode_record_batch(bytes.fromhex(golden["batch"]))
     expected = [
         Record(
@@ -88,7 +88,7 @@ def test_java_batches_are_decoded(golden):
 
 @from_producers
 def test_the_kernel_writes_what_java_writes(golden):
-    """Our records are equal to Java's, byte by byte, and so are batches without compression."""
+    """Our records, and our uncompressed batches, are byte for byte equal to Java's."""
     compression = CompressionType.from_name(golden["compression"])
     theirs = bytes.fromhex(golden["batch"])
     written = write_records(columns_of(records_of(golden)))
@@ -104,7 +104,7 @@ def test_the_kernel_writes_what_java_writes(golden):
 
 
 def test_a_log_append_time_of_java():
-    """The broker's clock replaces what the records say."""
+    """The broker's timestamp replaces those of the records."""
     (golden,) = [b for b in BATCHES if b["kind"] == "log append time"]
     batch = decode_record_batch(bytes.fromhex(golden["batch"]))
     assert {1_800_000_000_000} == {record.timestamp for record in batch.records}
@@ -114,7 +114,7 @@ def test_a_log_append_time_of_java():
 
 @pytest.mark.parametrize("kind", ControlRecordType)
 def test_transaction_markers_of_java(kind):
-    """Markers that Java's broker writes are understood."""
+    """Markers that Java's broker writes are decoded."""
     (golden,) = [b for b in BATCHES if b["kind"] == kind.name.lower()]
     batch = decode_record_batch(bytes.fromhex(golden["batch"]))
     (record,) = batch.records
@@ -123,7 +123,7 @@ def test_transaction_markers_of_java(kind):
 
 
 def test_snappy_blocks_are_those_of_snappy_java():
-    """The same payload gives as many bytes of framing, in blocks of the same size."""
+    """Snappy payloads have the same header and the same number of blocks as snappy-java's."""
     (golden,) = [b for b in BATCHES if name_of(b) == "several blocks-snappy"]
     theirs = bytes.fromhex(golden["batch"])[RECORD_BATCH_OVERHEAD:]
     payload = decompress(CompressionType.SNAPPY, theirs, 1 << 20)
@@ -142,14 +142,14 @@ def _block_count(stream) -> int:
 
 @pytest.mark.parametrize("row", PARTITIONS["keys"], ids=lambda row: row["key"] or "empty")
 def test_murmur2_is_that_of_java(row):
-    """Keys of all lengths hash as in Utils.murmur2, negative results and all."""
+    """Keys of every length have the hash of Utils.murmur2, including negative ones."""
     assert row["murmur2"] == murmur2(bytes.fromhex(row["key"]))
 
 
 @pytest.mark.parametrize("index", range(len(PARTITIONS["partition_counts"])))
 @pytest.mark.parametrize("slice_offset", [0, 1, 3])
 def test_keys_go_where_java_sends_them(index, slice_offset):
-    """A key's partition is that of BuiltInPartitioner.partitionForKey, wherever it lies."""
+    """Keys get the partition of BuiltInPartitioner.partitionForKey, at any position in memory."""
     count = PARTITIONS["partition_counts"][index]
     moved = bytes_column([b"x" * slice_offset, *KEYS])
     made = columns([b""] * len(KEYS), keys=KEYS)

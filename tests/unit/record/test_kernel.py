@@ -1,4 +1,4 @@
-"""The compiled loops: what goes where, when they come back, and what they never touch."""
+"""The compiled loops: destinations, written bytes, reasons to return, and checks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def int32s(*numbers: int) -> np.ndarray:
 
 
 def payload_of(*records: PlainRecord) -> bytes:
-    """Give what records take in a batch, by an encoder that shares no code with ours."""
+    """Return the encoded records of a batch, from an independent encoder."""
     base = records[0].timestamp
     return b"".join(
         encode_record(record, offset_delta=delta, base_timestamp=base)
@@ -62,7 +62,7 @@ def sticky_table(*, slot: int, limit: int, used: int = 0) -> np.ndarray:
 
 
 def test_a_slot_fills_a_cache_line():
-    """Slots of neighbouring partitions do not share one."""
+    """Slots have the size of a cache line, so that neighbours do not share one."""
     assert 64 == SLOT_DTYPE.itemsize
 
 
@@ -70,7 +70,7 @@ def test_a_slot_fills_a_cache_line():
 
 
 def test_a_row_goes_where_it_asks_to():
-    """The partition column comes first, then the key, then the sticky partition."""
+    """The partition column takes precedence over the key, and the key over the sticky partition."""
     made = columns(
         [b"v"] * 4, keys=[b"foobar", None, b"foobar", None], partitions=[None, None, 2, 1]
     )
@@ -81,20 +81,20 @@ def test_a_row_goes_where_it_asks_to():
 
 
 def test_keys_can_be_ignored():
-    """With partitioner.ignore.keys only an explicit partition counts."""
+    """With partitioner.ignore.keys, only an explicit partition counts."""
     made = columns([b"v"] * 2, keys=[b"k", b"k"], partitions=[None, 1])
     result = assign_slots(made, int32s(10), int32s(3), ignore_keys=True)
     assert [STICKY_SLOT, 11] == list(result.row_slots)
 
 
 def test_an_empty_key_is_a_key():
-    """Only null keys are sticky."""
+    """An empty key is hashed; only null keys go to the sticky partition."""
     result = assign_slots(columns([b"v"], keys=[b""]), int32s(0), int32s(1000))
     assert [(murmur2(b"") & 0x7FFFFFFF) % 1000] == list(result.row_slots)
 
 
 def test_each_topic_has_its_own_slots():
-    """Slots of a topic start where its table says, and keys are spread over its partitions."""
+    """A topic's slots start at its first slot, and its keys use its own partition count."""
     made = columns(
         [b"v"] * 3, keys=[b"k"] * 3, topics=["few", "many", "few"], partitions=[None, None, 1]
     )
@@ -105,7 +105,7 @@ def test_each_topic_has_its_own_slots():
 
 @pytest.mark.parametrize("partition", [-1, 3, 2**31 - 1, NULL_PARTITION + 1])
 def test_a_partition_that_the_topic_lacks_is_found(partition):
-    """The first such row is named, and the rows before it are assigned."""
+    """The first row with an invalid partition is reported; earlier rows are assigned."""
     made = columns([b"v"] * 3, partitions=[2, partition, 99])
     result = assign_slots(made, int32s(0), int32s(3))
     assert (SlotStatus.INVALID_PARTITION, 1) == result[:2]
@@ -113,13 +113,13 @@ def test_a_partition_that_the_topic_lacks_is_found(partition):
 
 
 def test_a_null_topic_is_found():
-    """The first such row is named, before any other fault of it."""
+    """The first row with a null topic is reported, even if its partition is invalid too."""
     made = columns([b"v"] * 3, topics=["t", None, None], partitions=[0, -5, 0])
     assert (SlotStatus.NULL_TOPIC, 1) == assign_slots(made, int32s(0), int32s(1))[:2]
 
 
 def test_no_rows_are_assigned_at_once():
-    """An empty batch is no error."""
+    """An empty batch is not an error."""
     result = assign_slots(columns([]), int32s(0), int32s(1))
     assert (SlotStatus.ALL_ASSIGNED, 0, []) == (*result[:2], list(result.row_slots))
 
@@ -128,14 +128,14 @@ def test_no_rows_are_assigned_at_once():
     ("first_slots", "counts"), [((), (1,)), ((0,), ()), ((0, 1), (1,)), ((0,), (1, 1))]
 )
 def test_tables_of_another_length_are_refused(first_slots, counts):
-    """Reading behind their end would find anything."""
+    """Tables of the wrong length are rejected, since reading past their end is undefined."""
     with pytest.raises(ValueError, match="slots are needed for 1 topics"):
         assign_slots(columns([b"v"]), int32s(*first_slots), int32s(*counts))
 
 
 @pytest.mark.parametrize("count", [0, -1])
 def test_a_topic_without_partitions_is_refused(count):
-    """A key cannot be placed on none."""
+    """A row with a key cannot be assigned to a topic without partitions."""
     with pytest.raises(ValueError, match="topic 't' has no partitions"):
         assign_slots(columns([b"v"], keys=[b"k"]), int32s(0), int32s(count))
 
@@ -144,7 +144,7 @@ def test_a_topic_without_partitions_is_refused(count):
 
 
 def test_records_are_written_as_kafka_has_them():
-    """Keys, values and headers, null, empty or not, take the bytes that the format gives them."""
+    """Keys, values and headers are encoded correctly, whether null, empty or not."""
     records = [
         PlainRecord(b"value", b"key", 5, ((b"h", b"1"), (b"h", None), (b"", b""))),
         PlainRecord(None, None, 5),
@@ -158,14 +158,14 @@ def test_records_are_written_as_kafka_has_them():
 
 @pytest.mark.parametrize("length", [0, 63, 64, 8191, 8192, 2**20 - 1, 2**20, 2**20 + 1])
 def test_lengths_of_every_width(length):
-    """Lengths that need one more byte are counted and written right."""
+    """Lengths are encoded correctly at every size of their varint."""
     record = PlainRecord(b"v" * length, b"k" * length)
     written = write_records(columns_of([record]), capacity=3 << 20)
     assert payload_of(record) == written.payload
 
 
 def test_short_fields_are_copied_to_their_last_byte():
-    """Few bytes go by moves that overlap: of every length each byte arrives, and none beside it."""
+    """Short fields of every length are copied exactly, although the moves overlap."""
     pattern = bytes(range(1, 71))
     for length in range(70):
         name, value = pattern[:length], pattern[length:]
@@ -175,20 +175,20 @@ def test_short_fields_are_copied_to_their_last_byte():
 
 @pytest.mark.parametrize("count", [63, 64, 65, 8193])
 def test_offset_deltas_of_every_width(count):
-    """Rows are numbered from 0 in their batch."""
+    """The records of a batch are numbered from 0, at every size of the varint."""
     records = [PlainRecord(b"v")] * count
     assert payload_of(*records) == write_records(columns_of(records)).payload
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 200])
 def test_header_counts_of_every_width(count):
-    """Any number of headers is written."""
+    """Any number of headers can be written."""
     record = PlainRecord(b"v", headers=((b"name", b"value"),) * count)
     assert payload_of(record) == write_records(columns_of([record])).payload
 
 
 def test_timestamps_are_relative_to_the_first():
-    """They may go back; the largest is kept."""
+    """Timestamps are relative to the first and may decrease; the batch keeps the maximum."""
     times = [1000, 999, 0, 2**62, 1000 + 63, 1000 - 64, 1000 + 64]
     records = [PlainRecord(b"v", timestamp=time) for time in times]
     written = write_records(columns_of(records))
@@ -197,7 +197,7 @@ def test_timestamps_are_relative_to_the_first():
 
 
 def test_no_timestamp_means_now():
-    """Rows without one get the time of appending."""
+    """Rows without a timestamp get the time of appending."""
     records = [PlainRecord(timestamp=t) for t in (-1, NOW_MS - 5, -1)]
     written = write_records(columns_of(records), now_ms=NOW_MS)
     batch = decode_record_batch(written.batch())
@@ -206,7 +206,7 @@ def test_no_timestamp_means_now():
 
 
 def test_a_batch_goes_on_with_its_own_deltas():
-    """A later call continues a batch: offsets count on, timestamps keep their base."""
+    """A later call continues the batch, with its offsets and its base timestamp."""
     slots, sticky = Slots(1), no_sticky()
     records = [PlainRecord(b"a", timestamp=100), PlainRecord(b"b", timestamp=90)]
     for record in records:
@@ -217,7 +217,7 @@ def test_a_batch_goes_on_with_its_own_deltas():
 
 
 def test_an_emptied_slot_starts_anew():
-    """With a record count of 0 the timestamps of the batch before mean nothing."""
+    """A record count of 0 resets the timestamps of a slot."""
     slots, sticky = Slots(1), no_sticky()
     slots.table[0]["base_timestamp"] = 10**15
     slots.table[0]["max_timestamp"] = 10**15
@@ -228,7 +228,7 @@ def test_an_emptied_slot_starts_anew():
 
 
 def test_columns_may_be_slices_of_larger_ones():
-    """Offsets start anywhere, and so do the bits of a bitmap."""
+    """Columns may be slices, with offsets and bitmaps that start anywhere."""
     whole = bytes_column([b"before", None, b"a", None, b"", b"b", b"after"])
     for first in range(4):
         sliced = BytesColumn(
@@ -243,7 +243,7 @@ def test_columns_may_be_slices_of_larger_ones():
         assert [(value, value) for value in expected] == [(r.key, r.value) for r in batch.records]
 
 
-# --- append_rows: when it comes back
+# --- append_rows: when it returns
 
 ROW = PlainRecord(b"v" * 30, b"k" * 5)
 ROW_BYTES = len(payload_of(ROW))
@@ -262,12 +262,12 @@ def append(records, row_slots, slots, *, sticky=None, start=0, max_record_bytes=
 
 
 def test_all_rows_done():
-    """It says so, and names no slot."""
+    """When all rows are written, the result has no slot."""
     assert AppendResult(2, AppendStatus.ALL_APPENDED, -1, 0) == append([ROW] * 2, [0, 0], Slots(1))
 
 
 def test_rows_can_be_begun_with_any():
-    """Rows before the start are not written; a start behind the last row is an end."""
+    """Rows before the start are not written, and a start after the last row writes nothing."""
     slots = Slots(1)
     append([PlainRecord(b"a"), PlainRecord(b"b")], [0, 0], slots, start=1)
     assert payload_of(PlainRecord(b"b")) == slots.payload()
@@ -275,14 +275,14 @@ def test_rows_can_be_begun_with_any():
 
 
 def test_a_slot_takes_what_fits_exactly():
-    """The last byte below the limit is used."""
+    """A record may end exactly at its slot's limit."""
     slots = Slots(1, capacity=RECORD_BATCH_OVERHEAD + 2 * ROW_BYTES)
     assert AppendStatus.ALL_APPENDED is append([ROW] * 2, [0, 0], slots).status
     assert payload_of(ROW, ROW) == slots.payload()
 
 
 def test_a_full_slot_is_told_with_what_is_needed():
-    """One byte too few, and the row is not written: nothing of the slot changes."""
+    """A record that is one byte too large leaves the slot unchanged, and its size is returned."""
     slots = Slots(1, capacity=RECORD_BATCH_OVERHEAD + 2 * ROW_BYTES - 1)
     result = append([ROW] * 2, [0, 0], slots)
     assert AppendResult(1, AppendStatus.BATCH_FULL, 0, ROW_BYTES) == result
@@ -293,7 +293,7 @@ def test_a_full_slot_is_told_with_what_is_needed():
 
 
 def test_what_is_needed_counts_the_deltas():
-    """The bytes told are those that the record takes in the batch as it stands."""
+    """The returned size includes the deltas that the record has in the current batch."""
     slots = Slots(1, capacity=1 << 12)
     append([PlainRecord(b"v", timestamp=0)] * 64, [0] * 64, slots)
     late = PlainRecord(b"v", timestamp=2**40)
@@ -306,7 +306,7 @@ def test_what_is_needed_counts_the_deltas():
 
 
 def test_a_slot_without_a_buffer_is_full():
-    """An address of 0 is a batch that has yet to be opened."""
+    """A slot with the address 0 has no open batch, and counts as full."""
     slots = Slots(2)
     slots.table[1]["address"] = 0
     result = append([ROW] * 3, [0, 1, 0], slots)
@@ -314,7 +314,7 @@ def test_a_slot_without_a_buffer_is_full():
 
 
 def test_rows_go_on_after_a_full_slot():
-    """Given room, the same row is written, and those behind it."""
+    """After room is made, writing continues with the same row."""
     slots = Slots(1, capacity=RECORD_BATCH_OVERHEAD + ROW_BYTES)
     records = [PlainRecord(bytes([65 + i]) * 30, b"k" * 5) for i in range(4)]
     row, seen = 0, []
@@ -327,7 +327,7 @@ def test_rows_go_on_after_a_full_slot():
 
 
 def test_a_record_that_is_too_large_is_told():
-    """What counts is its size in a batch of its own."""
+    """A record is too large if it exceeds the maximum in an empty batch; its size is returned."""
     slots = Slots(1)
     large = PlainRecord(b"v" * 1000)
     size = len(payload_of(large))
@@ -348,7 +348,7 @@ def test_the_bytes_of_the_length_count_for_what_is_too_large():
 
 
 def test_a_record_is_too_large_before_its_batch_is_full():
-    """No room need be made for a record that nobody will send."""
+    """A record that is too large is reported even if its slot has no open batch."""
     slots = Slots(1)
     slots.table[0]["address"] = 0
     result = append([ROW], [0], slots, max_record_bytes=ROW_BYTES - 1)
@@ -356,7 +356,7 @@ def test_a_record_is_too_large_before_its_batch_is_full():
 
 
 def test_deltas_make_no_record_too_large():
-    """A record that fits alone is never refused for its place in a batch."""
+    """A record that fits into an empty batch is never too large because of its deltas."""
     slots = Slots(1)
     first, late = PlainRecord(b"v", timestamp=0), PlainRecord(b"v", timestamp=2**40)
     result = append([first, late], [0, 0], slots, max_record_bytes=len(payload_of(late)))
@@ -367,13 +367,13 @@ def test_deltas_make_no_record_too_large():
 
 
 def test_no_sticky_partition_is_chosen_at_first():
-    """The caller is asked for one before the first keyless row."""
+    """Before the first keyless row, the caller has to choose a sticky partition."""
     result = append([ROW], [STICKY_SLOT], Slots(1))
     assert AppendResult(0, AppendStatus.STICKY_FULL, -1, 0) == result
 
 
 def test_keyless_rows_go_to_the_sticky_partition():
-    """Their bytes are counted there; other rows' are not."""
+    """Keyless rows go to the sticky partition, and only their bytes are counted there."""
     slots, sticky = Slots(2), sticky_table(slot=1, limit=1000, used=10)
     append([ROW, ROW, ROW], [STICKY_SLOT, 0, STICKY_SLOT], slots, sticky=sticky)
     assert [payload_of(ROW), payload_of(ROW, ROW)] == [slots.payload(0), slots.payload(1)]
@@ -382,7 +382,7 @@ def test_keyless_rows_go_to_the_sticky_partition():
 
 @pytest.mark.parametrize("limit", [ROW_BYTES + 1, 2 * ROW_BYTES])
 def test_a_sticky_partition_has_its_share(limit):
-    """Once the bytes reach the limit, another one is due before the next row."""
+    """When its bytes reach the limit, a new sticky partition is needed before the next row."""
     slots, sticky = Slots(2), sticky_table(slot=1, limit=limit)
     result = append([ROW] * 3, [STICKY_SLOT] * 3, slots, sticky=sticky)
     assert AppendResult(2, AppendStatus.STICKY_FULL, 1, 0) == result
@@ -390,14 +390,14 @@ def test_a_sticky_partition_has_its_share(limit):
 
 
 def test_bytes_of_an_unwritten_row_do_not_count():
-    """A row that found its batch full is counted when it is written."""
+    """A row is counted for the sticky partition only when it is written."""
     slots, sticky = Slots(1, capacity=RECORD_BATCH_OVERHEAD), sticky_table(slot=0, limit=1000)
     result = append([ROW], [STICKY_SLOT], slots, sticky=sticky)
     assert (AppendStatus.BATCH_FULL, 0) == (result.status, sticky[0]["bytes"])
 
 
 def test_each_topic_is_sticky_by_itself():
-    """Keyless rows of several topics go to each topic's own partition."""
+    """Each topic has its own sticky partition."""
     made = columns([b"a", b"b", b"c"], topics=["t", "u", "t"])
     slots = Slots(2)
     sticky = np.array([(1, 0, 1000), (0, 0, 1000)], STICKY_DTYPE)
@@ -406,44 +406,44 @@ def test_each_topic_is_sticky_by_itself():
     assert payload_of(PlainRecord(b"a"), PlainRecord(b"c")) == slots.payload(1)
 
 
-# --- append_rows: mistakes of the caller
+# --- append_rows: errors of the caller
 
 
 @pytest.mark.parametrize("slot", [1, 2**31 - 1])
 def test_slots_that_do_not_exist_are_refused(slot):
-    """An index behind the table is no place to look for an address."""
+    """A slot index past the end of the table is rejected."""
     with pytest.raises(ValueError, match=f"row 1 goes to slot {slot}, but there are 1"):
         append([ROW] * 2, [0, slot], Slots(1))
 
 
 def test_sticky_slots_that_do_not_exist_are_refused():
-    """Nor is the sticky partition's."""
+    """A sticky partition's slot past the end of the table is rejected."""
     with pytest.raises(ValueError, match="row 0 goes to slot 5, but there are 1"):
         append([ROW], [STICKY_SLOT], Slots(1), sticky=sticky_table(slot=5, limit=100))
 
 
 @pytest.mark.parametrize("start", [-1, 3])
 def test_rows_that_do_not_exist_are_refused(start):
-    """A start outside of the rows is a mistake."""
+    """A start row outside the columns is rejected."""
     with pytest.raises(ValueError, match="not those of the columns"):
         append([ROW] * 2, [0, 0], Slots(1), start=start)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_row_slots_of_another_batch_are_refused(count):
-    """There must be one for each row."""
+    """The number of row slots must equal the number of rows."""
     with pytest.raises(ValueError, match="not those of the columns"):
         append([ROW] * 2, [0] * count, Slots(1))
 
 
 def test_a_sticky_table_of_another_batch_is_refused():
-    """There must be a row for each topic."""
+    """The number of sticky partitions must equal the number of topics."""
     with pytest.raises(ValueError, match="sticky partitions are needed for 1 topics"):
         append([ROW], [0], Slots(1), sticky=no_sticky(2))
 
 
 def test_arrays_of_another_type_are_refused():
-    """The compiled functions take one type of each array."""
+    """Arrays of the wrong type are rejected, since each function has one compiled signature."""
     with pytest.raises(TypeError):
         append_rows(columns([b"v"]), np.zeros(1, np.int64), 0, Slots(1).table, no_sticky(), 0, 1)
     with pytest.raises(TypeError):
@@ -478,7 +478,7 @@ ROWS = st.lists(
     with_headers=st.booleans(),
 )
 def test_every_row_is_written_once_and_in_order(rows, capacity, sticky_bytes, skip, with_headers):
-    """However small the batches, each partition gets its rows in order, and nothing else."""
+    """Each partition gets exactly its rows, in order, whatever the size of the batches."""
     records = [r if with_headers else r._replace(headers=()) for r, _ in rows]
     made = sliced_columns(records, [p for _, p in rows], skip, with_headers=with_headers)
     slots = Slots(4, capacity=capacity)
@@ -541,7 +541,7 @@ def expected_order(records, row_slots, sticky_changes) -> list[list]:
 
 
 def sliced_columns(records, partitions, skip: int, *, with_headers: bool) -> RecordColumns:
-    """Columns of these records as slices that begin `skip` rows into larger ones."""
+    """Return columns of these records as slices that begin `skip` rows into larger columns."""
 
     def sliced(values) -> BytesColumn:
         column = bytes_column([b"before"] * skip + list(values) + [b"after"])
@@ -570,12 +570,12 @@ def sliced_columns(records, partitions, skip: int, *, with_headers: bool) -> Rec
 
 @given(st.binary(max_size=100))
 def test_murmur2_is_a_signed_number(key):
-    """Like Java's int."""
+    """The hash is a signed 32-bit number, as in Java."""
     assert -(2**31) <= murmur2(key) < 2**31
 
 
 def test_each_written_row_is_told_its_place():
-    """Slots of sticky rows are noted as they are written, and each row's place in its batch."""
+    """Each written row gets its slot and its index in the batch."""
     sticky = sticky_table(slot=1, limit=1000)
     row_slots, row_indexes = int32s(-1, 0, -1, 0), int32s(-9, -9, -9, -9)
     append_rows(
@@ -593,7 +593,7 @@ def test_each_written_row_is_told_its_place():
 
 
 def test_room_for_the_places_of_other_rows_is_refused():
-    """The array for the places in their batches must have an entry per row."""
+    """The array for indexes in the batch must have one entry per row."""
     with pytest.raises(ValueError, match="room for 1 indexes of 2 rows"):
         append_rows(
             columns([b"v"] * 2),

@@ -1,4 +1,4 @@
-"""Kernels load wherever Spark starts a worker; each case in processes of its own."""
+"""The kernel cache works wherever Spark starts a worker; tests run in separate processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import spark_kafka_sink
 from spark_kafka_sink.record import kernel_cache
 
 PACKAGE = Path(spark_kafka_sink.__file__).parent
-#: No directory can be made in it, whoever tries.
+#: No user, not even root, can create a directory here.
 NOWHERE = "/dev/null/nowhere"
 TIMEOUT = 120
 NOBODY = 65534
@@ -46,12 +46,12 @@ hits = [
 ]
 print(bytes(buffer[61:79]).hex(), sum(hits), kernel_cache.cache_directory(), kernel.__file__)
 """
-#: Two records: attributes 0, deltas, key and value of a byte each, no headers.
+#: Two records: attributes 0, deltas, a key and a value of one byte each, no headers.
 RECORDS = "10000000026102610010000002026202620000"[:36]
 
 
 class Worker:
-    """A fresh interpreter that uses the kernels, and what it says."""
+    """A new interpreter that uses the kernels, and its output."""
 
     def __init__(self, code: str, environment: dict[str, str], path: Path) -> None:
         self._process = subprocess.Popen(  # noqa: S603  our own interpreter and code
@@ -64,7 +64,7 @@ class Worker:
         )
 
     def result(self) -> tuple[int, str, str]:
-        """Check that the records came out right; give cache hits, directory, and module file."""
+        """Check the written records; return the cache hits, the directory and the module file."""
         output, errors = self._process.communicate(timeout=TIMEOUT)
         assert 0 == self._process.returncode, errors
         records, hits, directory, module = output.split()
@@ -78,7 +78,7 @@ def run(*, path: Path = PACKAGE.parent, before: str = "", **environment: str):
 
 @pytest.fixture(scope="module")
 def warm_cache(tmp_path_factory):
-    """Let a first worker fill a cache."""
+    """Return a cache that a first worker has filled."""
     cache = tmp_path_factory.mktemp("cache")
     hits, directory, _ = run(NUMBA_CACHE_DIR=str(cache))
     assert (0, cache / "spark_kafka_sink") == (hits, Path(directory).parent)
@@ -87,18 +87,18 @@ def warm_cache(tmp_path_factory):
 
 @pytest.fixture
 def own_cache(warm_cache, tmp_path):
-    """Copy a filled cache, for a test to spoil."""
+    """Return a copy of a filled cache, for a test to damage."""
     return shutil.copytree(warm_cache, tmp_path / "cache")
 
 
 def test_a_second_worker_compiles_nothing(warm_cache):
-    """Both kernels come from the cache."""
+    """A second worker loads both kernels from the cache."""
     hits, _, _ = run(NUMBA_CACHE_DIR=str(warm_cache))
     assert 2 == hits
 
 
 def test_the_home_is_not_needed(warm_cache, tmp_path):
-    """Where the home cannot be written, a folder of our own among the temporary files will do."""
+    """Without a writable home directory, the cache is in the directory for temporary files."""
     shutil.copytree(warm_cache / "spark_kafka_sink", tmp_path / f"spark_kafka_sink-{os.geteuid()}")
     hits, directory, _ = run(HOME=NOWHERE, TMPDIR=str(tmp_path))
     assert (2, tmp_path) == (hits, Path(directory).parent.parent)
@@ -106,7 +106,7 @@ def test_the_home_is_not_needed(warm_cache, tmp_path):
 
 @pytest.mark.parametrize("variable", ["HOME", "XDG_CACHE_HOME"])
 def test_the_users_cache_comes_first(warm_cache, tmp_path, variable):
-    """Without NUMBA_CACHE_DIR kernels are kept where a user's programs keep such things."""
+    """Without NUMBA_CACHE_DIR, the cache is in the user's cache directory."""
     place = tmp_path / ".cache" if variable == "HOME" else tmp_path
     shutil.copytree(warm_cache, place, dirs_exist_ok=True)
     hits, directory, _ = run(**{variable: str(tmp_path)})
@@ -115,7 +115,7 @@ def test_the_users_cache_comes_first(warm_cache, tmp_path, variable):
 
 @pytest.mark.slow
 def test_no_place_at_all_is_no_failure():
-    """Where nothing can be written, kernels are compiled in memory."""
+    """Without any writable directory, kernels are compiled in memory."""
     hits, directory, _ = run(
         before=f"import tempfile; tempfile.tempdir = {NOWHERE!r}\n",
         HOME=NOWHERE,
@@ -125,7 +125,7 @@ def test_no_place_at_all_is_no_failure():
 
 
 def test_nothing_is_written_beside_the_package(warm_cache, tmp_path):
-    """An installation may be read-only: the place of the package does not matter either."""
+    """The package may be installed read-only and anywhere: nothing is written beside it."""
     installed = tmp_path / "site-packages"
     shutil.copytree(PACKAGE, installed / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__"))
     before = sorted(installed.rglob("*"))
@@ -138,7 +138,7 @@ def test_nothing_is_written_beside_the_package(warm_cache, tmp_path):
 
 @pytest.mark.parametrize("name", ["shipped.zip", "spark_kafka_sink-0.1.egg"])
 def test_code_in_a_zip_uses_the_same_kernels(warm_cache, tmp_path, name):
-    """What --py-files ships works, and every application finds what the one before compiled."""
+    """Applications that ship the package in a zip file share the compiled kernels."""
     archive = tmp_path / name
     with zipfile.ZipFile(archive, "w") as zipped:
         for source in PACKAGE.rglob("*.py"):
@@ -149,7 +149,7 @@ def test_code_in_a_zip_uses_the_same_kernels(warm_cache, tmp_path, name):
 
 @pytest.mark.slow
 def test_many_workers_compile_at_once(tmp_path):
-    """Workers that all find an empty cache all do their work, and leave a cache that is whole."""
+    """Workers that start with an empty cache all succeed, and leave a valid cache."""
     workers = [
         Worker(USE_KERNELS, {"NUMBA_CACHE_DIR": str(tmp_path)}, PACKAGE.parent) for _ in range(4)
     ]
@@ -164,7 +164,7 @@ def test_many_workers_compile_at_once(tmp_path):
     [("*.nbc", b"no pickle"), ("*.nbc", None), ("*.nbi", b""), ("*.nbi", b"no pickle")],
 )
 def test_a_broken_cache_is_no_failure(own_cache, pattern, content):
-    """A file that is empty, garbage or gone costs a compilation, and is replaced."""
+    """An empty, invalid or missing file only costs a compilation, and is replaced."""
     for file in own_cache.rglob(pattern):
         if content is None:
             file.unlink()
@@ -176,7 +176,7 @@ def test_a_broken_cache_is_no_failure(own_cache, pattern, content):
 
 @pytest.mark.slow
 def test_a_full_disk_is_no_failure(tmp_path):
-    """That a kernel cannot be kept does not keep it from being used."""
+    """A kernel that cannot be stored can still be used."""
     full = (
         "from numba.core import caching\n"
         "def save(*_): raise OSError(28, 'No space left on device')\n"
@@ -187,7 +187,7 @@ def test_a_full_disk_is_no_failure(tmp_path):
 
 
 def test_without_compilation_there_are_no_kernels():
-    """A setting for debugging that cannot be heeded is reported as what it is."""
+    """The import fails with the reason if NUMBA_DISABLE_JIT is set."""
     failed = subprocess.run(
         [sys.executable, "-c", "import spark_kafka_sink.record.kernel"],
         env={"PYTHONPATH": str(PACKAGE.parent), "NUMBA_DISABLE_JIT": "1"},
@@ -199,14 +199,14 @@ def test_without_compilation_there_are_no_kernels():
     assert "ImportError: NUMBA_DISABLE_JIT is set" in failed.stderr
 
 
-# --- the choice of a place
+# --- the choice of a location
 
 find_directory = kernel_cache.cache_directory.__wrapped__
 
 
 @pytest.fixture
 def shared(tmp_path, monkeypatch):
-    """Where the folder among the temporary files would be, when there is no other place."""
+    """Return the directory among the temporary files, after making all others unusable."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", NOWHERE)
     monkeypatch.setenv("XDG_CACHE_HOME", NOWHERE)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -214,7 +214,7 @@ def shared(tmp_path, monkeypatch):
 
 
 def test_a_new_folder_is_ours_alone(shared):
-    """Nobody else can put a kernel there for us to run."""
+    """Only this user can write to a new directory, since loading a kernel runs code."""
     assert shared == Path(find_directory()).parent
     assert 0o700 == stat.S_IMODE(shared.stat().st_mode)
 
@@ -224,7 +224,7 @@ PLACES = ["NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "HOME", "TMPDIR"]
 
 @pytest.fixture(params=PLACES)
 def place(request, tmp_path, monkeypatch):
-    """Make one of the places usable and no other; return its folder for kernels."""
+    """Make exactly one location usable; return its directory for kernels."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", NOWHERE)
     monkeypatch.setenv("XDG_CACHE_HOME", NOWHERE)
     monkeypatch.setattr(tempfile, "tempdir", NOWHERE)
@@ -243,7 +243,7 @@ def place(request, tmp_path, monkeypatch):
 
 @pytest.fixture
 def disown(monkeypatch):
-    """Make paths look as if another user owned them."""
+    """Return a function that makes a path appear to belong to another user."""
     read = Path.lstat
     disowned = set()
 
@@ -258,7 +258,7 @@ def disown(monkeypatch):
 
 
 def test_every_place_is_used_while_it_is_ours_alone(place):
-    """Folders on the way and the folder itself are made for this user only."""
+    """Each location is used, and its directories are created for this user only."""
     directory = Path(find_directory())
     assert place == directory.parent
     assert [0o700, 0o700] == [stat.S_IMODE(path.stat().st_mode) for path in (place, directory)]
@@ -268,7 +268,7 @@ def test_every_place_is_used_while_it_is_ours_alone(place):
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o702, 0o1777])
 @pytest.mark.parametrize("level", ["place", "fingerprint"])
 def test_a_folder_that_others_can_write_is_not_used(place, caplog, level, mode):
-    """Loading a kernel is running it; the reason is logged once."""
+    """A directory that others can write to is not used, and the reason is logged once."""
     directory = Path(find_directory())
     path = place if level == "place" else directory
     path.chmod(mode)
@@ -280,7 +280,7 @@ def test_a_folder_that_others_can_write_is_not_used(place, caplog, level, mode):
 
 @pytest.mark.parametrize("level", ["place", "fingerprint", "file"])
 def test_what_belongs_to_somebody_else_is_not_used(place, disown, caplog, level):
-    """Whoever owns a folder can change what is in it, and whoever owns a file its content."""
+    """A directory or file of another user is not used, since its owner can change it."""
     directory = Path(find_directory())
     file = directory / "kernel.nbi"
     file.touch()
@@ -292,7 +292,7 @@ def test_what_belongs_to_somebody_else_is_not_used(place, disown, caplog, level)
 
 @pytest.mark.parametrize("level", ["place", "fingerprint", "file"])
 def test_a_link_is_not_used(place, tmp_path, level):
-    """It could lead anywhere."""
+    """A symbolic link is not used, since it could lead anywhere."""
     directory = Path(find_directory())
     file = directory / "kernel.nbi"
     file.touch()
@@ -303,7 +303,7 @@ def test_a_link_is_not_used(place, tmp_path, level):
 
 
 def test_a_file_that_others_can_write_is_not_used(place):
-    """Unless the folder keeps them away from it, which it does from the beginning."""
+    """A file that others can write to is used only if they cannot enter the directory."""
     directory = Path(find_directory())
     (directory / "kernel.nbi").touch()
     (directory / "kernel.nbi").chmod(0o666)
@@ -313,7 +313,7 @@ def test_a_file_that_others_can_write_is_not_used(place):
 
 
 def test_an_ancestor_that_others_can_write_makes_a_place_unsafe(place, tmp_path):
-    """They could put another folder in its place; a sticky bit keeps them from that."""
+    """An ancestor that others can write to is safe only with the sticky bit."""
     directory = Path(find_directory())
     tmp_path.chmod(0o777)
     assert find_directory() is None
@@ -322,14 +322,14 @@ def test_an_ancestor_that_others_can_write_makes_a_place_unsafe(place, tmp_path)
 
 
 def test_an_ancestor_of_somebody_else_makes_a_place_unsafe(place, tmp_path, disown):
-    """Its owner could put another folder in its place, whatever its mode."""
+    """The owner of an ancestor could replace the directory, whatever the ancestor's mode."""
     assert find_directory() is not None
     disown(tmp_path)
     assert find_directory() is None
 
 
 def test_another_place_is_used_where_the_first_is_unsafe(tmp_path, monkeypatch, caplog):
-    """A planted cache costs the use of its place, and a warning that names it."""
+    """If a location is unsafe, the next one is used, and a warning names the first."""
     planted, home = tmp_path / "planted", tmp_path / "home"
     planted.mkdir()
     home.mkdir()
@@ -344,7 +344,7 @@ def test_another_place_is_used_where_the_first_is_unsafe(tmp_path, monkeypatch, 
 
 
 def test_a_planted_index_is_not_run(tmp_path):
-    """Its code runs in no worker that finds it in a folder which others can write."""
+    """A cached index is never unpickled from a directory that others can write to."""
     _, directory, _ = run(NUMBA_CACHE_DIR=str(tmp_path))
     ran = tmp_path / "ran"
 
@@ -360,7 +360,7 @@ def test_a_planted_index_is_not_run(tmp_path):
 
 
 def test_a_user_without_a_home_is_no_failure(shared, monkeypatch):
-    """Containers run under numbers that no password file knows."""
+    """A user without a home directory, as in some containers, is not an error."""
 
     def no_home():
         raise RuntimeError("Could not determine home directory.")
@@ -371,7 +371,7 @@ def test_a_user_without_a_home_is_no_failure(shared, monkeypatch):
 
 
 def test_no_directory_for_temporary_files_is_no_failure(shared, monkeypatch):
-    """There need be none at all."""
+    """A missing directory for temporary files is not an error."""
 
     def none_usable():
         raise FileNotFoundError(2, "No usable temporary directory found")
@@ -381,7 +381,7 @@ def test_no_directory_for_temporary_files_is_no_failure(shared, monkeypatch):
 
 
 def test_without_sources_nothing_is_cached(shared, monkeypatch):
-    """Then nothing tells one version's kernels from another's."""
+    """Without its sources, nothing is cached, since versions could not be distinguished."""
 
     def no_sources(_package, resource):
         raise FileNotFoundError(2, "No such file", resource)
@@ -392,7 +392,7 @@ def test_without_sources_nothing_is_cached(shared, monkeypatch):
 
 @pytest.mark.parametrize("source", ["kernel.py", "kernel_support.py", "columns.py"])
 def test_a_change_of_any_source_is_a_new_place(shared, monkeypatch, source):
-    """A kernel also depends on what it calls, and on the layouts that it reads."""
+    """A change of any source, including called modules and layouts, changes the directory."""
     before = find_directory()
     read = kernel_cache.get_data
 
@@ -414,7 +414,7 @@ def test_a_change_of_any_source_is_a_new_place(shared, monkeypatch, source):
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
 def test_another_machine_is_a_new_place(shared, monkeypatch, owner, name):
-    """Homes are shared by machines whose processors differ."""
+    """Another processor or Python version changes the directory, since homes may be shared."""
     before = find_directory()
     monkeypatch.setattr(owner, name, lambda: "another")
     assert before != find_directory()

@@ -1,4 +1,4 @@
-"""Lists of byte strings become columns just as they are, or are not read at all."""
+"""Lists of byte strings are converted to columns exactly, or not at all."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ def _strings(column: BytesColumn) -> list[bytes | None]:
 
 @pytest.fixture
 def _forgotten():
-    """Have it found out anew what can be read, in the test and after it."""
+    """Reset the cached result of `reads_objects` before and after the test."""
     reads_objects.cache_clear()
     yield
     reads_objects.cache_clear()
 
 
 def test_objects_are_read_on_the_interpreters_we_know():
-    """The fast way is the one that is taken here."""
+    """Objects are read directly on this interpreter, unless it is free-threaded."""
     assert getattr(sys, "_is_gil_enabled", lambda: True)() == reads_objects()
 
 
 @pytest.mark.usefixtures("_forgotten")
 def test_the_first_and_the_last_version_are_known_ones(monkeypatch):
-    """Both ends of the versions that were tried belong to them."""
+    """Both ends of the range of supported versions are supported."""
     here = sys.version_info[:2]
     monkeypatch.setattr(kernel_objects, "_VERSIONS", (here, here))
     test_objects_are_read_on_the_interpreters_we_know()
@@ -65,7 +65,7 @@ def test_the_first_and_the_last_version_are_known_ones(monkeypatch):
 
 @given(st.lists(st.tuples(_BYTES, _BYTES), min_size=1))
 def test_keys_and_values_are_read_as_they_are(records):
-    """Empty ones, long ones and None, each with its size."""
+    """Keys and values of any length, or None, are read with their sizes."""
     scanned = scan_items(_items(*records), _Future)
     for column, sizes, expected in (
         (scanned.key, scanned.key_sizes, [key for key, _ in records]),
@@ -78,14 +78,14 @@ def test_keys_and_values_are_read_as_they_are(records):
 @pytest.mark.parametrize("item", [bytearray(b"v"), "v", 7, memoryview(b"v"), _Bytes(b"v")])
 @pytest.mark.parametrize("is_key", [True, False])
 def test_what_is_not_exactly_bytes_is_not_read(item, is_key):
-    """Nobody knows what lies where in it."""
+    """Objects of any other type are not read, since their layout is unknown."""
     assert (
         scan_items(_items((b"k", b"v"), (item, b"v") if is_key else (b"k", item)), _Future) is None
     )
 
 
 def test_it_is_told_what_all_records_have_in_common():
-    """The type of their futures, and their topic: only the very same object counts."""
+    """The result states whether all futures have the type, and all topics are one object."""
     items = _items((None, b"v"), (None, b"w"))
     scanned = scan_items(items, _Future)
     assert (True, True) == (scanned.is_plain, scanned.has_one_topic)
@@ -97,7 +97,7 @@ def test_it_is_told_what_all_records_have_in_common():
 
 @pytest.mark.parametrize("held", [[], [0], [1, 4], [0, 1, 2, 3, 4]])
 def test_objects_that_somebody_else_has_are_found(held):
-    """They have a reference more than all others."""
+    """Objects with an additional reference are found."""
     objects = [_Future() for _ in range(5)]
     unheld = next(number for number in range(10) if held_rows(objects, number, 5) == [])
     kept = [objects[row] for row in held]
@@ -106,7 +106,7 @@ def test_objects_that_somebody_else_has_are_found(held):
 
 
 def test_where_many_are_held_they_are_not_listed():
-    """One more than asked for is too many."""
+    """The result is None if more objects than the maximum have additional references."""
     objects = [_Future() for _ in range(5)]
     unheld = next(number for number in range(10) if held_rows(objects, number, 5) == [])
     kept = objects[1:4]
@@ -125,7 +125,7 @@ def test_where_many_are_held_they_are_not_listed():
     ],
 )
 def test_objects_of_an_interpreter_that_is_not_known_are_not_read(monkeypatch, name, value):
-    """Another version, other sizes, or a sample that comes out wrong: then it is done slowly."""
+    """With another version, other sizes or a wrong sample, objects are not read."""
     monkeypatch.setattr(kernel_objects, name, value)
     assert not reads_objects()
     assert scan_items(_items((b"k", b"v")), _Future) is None

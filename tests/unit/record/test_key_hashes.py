@@ -1,4 +1,4 @@
-"""Keys go where other Kafka clients put them: their own code is the oracle."""
+"""Partitions for keys, compared with the code of other Kafka clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GOLDEN = Path(__file__).parent / "golden"
 SARAMA = json.loads((GOLDEN / "sarama_partitions.json").read_text())
 JAVA = json.loads((GOLDEN / "java_partitions.json").read_text())
 
-#: Our name of a rule, and librdkafka's.
+#: Our names of rules, and librdkafka's.
 LIBRDKAFKA_NAMES = [
     ("consistent", "consistent"),
     ("consistent_random", "consistent_random"),
@@ -42,7 +42,7 @@ PARTITION_COUNTS = st.integers(1, 2**31 - 1)
 
 
 def placed(keys, partition_count: int, rule: KeyRule, **options) -> list[int]:
-    """Place keys by the compiled loop; `STICKY_SLOT` is a keyless record."""
+    """Return the partitions of keys from the compiled loop; `STICKY_SLOT` is a keyless record."""
     rows = columns([b"v"] * len(keys), keys=keys)
     result = assign_slots(
         rows, np.zeros(1, np.int32), np.array([partition_count], np.int32), key_rule=rule, **options
@@ -51,7 +51,7 @@ def placed(keys, partition_count: int, rule: KeyRule, **options) -> list[int]:
 
 
 def librdkafka(name: str, key: bytes, partition_count: int) -> int:
-    """Ask the partitioner of the librdkafka that confluent-kafka has loaded."""
+    """Call the partitioner of the librdkafka that confluent-kafka has loaded."""
     function = getattr(ctypes.CDLL(cimpl.__file__), f"rd_kafka_msg_partitioner_{name}")
     function.restype = ctypes.c_int32
     pointer = ctypes.c_void_p
@@ -68,7 +68,7 @@ def librdkafka(name: str, key: bytes, partition_count: int) -> int:
 
 @pytest.mark.parametrize("row", SARAMA["rows"], ids=lambda row: row["key"])
 def test_fnv1a_places_keys_as_sarama_does(row):
-    """The table is that of Sarama's own HashPartitioner, the empty key and -2**31 included."""
+    """Keys get the partitions of Sarama's HashPartitioner, including the hash -2**31."""
     key = bytes.fromhex(row["key"])
     counts = SARAMA["partition_counts"]
     assert row["partitions"] == [placed([key], c, KEY_RULES["fnv1a"])[0] for c in counts]
@@ -76,7 +76,7 @@ def test_fnv1a_places_keys_as_sarama_does(row):
 
 
 def test_the_sarama_table_has_the_hash_that_has_no_absolute_value():
-    """The key of Sarama's own regression test hashes to -2**31."""
+    """The table has the key of Sarama's regression test, whose hash is -2**31."""
     assert 2**31 % 50 == partition_for_key(KeyHash.FNV1A, b"1468509572224", 50)
     assert b"1468509572224".hex() in [row["key"] for row in SARAMA["rows"]]
 
@@ -84,7 +84,7 @@ def test_the_sarama_table_has_the_hash_that_has_no_absolute_value():
 @pytest.mark.parametrize(("key_hash", "name"), HASHES_OF_LIBRDKAFKA)
 @given(key=st.binary(max_size=100), partition_count=PARTITION_COUNTS)
 def test_keys_are_placed_as_librdkafka_places_them(key_hash, name, key, partition_count):
-    """Whatever the key's length and the number of partitions."""
+    """Keys get librdkafka's partitions, whatever their length and the partition count."""
     assert librdkafka(name, key, partition_count) == partition_for_key(
         key_hash, key, partition_count
     )
@@ -92,7 +92,7 @@ def test_keys_are_placed_as_librdkafka_places_them(key_hash, name, key, partitio
 
 @given(key=st.binary(max_size=200), partition_count=PARTITION_COUNTS)
 def test_crc32_is_the_one_of_zlib(key, partition_count):
-    """It is CRC-32 as of IEEE 802.3, taken without a sign."""
+    """The hash is the CRC-32 of IEEE 802.3, as an unsigned number."""
     assert zlib.crc32(key) % partition_count == partition_for_key(
         KeyHash.CRC32, key, partition_count
     )
@@ -103,7 +103,7 @@ def test_crc32_is_the_one_of_zlib(key, partition_count):
 )
 @pytest.mark.parametrize("name", KEY_RULES)
 def test_columns_are_placed_as_single_keys_are(name, keys, partition_count):
-    """The compiled loop hashes what its rule says is a key, and nothing else."""
+    """The compiled loop hashes exactly the keys that are long enough for the rule."""
     rule = KEY_RULES[name]
     assert [
         STICKY_SLOT
@@ -123,19 +123,19 @@ def test_columns_are_placed_as_single_keys_are(name, keys, partition_count):
     ],
 )
 def test_missing_and_empty_keys_are_keys_or_not(name, null_partition, empty_partition):
-    """Java and Sarama hash an empty key, librdkafka's default does not, `consistent` hashes all."""
+    """Each rule hashes null and empty keys as its client does."""
     assert [null_partition, empty_partition] == placed([None, b""], 1000, KEY_RULES[name])
 
 
 @pytest.mark.parametrize("name", KEY_RULES)
 def test_all_keys_can_be_ignored(name):
-    """partitioner.ignore.keys holds for every hash."""
+    """partitioner.ignore.keys applies to every hash."""
     rule = KEY_RULES[name]
     assert [STICKY_SLOT] * 3 == placed([None, b"", b"key"], 7, rule, ignore_keys=True)
 
 
 def test_the_default_is_that_of_java():
-    """Without a rule keys are placed as by Java's BuiltInPartitioner."""
+    """Without a rule, keys are placed as by Java's BuiltInPartitioner."""
     keys = [bytes.fromhex(row["key"]) for row in JAVA["keys"]]
     for place, count in enumerate(JAVA["partition_counts"]):
         expected = [row["partitions"][place] for row in JAVA["keys"]]
@@ -145,7 +145,7 @@ def test_the_default_is_that_of_java():
 
 @pytest.mark.parametrize("count", [0, -1])
 def test_no_partitions_are_no_choice(count):
-    """A key cannot be placed on none."""
+    """A key cannot be placed without partitions."""
     with pytest.raises(ValueError, match=f"a key cannot be placed on {count} partitions"):
         partition_for_key(KeyHash.CRC32, b"k", count)
 
@@ -153,7 +153,7 @@ def test_no_partitions_are_no_choice(count):
 @pytest.mark.slow
 @pytest.mark.parametrize(("ours", "theirs"), LIBRDKAFKA_NAMES)
 def test_a_confluent_producer_places_records_alike(ours, theirs):
-    """Keys go where its setting `partitioner` sends them, and what it spreads is keyless here."""
+    """A confluent-kafka producer and our rule of that name place or spread keys alike."""
     count, copies = 5, 40
     keys = [b"", b"foobar", *(b"key-%d" % n for n in range(30)), None]
     partitions: dict[bytes | None, set[int]] = {key: set() for key in keys}

@@ -1,4 +1,4 @@
-"""Reading keys and values quickly comes to the same as decoding everything."""
+"""The fast reader of keys and values returns the same as decoding everything."""
 
 from __future__ import annotations
 
@@ -36,34 +36,34 @@ _codecs = st.sampled_from([CompressionType.NONE, CompressionType.NONE, Compressi
 
 
 class Collected:
-    """A sink that keeps what it is given."""
+    """A sink that stores everything it receives."""
 
     def __init__(self, known=None):
         self.events = []
         self.known_records = None if known is None else (*known, self._take_known)
-        #: What the group of the pattern has matched.
+        #: The matches of the pattern's group.
         self.groups = []
 
     def _take_known(self, producer_id, keys, values, groups):
-        """See TakeKnown; as events they are like all others, without offsets."""
+        """Store known transactions as the same events as all others, without offsets."""
         for record in zip(keys, values, strict=True):
             self.events += [(None, producer_id, [record]), (producer_id, True)]
         self.groups += groups
 
     def take_records(self, offset, producer_id, records):
-        """See LogSink."""
+        """Store the records."""
         self.events.append((offset, producer_id, records))
 
     def take_plain(self, offset, count):
-        """See LogSink."""
+        """Store the number of plain records."""
         self.events.append((offset, count))
 
     def take_end(self, producer_id, *, committed):
-        """See LogSink."""
+        """Store the end of a transaction."""
         self.events.append((producer_id, committed))
 
     def take_undecodable(self, offset, reason):
-        """See LogSink."""
+        """Store the fault of a batch."""
         self.events.append((offset, reason))
 
 
@@ -94,7 +94,7 @@ def _as_decoded(batch):
 
 @given(records=_records, codec=_codecs, producer_id=st.integers(0, 2**63 - 1))
 def test_keys_and_values_are_those_that_the_decoder_has(records, codec, producer_id):
-    """Sizes, nulls, headers and compression decide only which of the two ways is taken."""
+    """Keys and values equal those of the decoder, whether or not a batch is read in place."""
     batch = plain_batch(
         records,
         base_offset=100,
@@ -110,7 +110,7 @@ KNOWN = (rb"k[a-z]*", rb"v\d*=(\d+)x*")
 
 
 def _both_ways(data, *, offset=0):
-    """Return what comes of a log without and with a known form, and what its group has matched."""
+    """Return the events without and with a known form, and the matches of its group."""
     results = []
     for known in (None, KNOWN):
         sink = Collected(known)
@@ -139,7 +139,7 @@ def _both_ways(data, *, offset=0):
     offset=st.sampled_from([0, 0, 0, 1, 2, 3]),
 )
 def test_known_transactions_come_to_what_the_decoder_has(transactions, damage, offset):
-    """Whatever their sizes say, however they end, and wherever a byte is damaged."""
+    """Known transactions yield what the decoder yields, whatever is damaged in them."""
     data = bytearray()
     place = 0
     for key, value, others, inner, end, producer_id in transactions:
@@ -168,7 +168,7 @@ def _known(number, **others):
 @pytest.mark.parametrize("value_size", [3, 4, 5])
 @pytest.mark.parametrize("more", [-1, 0, 1])
 def test_every_size_in_a_known_record_has_to_fit(key_size, value_size, more):
-    """One that does not is the decoder's to judge."""
+    """A known record with a wrong size is left to the decoder."""
     body = b"\0\0\0" + varint(key_size) + b"kab" + varint(value_size) + b"v1=2" + b"\0"
     plain, fast, groups = _both_ways(
         _transactional(1, payload=varint(len(body) + more) + body)
@@ -181,7 +181,7 @@ def test_every_size_in_a_known_record_has_to_fit(key_size, value_size, more):
 @pytest.mark.parametrize("key_bytes", [1, 64, 300, 8_192])
 @pytest.mark.parametrize("value_bytes", [4, 64, 300, 8_192, 1_000_000])
 def test_a_known_record_may_be_of_any_size_below_a_mebibyte(key_bytes, value_bytes):
-    """Its sizes take up to three bytes each, and its offset is any above the one asked for."""
+    """A known record may be of any size below 1 MiB, at any offset from the requested one on."""
     key, value = b"k" + b"a" * (key_bytes - 1), b"v1=" + b"7".ljust(value_bytes - 3, b"x")
     plain, fast, groups = _both_ways(
         _transactional([PlainRecord(value, key)], base_offset=1_000)
@@ -192,19 +192,19 @@ def test_a_known_record_may_be_of_any_size_below_a_mebibyte(key_bytes, value_byt
 
 
 def test_known_transactions_come_with_what_their_values_say():
-    """The sink need not look at the values again, and is called once for all of a producer."""
+    """Consecutive known transactions of a producer are passed on with their matched groups."""
     data = b"".join(map(_known, range(3)))
     plain, fast, groups = _both_ways(data)
     assert (plain, [b"0", b"1", b"2"]) == (fast, groups)
     assert 6 == fast[0]
-    # The last one is cut off, or its marker is another producer's.
+    # The last transaction is truncated, or followed by another producer's marker.
     assert [b"0", b"1"] == _both_ways(data[:-1])[2]
     others = _marker(ControlRecordType.COMMIT, producer_id=PRODUCER + 1, base_offset=5)
     assert [b"0", b"1"] == _both_ways(data[: -len(others)] + others)[2]
 
 
 def test_a_known_transaction_below_the_offset_is_left_out():
-    """As all others."""
+    """Records of a known transaction below the requested offset are left out."""
     plain, fast, groups = _both_ways(_known(3), offset=7)
     assert (8, [(None, PRODUCER, []), (PRODUCER, True)]) == plain == fast
     assert [] == groups
@@ -216,7 +216,7 @@ def test_a_known_transaction_below_the_offset_is_left_out():
     damage=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=3),
 )
 def test_a_payload_of_any_bytes_is_decoded_or_reported(records, codec, damage):
-    """A writer may put anything behind a right checksum: nothing is raised, and reading goes on."""
+    """A corrupt payload with a right checksum is reported, and reading continues."""
     payload = bytearray(plain_batch(records, compression=codec)[61:])
     for at, byte in damage:
         payload[at % len(payload)] = byte
@@ -232,7 +232,7 @@ def test_a_payload_of_any_bytes_is_decoded_or_reported(records, codec, damage):
     assert len(records) + 1 == behind
     assert (len(records), PRODUCER, [(b"k", b"v")]) == events[-1]
     expected = _as_decoded(bad)
-    # Keys and values are found without a look at where in the log their records say they are.
+    # The fast path does not check the records' offset deltas.
     if "offset delta" not in str(expected):
         assert [expected] == events[:-1]
 
@@ -243,12 +243,12 @@ def test_a_payload_of_any_bytes_is_decoded_or_reported(records, codec, damage):
 def test_most_batches_are_read_without_being_decoded(
     monkeypatch, base_offset, key_bytes, value_bytes
 ):
-    """Decoding takes many times as long."""
+    """Simple batches are read without the decoder, which is many times slower."""
     monkeypatch.delattr(key_values, "decode_record_batch")
     value = None if value_bytes is None else b"v" * value_bytes
     record = PlainRecord(value, b"k" * key_bytes, 2**40)
-    # The numbers of the last one's offset and timestamp are of two bytes and more; a byte of 127,
-    # the number -64, is the largest that none follows.
+    # The last record's deltas of offset and timestamp take two bytes or more; 127, which is the
+    # number -64, is the largest byte without a continuation bit.
     records = [record, *(record._replace(timestamp=2**40 + delta) for delta in (-64, 64, -(2**40)))]
     batch = _transactional(
         records + [PlainRecord(b"", b"", 2**40)] * 64 + [record], base_offset=base_offset
@@ -260,7 +260,7 @@ def test_most_batches_are_read_without_being_decoded(
 
 @pytest.mark.parametrize("length", [-1, -64, -65, -8_192, -8_193, -(2**20)])
 def test_a_null_value_of_any_negative_length_is_read_without_being_decoded(monkeypatch, length):
-    """How many bytes the length takes makes no difference."""
+    """A null value with any negative length is read without the decoder."""
     monkeypatch.delattr(key_values, "decode_record_batch")
     body = b"\0\0\0" + varint(1) + b"k" + varint(length) + b"\0"
     batch = _transactional(1, payload=varint(len(body)) + body)
@@ -271,12 +271,13 @@ def _sized(body):
     return varint(len(body)) + body
 
 
-# Its size takes four bytes, the last of which is the first of the body here: twice what there is.
+# The record's size takes four bytes, the last of which is also the first byte of the body here: it
+# states twice the actual size.
 _LONG_RECORD = b"\2\0\0" + _sized(b"k" * 8_191) + _sized(b"v" * (2**20 - 1)) + b"\0"
 _LONG_RECORD = varint(len(_LONG_RECORD))[:3] + _LONG_RECORD
-# The size of its key takes three bytes, the last of which is the first of the key here.
+# The key's size takes three bytes, the last of which is also the first byte of the key here.
 _LONG_KEY = _sized(b"\0\0\0\x80\x81" + b"\2" + b"k" * 8_255 + b"\2v\0")
-# The size of its value, which means null, takes four bytes: there is no number of headers.
+# The value's size, which means null, takes four bytes, so that the number of headers is missing.
 _LONG_VALUE = _sized(b"\0\0\0\2k" + b"\x81\x80\x81\0")
 
 
@@ -286,14 +287,14 @@ _LONG_VALUE = _sized(b"\0\0\0\2k" + b"\x81\x80\x81\0")
     ids=["record", "key", "value"],
 )
 def test_the_whole_of_a_long_size_counts(payload, complaint):
-    """The records would be whole without the last byte of that size."""
+    """A size with more bytes than the fast path reads is not mistaken for a shorter one."""
     behind, [(offset, reason)] = _read(_transactional(1, payload=payload))
     assert (1, 0, True) == (behind, offset, complaint in reason)
 
 
 @pytest.mark.parametrize("codec", list(CompressionType)[1:], ids=str)
 def test_a_payload_that_is_not_compressed_as_its_batch_says_is_reported(codec):
-    """Whatever it would be without compression is not looked at."""
+    """An uncompressed payload in a batch marked as compressed is reported, not read."""
     payload = _transactional([PlainRecord(b"v1=2", b"k")])[61:]
     lying = _transactional(1, payload=payload, compression=codec)
     plain, fast, _ = _both_ways(
@@ -305,7 +306,7 @@ def test_a_payload_that_is_not_compressed_as_its_batch_says_is_reported(codec):
 @pytest.mark.parametrize("key_length", range(-3, 2))
 @pytest.mark.parametrize("value_length", range(-3, 2))
 def test_any_negative_length_means_null(key_length, value_length):
-    """As in Java: nothing refers to the bytes behind it."""
+    """Any negative length means null, as in Java, and no bytes follow it."""
     key, value = (b"x" if length == 1 else b"" for length in (key_length, value_length))
     body = b"\0\0\0" + varint(key_length) + key + varint(value_length) + value + b"\0"
     batch = _transactional(1, payload=varint(len(body)) + body)
@@ -318,14 +319,14 @@ def test_any_negative_length_means_null(key_length, value_length):
     [(-7, "does not fit"), (-6, "does not fit"), (5, "is cut off"), (7, "does not fit")],
 )
 def test_a_record_of_another_length_than_its_fields_is_reported(size, expected):
-    """An empty key and a null value make it six bytes long."""
+    """A record whose length differs from its fields is reported."""
     behind, [(offset, reason)] = _read(_transactional(1, payload=varint(size) + b"\0\0\0\0\1\0"))
     assert (1, 0, True) == (behind, offset, expected in reason)
 
 
 @pytest.mark.parametrize("kept", range(7))
 def test_a_record_that_is_cut_off_at_the_end_of_what_was_fetched_is_reported(kept):
-    """Nothing is behind it that could be taken for the rest of it."""
+    """A truncated record at the end of the data is reported."""
     batch = _transactional(1, payload=(varint(6) + b"\0\0\0\0\1\0")[:kept])
     behind, [(offset, reason)] = _read(batch)
     assert (1, _as_decoded(batch)) == (behind, (offset, reason))
@@ -333,20 +334,20 @@ def test_a_record_that_is_cut_off_at_the_end_of_what_was_fetched_is_reported(kep
 
 @pytest.mark.parametrize("kind", ControlRecordType, ids=str)
 def test_markers_end_transactions(monkeypatch, kind):
-    """Whether they commit is what they say; they are not decoded, either."""
+    """Commit and abort markers end transactions, and are read without the decoder."""
     monkeypatch.delattr(key_values, "decode_record_batch")
     assert (6, [(7, kind is ControlRecordType.COMMIT)]) == _read(_marker(kind, base_offset=5))
 
 
 def test_a_marker_of_a_later_version_is_read_too():
-    """Its record has more fields, and another length."""
+    """A marker of a later version, with more fields, is read."""
     key, value = struct.pack(">hh", 1, 1), struct.pack(">hiq", 1, 2, 3)
     batch = plain_batch([PlainRecord(value, key)], attributes=0x30, producer_id=9)
     assert (1, [(9, True)]) == _read(batch)
 
 
 def test_control_records_of_others_are_passed_over():
-    """Those of KRaft end no transaction."""
+    """Other control records, such as those of KRaft, are ignored."""
     batch = plain_batch(
         [PlainRecord(struct.pack(">hi", 0, 0), struct.pack(">hh", 0, 5))], attributes=0x20
     )
@@ -354,7 +355,7 @@ def test_control_records_of_others_are_passed_over():
 
 
 def test_records_below_the_offset_are_left_out():
-    """A broker answers with the whole batch that an offset is in."""
+    """Records below the requested offset are left out, since brokers return whole batches."""
     batch = _transactional(
         [PlainRecord(b"0", b"k"), PlainRecord(b"1", b"k"), PlainRecord(b"2", b"k")], base_offset=10
     )
@@ -363,7 +364,7 @@ def test_records_below_the_offset_are_left_out():
 
 
 def test_a_last_batch_that_is_cut_off_is_left_out():
-    """The next answer begins with it."""
+    """A truncated last batch is left out, since the next response begins with it."""
     first = _transactional([PlainRecord(b"v", b"k")])
     second = _transactional([PlainRecord(b"w", b"k")], base_offset=1)
     for cut in (1, 30, 61, len(second) - 1):
@@ -384,19 +385,19 @@ def test_a_last_batch_that_is_cut_off_is_left_out():
     ids=str,
 )
 def test_damaged_batches_are_refused(damage, complaint):
-    """Nothing in them, nor behind them, can be believed."""
+    """A batch with a wrong checksum, format or length is an error that names its offset."""
     with pytest.raises(CorruptRecordError, match=complaint):
         _read(plain_batch(base_offset=7, **damage))
 
 
 def test_bytes_behind_the_last_record_are_reported():
-    """They are not taken for nothing."""
+    """Bytes after the last record are reported."""
     batch = _transactional(1, payload=plain_batch(2)[61:])
     assert (1, [(0, "8 bytes behind the last record")]) == _read(batch)
 
 
 def test_a_batch_that_inflates_too_far_is_reported():
-    """It takes no memory, and what is behind it is read."""
+    """A batch that exceeds the limit is reported, and the batches after it are read."""
     bomb = _transactional([PlainRecord(bytes(100_000), b"k")], compression=CompressionType.GZIP)
     good = _transactional([PlainRecord(b"v", b"k")], base_offset=1)
     behind, [(offset, _), after] = _read(bomb + good, max_uncompressed_bytes=50_000)
@@ -406,7 +407,7 @@ def test_a_batch_that_inflates_too_far_is_reported():
 @pytest.mark.parametrize("codec", [CompressionType.NONE, CompressionType.GZIP], ids=str)
 @pytest.mark.parametrize("attributes", [0, 0x40], ids=["as it was sent", "compacted"])
 def test_records_outside_a_transaction_are_counted_and_not_decoded(codec, attributes):
-    """A payload that cannot even be decompressed shows that nobody tries: it may be a bomb."""
+    """Batches outside a transaction are counted without being decompressed or decoded."""
     plain = plain_batch(
         payload=b"neither gzip nor records",
         compression=codec,
@@ -423,6 +424,6 @@ def test_records_outside_a_transaction_are_counted_and_not_decoded(codec, attrib
 
 @pytest.mark.parametrize(("count", "reported"), [(-1, 0), (2, 2), (2**31 - 1, 3)])
 def test_the_number_of_plain_records_is_not_more_than_their_offsets(count, reported):
-    """The header is all that is read of them, and its count may be any number."""
+    """The count of plain records is bounded by their offsets, since a header may be wrong."""
     batch = plain_batch(3, record_count=count)
     assert (3, [(0, reported)]) == _read(batch)

@@ -1,4 +1,4 @@
-"""Batches of our kernels, read by clients that share no code with ours."""
+"""Batches from our kernels, read by independent clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.kernel_batches import columns_of, write_records
 from tests.support.plain_batches import PlainRecord
 
 with warnings.catch_warnings():
-    # It reads its schemas in a way that Python deprecates.
+    # kafka-python reads its schemas in a way that Python deprecates.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.record import MemoryRecords as KafkaPythonRecords
 
@@ -62,7 +62,7 @@ def expected(records: list[PlainRecord]) -> list[tuple]:
 @pytest.mark.parametrize("compression", CompressionType, ids=str)
 @given(records=RECORDS)
 def test_aiokafka_reads_them(compression, records):
-    """In aiokafka, every record is found, and the checksum right."""
+    """In aiokafka, every record is read, and the checksum is accepted."""
     batch = write_records(columns_of(records)).batch(compression)
     reader = AiokafkaRecords(batch)
     read = reader.next_batch()
@@ -71,11 +71,11 @@ def test_aiokafka_reads_them(compression, records):
     assert not reader.has_next()
 
 
-# kafka-python needs a library of its own for snappy.
+# kafka-python needs another library for snappy.
 @pytest.mark.parametrize("compression", [NONE, GZIP, LZ4, ZSTD], ids=str)
 @given(records=RECORDS)
 def test_kafka_python_reads_them(compression, records):
-    """In kafka-python, every record is found, and the checksum right."""
+    """In kafka-python, every record is read, and the checksum is accepted."""
     batch = write_records(columns_of(records)).batch(compression)
     reader = KafkaPythonRecords(batch)
     read = reader.next_batch()
@@ -86,7 +86,7 @@ def test_kafka_python_reads_them(compression, records):
 
 @given(records=RECORDS)
 def test_kio_reads_them(records):
-    """In kio, every record is found; it cuts timestamps to seconds, and knows no compression."""
+    """In kio, which truncates timestamps to seconds and has no codecs, every record is read."""
     batch = write_records(columns_of(records)).batch(
         producer_id=4711, producer_epoch=7, base_sequence=5
     )

@@ -41,12 +41,12 @@ def written(payload: bytes = b"payload", **changes) -> bytes:
 
 
 def test_the_header_has_61_bytes():
-    """That many bytes are to be left in front of the records."""
+    """A batch has 61 bytes before its records."""
     assert 61 == RECORD_BATCH_OVERHEAD
 
 
 def test_every_field_is_where_kafka_has_it():
-    """The header is written field by field, big-endian."""
+    """Every header field has its position and is big-endian."""
     assert (
         "0102030405060708"  # baseOffset
         "00000038"  # batchLength: 49 of the header, 7 of the payload
@@ -65,7 +65,7 @@ def test_every_field_is_where_kafka_has_it():
 
 
 def test_what_is_written_is_read():
-    """A header survives, and the batch is valid."""
+    """A written header is decoded to the same values, and the batch is valid."""
     header = validate_record_batch(written())
     assert (
         RecordBatchHeader(
@@ -89,7 +89,7 @@ def test_what_is_written_is_read():
 
 
 def test_a_header_says_nothing_that_it_is_not_told():
-    """Without more than it needs it is that of a plain batch from the start of a log."""
+    """By default, a header is that of a plain batch at the start of a log."""
     target = bytearray(RECORD_BATCH_OVERHEAD)
     write_header(
         target,
@@ -108,7 +108,7 @@ def test_a_header_says_nothing_that_it_is_not_told():
 
 @pytest.mark.parametrize("control", [{}, {"control": False}, {"control": True}])
 def test_a_batch_of_a_transaction_is_one_of_records_unless_it_is_told(control):
-    """Markers are written in the same form."""
+    """A transactional batch is a control batch only on request."""
     header = validate_record_batch(
         uncompressed_transactional_batch(
             b"records",
@@ -135,7 +135,7 @@ def test_a_batch_of_a_transaction_is_one_of_records_unless_it_is_told(control):
 @pytest.mark.parametrize("compression", CompressionType)
 @pytest.mark.parametrize("flag", ["transactional", "log_append_time", "control", None])
 def test_attributes(compression, flag):
-    """Codec and flags share a field and are told apart."""
+    """Codec and flags share a field without affecting each other."""
     changes = {"transactional": False, "compression": compression} | ({flag: True} if flag else {})
     header = decode_header(written(**changes))
     assert compression is header.compression
@@ -148,7 +148,7 @@ def test_attributes(compression, flag):
 
 
 def test_a_delete_horizon_is_seen():
-    """The log cleaner's mark is a flag of its own."""
+    """The log cleaner's delete horizon is a separate flag."""
     assert decode_header(plain_batch(attributes=0x40)).has_delete_horizon
 
 
@@ -164,13 +164,13 @@ def test_a_delete_horizon_is_seen():
     ],
 )
 def test_sequence_numbers_wrap_to_zero(base_sequence, count, expected):
-    """After 2^31 - 1 comes 0 (DefaultRecordBatch.incrementSequence)."""
+    """Sequence 2^31 - 1 is followed by 0 (DefaultRecordBatch.incrementSequence)."""
     batch = written(base_sequence=base_sequence, record_count=count)
     assert expected == decode_header(batch).last_sequence
 
 
 def test_the_header_may_stand_before_the_records_in_one_buffer():
-    """An uncompressed batch needs no copy of its records."""
+    """A header can be written in front of its records, which avoids a copy."""
     buffer = bytearray(RECORD_BATCH_OVERHEAD + 7 + 3)
     buffer[RECORD_BATCH_OVERHEAD : RECORD_BATCH_OVERHEAD + 7] = b"payload"
     view = memoryview(buffer)
@@ -179,7 +179,7 @@ def test_the_header_may_stand_before_the_records_in_one_buffer():
 
 
 def test_base_offset_and_leader_epoch_are_the_brokers():
-    """Both may be changed without touching the checksum."""
+    """Base offset and leader epoch can be changed without affecting the checksum."""
     batch = bytearray(written())
     struct.pack_into(">q", batch, 0, 99)
     struct.pack_into(">i", batch, 12, 6)
@@ -189,7 +189,7 @@ def test_base_offset_and_leader_epoch_are_the_brokers():
 
 @pytest.mark.parametrize("size", range(RECORD_BATCH_OVERHEAD))
 def test_a_cut_off_header_is_corrupt(size):
-    """A header needs all of its bytes."""
+    """A truncated header is corrupt."""
     with pytest.raises(CorruptRecordError, match="needs 61 bytes"):
         decode_header(written()[:size])
 
@@ -211,19 +211,19 @@ def test_a_cut_off_header_is_corrupt(size):
     ],
 )
 def test_a_header_that_contradicts_itself_is_corrupt(batch, complaint):
-    """What no reader could make sense of is refused before anything is read."""
+    """A header with an unknown format or codec, or inconsistent numbers, is corrupt."""
     with pytest.raises(CorruptRecordError, match=complaint):
         decode_header(batch)
 
 
 def test_a_batch_may_be_empty():
-    """Compaction leaves headers whose records are all gone."""
+    """A batch may have no records, since compaction may remove them all."""
     assert 0 == validate_record_batch(plain_batch(5, record_count=0, payload=b"")).record_count
 
 
 @pytest.mark.parametrize("position", range(21, 68))
 def test_the_checksum_covers_all_from_the_attributes_on(position):
-    """A single changed bit is found."""
+    """A changed bit anywhere from the attributes on is detected."""
     batch = bytearray(written(record_count=1, compression=CompressionType.NONE))
     batch[position] ^= 0x20
     with pytest.raises(CorruptRecordError):
@@ -232,14 +232,14 @@ def test_the_checksum_covers_all_from_the_attributes_on(position):
 
 @pytest.mark.parametrize("crc", [0, 1, 2**32 - 1])
 def test_a_checksum_may_be_neither_too_small_nor_too_large(crc):
-    """Both checksums are named."""
+    """The error for a wrong checksum names both checksums."""
     with pytest.raises(CorruptRecordError, match=f"checksum is {crc:#010x}, its content's 0x"):
         validate_record_batch(plain_batch(crc=crc))
 
 
 @pytest.mark.parametrize("batch", [written() + b"\0", written()[:-1]])
 def test_the_length_is_that_of_the_buffer(batch):
-    """A batch that is not whole, or has something behind it, is not valid."""
+    """A truncated batch, or one with extra bytes, is not valid."""
     with pytest.raises(CorruptRecordError, match="a record batch of 68 bytes in a buffer of"):
         validate_record_batch(batch)
 
@@ -256,7 +256,7 @@ def test_batches_are_cut_without_a_copy():
 
 @pytest.mark.parametrize("size", range(len(plain_batch())))
 def test_a_batch_that_the_answer_cut_off_is_left_out(size):
-    """Fetch ends where its limit does, in the middle of a batch."""
+    """A batch that is truncated by the limit of a Fetch response is left out."""
     whole, partial = plain_batch(2), plain_batch()[:size]
     assert [whole] == [bytes(batch) for batch in split_record_batches(whole + partial)]
 
@@ -271,7 +271,7 @@ def test_a_batch_that_the_answer_cut_off_is_left_out(size):
     ],
 )
 def test_what_is_no_batch_cannot_be_cut(wrong, complaint):
-    """The batches before it are given all the same."""
+    """The batches before an invalid one are still returned."""
     batches = split_record_batches(plain_batch(2) + wrong)
     assert plain_batch(2) == bytes(next(batches))
     with pytest.raises(CorruptRecordError, match=complaint):
@@ -279,6 +279,6 @@ def test_what_is_no_batch_cannot_be_cut(wrong, complaint):
 
 
 def test_a_header_cannot_be_changed():
-    """It says what was read."""
+    """A decoded header is immutable."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         decode_header(written()).base_offset = 1

@@ -1,4 +1,4 @@
-"""Cutting a batch's records into smaller batches."""
+"""Splitting a batch into smaller batches."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def contents(written: Written) -> list[tuple]:
 
 @given(RECORDS, st.integers(1, 1000))
 def test_the_parts_hold_the_same_records(records, max_bytes):
-    """Put together, the parts are the batch; each is one of its own, of at most so many bytes."""
+    """The parts contain the same records in order, each with at most the maximum size."""
     written = write_records(columns_of(records))
     parts = split(written, max_bytes)
     assert contents(written) == [record for part in parts for record in contents(Written(*part))]
@@ -57,12 +57,12 @@ def test_the_parts_hold_the_same_records(records, max_bytes):
 
 @given(RECORDS)
 def test_parts_are_as_few_as_can_be(records):
-    """A part ends only where the next record would make it too large."""
+    """A part ends only if the next record would make it too large."""
     written = write_records(columns_of(records))
     first, *rest = split(written, 500)
     for part in rest:
         (alone, *_) = split(Written(*part), 1)
-        # In the part before, the record may take a few bytes more: its deltas are larger there.
+        # In the previous part the record may be up to 13 bytes larger, because of its deltas.
         assert len(first.payload) + len(alone.payload) + 13 > 500
         first = part
 
@@ -72,34 +72,34 @@ def test_parts_are_as_few_as_can_be(records):
     [(209, [1] * 6), (210, [2, 2, 2]), (314, [2, 2, 2]), (315, [3, 3]), (10_000, [6])],
 )
 def test_a_part_may_be_as_large_as_the_bound(max_bytes, expected):
-    """Each of these records takes 105 bytes in any part."""
+    """A part may be exactly as large as the maximum."""
     written = write_records(columns_of([PlainRecord(b"v" * 96)] * 6))
     assert 630 == len(written.payload)
     assert expected == [part.record_count for part in split(written, max_bytes)]
 
 
 def test_a_batch_that_is_small_enough_stays_as_it_is():
-    """Nothing is rewritten where nothing has to be cut."""
+    """A batch that is small enough is not changed."""
     written = write_records(columns_of([PlainRecord(timestamp=5), PlainRecord(timestamp=3)]))
     (part,) = split(written, len(written.payload))
     assert written == part
 
 
 def test_no_records_make_no_parts():
-    """Nothing is cut into nothing."""
+    """A payload without records has no parts."""
     assert [] == split_payload(b"", record_count=0, base_timestamp=0, max_bytes=10)
 
 
 @pytest.mark.parametrize("cut", [1, 5, 9])
 def test_a_cut_off_payload_is_corrupt(cut):
-    """A payload that ends within a record is refused."""
+    """A payload that ends within a record is corrupt."""
     written = write_records(columns_of([PlainRecord()] * 3))
     with pytest.raises(CorruptRecordError, match="a record of 7 bytes does not fit"):
         split(written._replace(payload=written.payload[:-cut]), 10)
 
 
 def test_bytes_behind_the_last_record_are_corrupt():
-    """A payload of more records than were told is refused."""
+    """A payload with more records than stated is corrupt."""
     written = write_records(columns_of([PlainRecord()] * 3))
     third = len(split(written, 1)[2].payload)
     with pytest.raises(CorruptRecordError, match=f"^{third} bytes behind the last record$"):
@@ -107,13 +107,13 @@ def test_bytes_behind_the_last_record_are_corrupt():
 
 
 def test_an_empty_record_is_corrupt():
-    """It lacks even its timestamp."""
+    """An empty record is corrupt, since it has no timestamp."""
     with pytest.raises(CorruptRecordError, match="a variable-length number is cut off"):
         split_payload(b"\0", record_count=1, base_timestamp=0, max_bytes=10)
 
 
 def test_a_negative_length_is_corrupt():
-    """A record cannot be shorter than nothing."""
+    """A record of negative length is corrupt."""
     written = write_records(columns_of([PlainRecord()]))
     with pytest.raises(CorruptRecordError, match="does not fit"):
         split(written._replace(payload=b"\x01" + written.payload[1:]), 10)

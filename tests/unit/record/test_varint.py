@@ -32,7 +32,7 @@ LONGS = st.integers(-(2**63), 2**63 - 1)
     ],
 )
 def test_numbers_are_encoded_as_in_java(number, encoded):
-    """The values of Kafka's own ByteUtilsTest come out as there, and are read back."""
+    """The values of Kafka's ByteUtilsTest have the same encoding, and are decoded again."""
     assert encoded == encode_varint(number).hex()
     data = bytes.fromhex(encoded)
     assert (number, len(data)) == read_varint(data, 0, len(data))
@@ -51,7 +51,7 @@ def test_the_extremes_of_a_long(number, encoded):
 
 @given(LONGS)
 def test_what_is_encoded_is_read_back(number):
-    """Any long survives, and is encoded as by an encoder that shares no code."""
+    """Any long is decoded again, and has the encoding of an independent encoder."""
     data = encode_varint(number)
     assert plain_varint(number) == data
     assert (number, 1 + len(data)) == read_varlong(b"\xff" + data + b"\xff", 1, 20)
@@ -59,38 +59,38 @@ def test_what_is_encoded_is_read_back(number):
 
 @given(INTS)
 def test_an_int_is_read_wherever_it_lies(number):
-    """The position that comes back is the one behind the number."""
+    """A number at any position is returned with the position after it."""
     data = encode_varint(number)
     assert (number, 3 + len(data)) == read_varint(b"abc" + data + b"\x80", 3, 3 + len(data))
 
 
 def test_a_number_may_take_more_bytes_than_it_needs():
-    """Padding is read as Java reads it."""
+    """A padded number is accepted, as in Java."""
     assert (1, 3) == read_varint(b"\x82\x80\x00", 0, 3)
 
 
 @pytest.mark.parametrize("data", [b"", b"\x80", b"\xff\xff\xff\xff"])
 def test_a_cut_off_number_is_corrupt(data):
-    """A number that goes on behind the end is refused."""
+    """A truncated number is corrupt."""
     with pytest.raises(CorruptRecordError, match="cut off"):
         read_varint(data, 0, len(data))
 
 
 def test_the_end_counts_and_not_the_data():
-    """Bytes behind the end given are not read."""
+    """Bytes past the given end are not read."""
     with pytest.raises(CorruptRecordError, match="cut off"):
         read_varint(b"\x80\x01", 0, 1)
 
 
 @pytest.mark.parametrize("data", ["8080808080", "ffffffff10", "ffffffffff00"])
 def test_an_int_that_is_too_long_is_corrupt(data):
-    """More than five bytes, or more than 32 bits, are refused."""
+    """An int of more than five bytes or 32 bits is corrupt."""
     with pytest.raises(CorruptRecordError, match="32 bits"):
         read_varint(bytes.fromhex(data), 0, len(data) // 2)
 
 
 @pytest.mark.parametrize("data", ["80" * 10 + "01", "ff" * 9 + "02"])
 def test_a_long_that_is_too_long_is_corrupt(data):
-    """More than ten bytes, or more than 64 bits, are refused."""
+    """A long of more than ten bytes or 64 bits is corrupt."""
     with pytest.raises(CorruptRecordError, match="64 bits"):
         read_varlong(bytes.fromhex(data), 0, len(data) // 2)
