@@ -20,7 +20,7 @@ def metrics(caplog):
 
 
 def test_the_last_values_are_logged_on_closing(metrics, caplog):
-    """There is a line for each group and set of tags, without what was never recorded."""
+    """Closing logs one line per group and set of tags, without metrics that have no value."""
     metrics.add_reporter(LoggingMetricsReporter(logger=LOGGER))
     sensor = metrics.sensor("sensor", 0.0)
     sensor.add(metrics.metric_name("b-avg", "group"), Avg())
@@ -38,7 +38,7 @@ def test_the_last_values_are_logged_on_closing(metrics, caplog):
 
 
 def test_what_was_removed_is_not_logged(metrics, caplog):
-    """A metric that is gone is in no later line."""
+    """A removed metric is no longer logged."""
     metrics.add_reporter(LoggingMetricsReporter(logger=LOGGER))
     name = metrics.metric_name("gauge", "group")
     metrics.add_gauge(name, lambda _: 1.0)
@@ -48,7 +48,7 @@ def test_what_was_removed_is_not_logged(metrics, caplog):
 
 
 def test_values_are_logged_again_and_again(metrics, caplog):
-    """Before it is closed the reporter logs by itself, at its interval."""
+    """Until it is closed, the reporter logs at its interval."""
     read_twice = threading.Event()
     reads = []
 
@@ -72,7 +72,7 @@ def test_values_are_logged_again_and_again(metrics, caplog):
 
 
 def test_a_reporter_serves_one_producer(metrics, caplog):
-    """A second producer does not get the first one's reporter, and its log says why."""
+    """A reporter that serves a producer is left out of a second one, and the log says why."""
     reporter = LoggingMetricsReporter(logger=LOGGER)
     metrics.add_reporter(reporter)
     other = Metrics(MetricConfig(tags={"client-id": "q"}), clock=lambda: 0.0, reporters=[reporter])
@@ -87,6 +87,6 @@ def test_a_reporter_serves_one_producer(metrics, caplog):
 
 @pytest.mark.parametrize("interval", [0.0, -1.0, float("nan")])
 def test_an_interval_must_be_above_zero(interval):
-    """An interval that is none is refused."""
+    """An interval that is not above 0 is an error."""
     with pytest.raises(ValueError, match="give more than 0"):
         LoggingMetricsReporter(interval=interval)

@@ -14,7 +14,7 @@ from spark_kafka_sink.metrics.stats import Avg, Max
 
 
 class _Clock:
-    """A time that tests set."""
+    """A clock that tests set."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -24,7 +24,7 @@ class _Clock:
 
 
 class _RecordingReporter:
-    """Keeps what it is told."""
+    """A reporter that stores the names of the known metrics."""
 
     def __init__(self) -> None:
         self.known: set[str] = set()
@@ -45,7 +45,7 @@ class _RecordingReporter:
 
 
 class _RaisingReporter:
-    """Raises wherever it is called, once it has been started."""
+    """A reporter that raises in each method except `init`."""
 
     def init(self, metrics):
         pass
@@ -71,7 +71,7 @@ def metrics(clock):
 
 
 def average(metrics, sensor, name):
-    """Add an average to a sensor."""
+    """Add an average to a sensor, and return the metric."""
     metric_name = metrics.metric_name(name, "group")
     sensor.add(metric_name, Avg())
     return metrics.metric(metric_name)
@@ -81,7 +81,7 @@ def average(metrics, sensor, name):
 
 
 def test_names_are_equal_by_name_group_and_tags():
-    """The description does not count, nor does the order of the tags."""
+    """Names are compared without the description and the order of the tags."""
     one = MetricName("name", "group", "One.", {"a": "1", "b": "2"})
     assert one == MetricName("name", "group", "Another.", {"b": "2", "a": "1"})
     assert hash(one) == hash(MetricName("name", "group", "", {"b": "2", "a": "1"}))
@@ -90,18 +90,18 @@ def test_names_are_equal_by_name_group_and_tags():
 
 
 def test_a_name_says_where_it_belongs():
-    """As text it is group, name and tags."""
+    """The text of a name consists of group, name and tags."""
     assert "group:name{a=1}" == str(MetricName("name", "group", tags={"a": "1"}))
 
 
 def test_a_name_can_be_pickled():
-    """A name may travel, as a key of what was measured elsewhere."""
+    """A name equals itself after pickling."""
     name = MetricName("name", "group", "What.", {"a": "1"})
     assert name == pickle.loads(pickle.dumps(name))  # noqa: S301 -- our own bytes
 
 
 def test_every_name_has_the_registrys_tags_and_its_own(metrics):
-    """The client's id is in every name, and an underscore stands for a dash."""
+    """Each name has the registry's tags and its own, in which underscores become dashes."""
     name = metrics.metric_name("name", "group", node_id="node-1")
     assert {"client-id": "producer-1", "node-id": "node-1"} == name.tags
 
@@ -110,7 +110,7 @@ def test_every_name_has_the_registrys_tags_and_its_own(metrics):
 
 
 def test_a_sensor_feeds_all_its_metrics(metrics):
-    """One recording is seen by every statistic of the sensor."""
+    """A recorded value counts in every metric of the sensor."""
     sensor = metrics.sensor("sensor", 0.0)
     mean = average(metrics, sensor, "mean")
     largest = metrics.metric_name("largest", "group")
@@ -122,7 +122,7 @@ def test_a_sensor_feeds_all_its_metrics(metrics):
 
 
 def test_a_metric_is_read_at_the_registrys_time_if_none_is_given(metrics, clock):
-    """The value without a time is that of now."""
+    """Without a time, a metric is read at the registry's current time."""
     sensor = metrics.sensor("sensor", 0.0)
     metric = average(metrics, sensor, "mean")
     sensor.record(2.0, 0.0)
@@ -132,7 +132,7 @@ def test_a_metric_is_read_at_the_registrys_time_if_none_is_given(metrics, clock)
 
 
 def test_meters_give_rate_and_total(metrics):
-    """A meter adds values up, a count meter events, a time meter gives a fraction."""
+    """A meter sums values, a count meter events, and a time meter yields a fraction."""
     sensor = metrics.sensor("sensor", 0.0)
     names = [metrics.metric_name(str(number), "group") for number in range(6)]
     sensor.add_meter(names[0], names[1])
@@ -145,14 +145,14 @@ def test_meters_give_rate_and_total(metrics):
 
 
 def test_the_same_name_gives_the_same_sensor(metrics):
-    """A sensor is made once."""
+    """A sensor is created only once."""
     assert metrics.sensor("sensor", 0.0) is metrics.sensor("sensor", 5.0)
     assert metrics.sensor("sensor", 0.0) is metrics.get_sensor("sensor")
     assert metrics.get_sensor("another") is None
 
 
 def test_two_metrics_of_one_name_are_refused(metrics):
-    """A name that is taken raises, and the metric that has it goes on."""
+    """Adding a second metric of a name is an error, which leaves the first one unchanged."""
     sensor = metrics.sensor("sensor", 0.0)
     mean = average(metrics, sensor, "mean")
     with pytest.raises(ValueError, match=r"there is a metric group:mean\{client-id=producer-1\}"):
@@ -176,7 +176,7 @@ def test_two_metrics_of_one_name_are_refused(metrics):
     ],
 )
 def test_a_sensor_finer_than_the_level_records_nothing(level, configured, recorded):
-    """Only sensors up to the configured level take values in."""
+    """Only sensors up to the configured level record values."""
     config = MetricConfig(recording_level=RecordingLevel[configured])
     metrics = Metrics(config, clock=_Clock())
     sensor = metrics.sensor("sensor", 0.0, level=RecordingLevel[level])
@@ -185,7 +185,7 @@ def test_a_sensor_finer_than_the_level_records_nothing(level, configured, record
 
 
 def test_a_summary_spans_the_whole_life(metrics):
-    """Count, sum and maximum of all values stay after their windows have gone."""
+    """A summary contains all values since creation, independent of the windows."""
     sensor = metrics.sensor("sensor", 0.0)
     assert Summary() == sensor.summary()
     sensor.record(5.0, 0.0)
@@ -194,7 +194,7 @@ def test_a_summary_spans_the_whole_life(metrics):
 
 
 def test_no_recording_of_any_thread_is_lost(metrics):
-    """Values recorded by several threads at once are all in the sum."""
+    """No value is lost when several threads record at the same time."""
     sensor = metrics.sensor("sensor", 0.0)
     threads = [
         threading.Thread(
@@ -213,7 +213,7 @@ def test_no_recording_of_any_thread_is_lost(metrics):
 
 
 def test_metrics_are_counted(metrics):
-    """The registry tells how many metrics it has, its own among them."""
+    """The registry has a metric for the number of metrics, including itself."""
     count = metrics.metric(metrics.metric_name("count", "kafka-metrics-count"))
     assert 1 == count.value()
     average(metrics, metrics.sensor("sensor", 0.0), "mean")
@@ -221,14 +221,14 @@ def test_metrics_are_counted(metrics):
 
 
 def test_a_gauge_is_read_when_it_is_asked(metrics):
-    """A gauge gives what its function says at the time given."""
+    """A gauge returns the value of its function at the given time."""
     name = metrics.metric_name("gauge", "group")
     metrics.add_gauge(name, lambda now: now * 2)
     assert 6.0 == metrics.metric(name).measure(3.0)
 
 
 def test_what_was_removed_is_gone(metrics):
-    """A removed sensor takes its metrics along, and its name can be used again."""
+    """Removing a sensor removes its metrics, and its name can be used again."""
     sensor = metrics.sensor("sensor", 0.0)
     name = average(metrics, sensor, "mean").metric_name
     metrics.remove_sensor("sensor")
@@ -240,7 +240,7 @@ def test_what_was_removed_is_gone(metrics):
 
 
 def test_the_metrics_given_are_a_copy(metrics):
-    """Whoever walks through the metrics is not disturbed by new ones."""
+    """The returned dictionary of metrics does not change when metrics are added."""
     before = metrics.metrics()
     average(metrics, metrics.sensor("sensor", 0.0), "mean")
     assert 1 == len(before)
@@ -248,7 +248,7 @@ def test_the_metrics_given_are_a_copy(metrics):
 
 
 def test_a_sensor_that_was_idle_for_too_long_is_removed(metrics):
-    """A sensor expires when more than its time has passed since it was made or recorded last."""
+    """A sensor expires when it has been idle for longer than its expiration time."""
     sensor = metrics.sensor("mortal", 0.0, inactive_expiration=10.0)
     name = average(metrics, sensor, "mean").metric_name
     metrics.sensor("immortal", 0.0)
@@ -264,7 +264,7 @@ def test_a_sensor_that_was_idle_for_too_long_is_removed(metrics):
 
 
 def test_a_reporter_hears_of_every_metric_that_comes_and_goes(metrics):
-    """It is given what is there already, then each that is added or removed, until closed."""
+    """A reporter is notified of all existing, added and removed metrics until it is closed."""
     reporter = _RecordingReporter()
     metrics.add_reporter(reporter)
     assert {"count"} == reporter.known
@@ -280,7 +280,7 @@ def test_a_reporter_hears_of_every_metric_that_comes_and_goes(metrics):
 
 
 def test_a_reporter_that_raises_is_logged_and_nothing_else_happens(clock, caplog):
-    """Each error is in the log, the next reporter is called, and the metrics work."""
+    """An exception in a reporter is logged, and affects neither other reporters nor metrics."""
     healthy = _RecordingReporter()
     metrics = Metrics(MetricConfig(), clock=clock, reporters=[_RaisingReporter(), healthy])
     sensor = metrics.sensor("sensor", 0.0)
@@ -300,7 +300,7 @@ def test_a_reporter_that_raises_is_logged_and_nothing_else_happens(clock, caplog
 
 
 def test_a_reporter_may_call_back(metrics):
-    """A reporter may read the registry while it is being told of a change."""
+    """A reporter may read the registry while it is notified."""
     seen = []
 
     class _Curious(_RecordingReporter):

@@ -10,7 +10,7 @@ from spark_kafka_sink.producer.producer_metrics import BUILT_IN_REPORTERS, creat
 
 
 class QuietReporter:
-    """Does nothing."""
+    """A reporter that does nothing."""
 
     def init(self, metrics):
         """Do nothing."""
@@ -26,20 +26,20 @@ class QuietReporter:
 
 
 class DemandingReporter(QuietReporter):
-    """Cannot be made without an argument."""
+    """A reporter that cannot be created without an argument."""
 
     def __init__(self, path) -> None:
         self.path = path
 
 
 def config(**settings):
-    """Parse settings, with `_` for `.`."""
+    """Parse settings whose names have `_` in place of `.`."""
     named = {name.replace("_", "."): value for name, value in settings.items()}
     return ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092", **named})
 
 
 def test_the_registry_is_made_as_the_settings_say():
-    """Samples, window, level and the client's id are those of the configuration."""
+    """The registry has the configured samples, window, level and client id."""
     metrics = create_metrics(
         config(
             metrics_num_samples="5",
@@ -57,14 +57,14 @@ def test_the_registry_is_made_as_the_settings_say():
 
 
 def test_a_window_of_zero_is_taken_as_the_shortest():
-    """Kafka allows metrics.sample.window.ms=0, of which no rate could be made."""
+    """metrics.sample.window.ms=0, which Kafka allows, means the shortest window."""
     metrics = create_metrics(config(metrics_sample_window_ms="0"), lambda: 0.0)
     assert 0.001 == metrics.config.window
 
 
 @pytest.mark.parametrize("given", [QuietReporter, QuietReporter()])
 def test_a_reporter_may_be_a_class_or_an_object(given, monkeypatch):
-    """Either way it is started."""
+    """A reporter given as a class or an object is started."""
     started = []
     monkeypatch.setattr(QuietReporter, "init", lambda self, _: started.append(type(self)))
     create_metrics(config(metric_reporters=[given]), lambda: 0.0)
@@ -72,7 +72,7 @@ def test_a_reporter_may_be_a_class_or_an_object(given, monkeypatch):
 
 
 def test_a_reporter_may_be_named_by_its_import_path(monkeypatch):
-    """`package.module:attribute` is imported."""
+    """A reporter given as `package.module:attribute` is imported."""
     started = []
     monkeypatch.setattr(LoggingMetricsReporter, "init", lambda self, _: started.append(type(self)))
     path = "spark_kafka_sink.metrics.logging_reporter:LoggingMetricsReporter"
@@ -81,17 +81,17 @@ def test_a_reporter_may_be_named_by_its_import_path(monkeypatch):
 
 
 def test_the_built_in_reporter_logs():
-    """`logging` is the one that writes to the log."""
+    """`logging` is the reporter that writes to the log."""
     assert isinstance(BUILT_IN_REPORTERS["logging"](), LoggingMetricsReporter)
 
 
 def test_what_is_no_reporter_is_refused():
-    """The error names the methods that are missing."""
+    """The error for an object that is not a reporter names the missing methods."""
     with pytest.raises(ConfigError, match=r"no reporter: it has no init, .*, close\(\)"):
         create_metrics(config(metric_reporters=[object()]), lambda: 0.0)
 
 
 def test_a_class_that_needs_arguments_is_refused():
-    """The error says to give an object instead."""
+    """The error for a class that needs arguments says to give an object."""
     with pytest.raises(ConfigError, match=r"cannot be made without arguments.*give an object"):
         create_metrics(config(metric_reporters=[DemandingReporter]), lambda: 0.0)

@@ -15,7 +15,7 @@ from spark_kafka_sink.producer.sender_metrics import SenderMetrics, TimedCall
 from spark_kafka_sink.protocol.api_keys import ApiKey
 
 GOLDENS = json.loads((Path(__file__).parent / "golden" / "java_metrics.json").read_text())
-#: What the windows of a fresh metric stand for: one full window of the two.
+#: The time that the windows of a new metric cover, in seconds: one full window of the two.
 WINDOW = 30.0
 
 
@@ -38,7 +38,7 @@ class _Batch:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Where it goes."""
+        """The batch's partition."""
         return TopicPartition(self.topic, 0)
 
 
@@ -49,7 +49,7 @@ class _Buffer:
 
 
 class _Read:
-    """Reads metrics by name, at the clock's time."""
+    """A reader of metrics by name, at the clock's time."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -89,18 +89,18 @@ def read(metrics, sender_metrics):
 
 
 def names_of(metrics: Metrics) -> set[str]:
-    """Write names as MetricsGoldens.java does."""
+    """Return the names of all metrics in the form of MetricsGoldens.java."""
     return {f"{name.group} {name.name} {','.join(sorted(name.tags))}" for name in metrics.metrics()}
 
 
 def is_left_out(row: str) -> bool:
-    """Say whether the module's docstring says that we have no such metric."""
+    """Return whether the metric is one that the producer deliberately lacks."""
     group, name, _ = row.split()
     return group == "app-info" or name.startswith(("select-", "io-"))
 
 
 def test_names_groups_and_tags_are_those_of_a_java_producer(metrics, sender_metrics):
-    """All metrics of Kafka's producer are there, but those left out on purpose, and no others."""
+    """The metrics are those of Kafka's producer, except for the deliberately omitted ones."""
     sender_metrics.observe_buffer(_Buffer())
     sender_metrics.observe_client(requests_in_flight=lambda: 0, metadata_updated_at=lambda: None)
     sender_metrics.connected(1)
@@ -110,7 +110,7 @@ def test_names_groups_and_tags_are_those_of_a_java_producer(metrics, sender_metr
 
 
 def test_every_metric_is_described(metrics, sender_metrics):
-    """Each has a sentence for the tools that show one."""
+    """Every metric has a description that is a sentence."""
     sender_metrics.connected(1)
     sender_metrics.on_batches_drained([_Batch()], 100.0)
     for name in metrics.metrics():
@@ -121,7 +121,7 @@ def test_every_metric_is_described(metrics, sender_metrics):
 
 
 def test_a_request_is_measured_by_its_batches(sender_metrics, read):
-    """Sizes, ratios and waits are those of the batches, records those of the request."""
+    """Sizes, ratios and waits are measured per batch, records per request."""
     sender_metrics.on_batches_drained(
         [
             _Batch(),
@@ -162,7 +162,7 @@ def test_a_request_is_measured_by_its_batches(sender_metrics, read):
 
 
 def test_a_batch_that_is_sent_again_counts_again_and_as_a_retry(sender_metrics, read):
-    """Kafka's record-send-total counts sendings; the retries are told apart."""
+    """A retried batch counts again in record-send-total, as in Kafka, and as a retry."""
     batch = _Batch()
     sender_metrics.on_batches_drained([batch], 100.0)
     sender_metrics.on_batch_retried(batch, 100.0)
@@ -174,7 +174,7 @@ def test_a_batch_that_is_sent_again_counts_again_and_as_a_retry(sender_metrics, 
 
 
 def test_records_of_a_failed_batch_are_errors(sender_metrics, read):
-    """They count for the producer and for their topic."""
+    """The records of a failed batch count as errors of the producer and the topic."""
     sender_metrics.on_batches_drained([_Batch()], 100.0)
     sender_metrics.on_batch_failed(_Batch(), 100.0)
     assert 100.0 == read("record-error-total") == read.topic("record-error-total")
@@ -182,7 +182,7 @@ def test_records_of_a_failed_batch_are_errors(sender_metrics, read):
 
 
 def test_a_batch_may_fail_before_anything_was_sent_to_its_topic(metrics, sender_metrics, read):
-    """A topic that was never sent to has no metrics, and the producer's still count."""
+    """A batch that fails before anything was sent counts for the producer only."""
     sender_metrics.on_batch_failed(_Batch(), 100.0)
     sender_metrics.on_batch_retried(_Batch(), 100.0)
     assert 100.0 == read("record-error-total")
@@ -191,14 +191,14 @@ def test_a_batch_may_fail_before_anything_was_sent_to_its_topic(metrics, sender_
 
 
 def test_records_refused_before_they_were_in_a_batch_are_errors(sender_metrics, read):
-    """A send that raises counts as one failed record, a refused table as all of its rows."""
+    """A rejected record counts as one error, and a rejected table as one per row."""
     sender_metrics.on_send_failed(100.0)
     sender_metrics.on_send_failed(100.0, records=9)
     assert 10.0 == read("record-error-total")
 
 
 def test_splits_are_counted(sender_metrics, read):
-    """Each batch that was split counts once."""
+    """Each split batch counts once."""
     sender_metrics.on_batch_split(100.0)
     sender_metrics.on_batch_split(100.0)
     assert 2.0 == read("batch-split-total")
@@ -206,7 +206,7 @@ def test_splits_are_counted(sender_metrics, read):
 
 
 def test_an_idle_topics_metrics_go_when_another_topic_comes(clock, metrics):
-    """A producer that meets new topics all the time keeps the metrics of those in use only."""
+    """When a new topic appears, the metrics of expired topics are removed."""
     sender_metrics = SenderMetrics(metrics, topic_expiration=300.0)
     before = len(metrics.metrics())
     sender_metrics.on_batches_drained([_Batch("idle"), _Batch("busy")], 100.0)
@@ -223,7 +223,7 @@ def test_an_idle_topics_metrics_go_when_another_topic_comes(clock, metrics):
 
 @pytest.mark.parametrize("start", [0.0, 100.0])
 def test_idle_topics_are_looked_for_every_30_seconds(metrics, start):
-    """A new topic is the occasion, but not each time: many may come at once."""
+    """New topics trigger a search for expired ones at most every 30 seconds."""
     sender_metrics = SenderMetrics(metrics, topic_expiration=10.0)
     found = []
     for topic, seconds in (("idle", 0.0), ("b", 20.0), ("c", 29.9), ("d", 30.0)):
@@ -233,7 +233,7 @@ def test_idle_topics_are_looked_for_every_30_seconds(metrics, start):
 
 
 def test_without_an_expiration_topics_stay(metrics, sender_metrics):
-    """As in Kafka, a topic's metrics stay as long as the producer, unless told otherwise."""
+    """By default, a topic's metrics exist as long as the producer, as in Kafka."""
     sender_metrics.on_batches_drained([_Batch("old")], 100.0)
     sender_metrics.on_batches_drained([_Batch("new")], 1e9)
     assert 1.0 * 100 == _Read(metrics).topic("record-send-total", "old")
@@ -243,7 +243,7 @@ def test_without_an_expiration_topics_stay(metrics, sender_metrics):
 
 
 def test_waits_for_memory_are_a_fraction_of_time_and_a_sum(sender_metrics, read):
-    """Waits are given in seconds and told in nanoseconds."""
+    """Waits, given in seconds, appear as a fraction of time and as nanoseconds."""
     sender_metrics.on_buffer_wait(12.0, 100.0)
     sender_metrics.on_buffer_wait(3.0, 100.0)
     assert 0.5 == read("bufferpool-wait-ratio")
@@ -255,7 +255,7 @@ def test_waits_for_memory_are_a_fraction_of_time_and_a_sum(sender_metrics, read)
 
 @pytest.mark.parametrize("call", TimedCall)
 def test_the_time_of_each_call_is_added_up(sender_metrics, read, call):
-    """Seconds become nanoseconds, and no other call's time is touched."""
+    """Each timed call adds nanoseconds to its own metric only."""
     sender_metrics.on_timed_call(call, 0.25, 100.0)
     sender_metrics.on_timed_call(call, 1.0, 5000.0)
     expected = {each: 1.25e9 if each is call else 0.0 for each in TimedCall}
@@ -263,7 +263,7 @@ def test_the_time_of_each_call_is_added_up(sender_metrics, read, call):
 
 
 def test_the_state_of_the_buffer_is_read_as_it_is(sender_metrics, read):
-    """Gauges show the pool at the time of reading; memory that is overdrawn shows as none."""
+    """Gauges show the buffer's current state, and overdrawn memory as 0 bytes."""
     buffer = _Buffer()
     sender_metrics.observe_buffer(buffer)
     assert 1000 == read("buffer-total-bytes")
@@ -274,7 +274,7 @@ def test_the_state_of_the_buffer_is_read_as_it_is(sender_metrics, read):
 
 
 def test_the_state_of_the_client_is_read_as_it_is(clock, sender_metrics, read):
-    """Metadata has no age before the first answer, then its age in seconds."""
+    """The metadata age is NaN before the first response, and then in seconds."""
     updated_at = None
     sender_metrics.observe_client(
         requests_in_flight=lambda: 3, metadata_updated_at=lambda: updated_at
@@ -289,7 +289,7 @@ def test_the_state_of_the_client_is_read_as_it_is(clock, sender_metrics, read):
 
 
 def test_requests_and_answers_are_measured_in_all_and_by_node(sender_metrics, read):
-    """Counts, bytes and sizes of one node are its own, those of the producer of all nodes."""
+    """Requests and responses are measured for the producer and for each node."""
     sender_metrics.request_sent(1, ApiKey.PRODUCE, 1000)
     sender_metrics.request_sent(2, ApiKey.METADATA, 200)
     sender_metrics.response_received(1, ApiKey.PRODUCE, 60, 0.0125)
@@ -324,14 +324,14 @@ def test_requests_and_answers_are_measured_in_all_and_by_node(sender_metrics, re
 
 
 def test_only_produce_requests_have_a_latency(sender_metrics, read):
-    """A metadata request does not count as one that carried records."""
+    """Only Produce requests count in the latency."""
     sender_metrics.response_received(1, ApiKey.METADATA, 60, 0.5)
     assert math.isnan(read("request-latency-avg"))
     assert math.isnan(read.node("request-latency-max"))
 
 
 def test_answers_that_do_not_throttle_are_zeros_in_the_average(sender_metrics, read):
-    """Kafka's average is over all answers: of four known ones, one that throttles by 800 ms."""
+    """Responses without throttling count as 0 in the average throttle time, as in Kafka."""
     for throttled in (False, True, False, False, False):
         sender_metrics.response_received(1, ApiKey.PRODUCE, 60, 0.01)
         if throttled:
@@ -341,7 +341,7 @@ def test_answers_that_do_not_throttle_are_zeros_in_the_average(sender_metrics, r
 
 
 def test_connections_are_counted_as_they_come_and_go(sender_metrics, read):
-    """The number of open ones falls again; what was opened and closed stays counted."""
+    """Open connections are counted, and so are all that were opened or closed."""
     sender_metrics.connected(-1)
     sender_metrics.connected(1)
     assert 2 == read("connection-count")
@@ -358,7 +358,7 @@ def test_connections_are_counted_as_they_come_and_go(sender_metrics, read):
 
 
 def test_a_snapshot_sums_up_the_producers_life(sender_metrics):
-    """What happened long before is in it as much as what happened just now."""
+    """A snapshot covers everything since the producer was created."""
     sender_metrics.on_batches_drained([_Batch(), _Batch(created_at=98.0)], 100.0)
     sender_metrics.on_batches_drained([_Batch(created_at=4999.0)], 5000.0)
     sender_metrics.response_received(1, ApiKey.PRODUCE, 60, 0.02)
@@ -392,5 +392,5 @@ def test_a_snapshot_sums_up_the_producers_life(sender_metrics):
 
 
 def test_a_producer_that_did_nothing_has_an_empty_snapshot(sender_metrics):
-    """Nothing sent is nothing measured."""
+    """The snapshot of an unused producer is empty."""
     assert MetricsSnapshot() == sender_metrics.snapshot()

@@ -15,7 +15,7 @@ COUNTS = st.integers(0, 2**60)
 
 
 def summary_of(values):
-    """Sum values up, one after the other."""
+    """Return the summary of the values."""
     return Summary(len(values), float(sum(values)), max(values, default=None))
 
 
@@ -40,12 +40,12 @@ SENT = MetricsSnapshot(
 
 @given(VALUES, VALUES)
 def test_a_merged_summary_is_that_of_all_values(one, other):
-    """Merging loses nothing that a summary tells."""
+    """Merged summaries equal the summary of all values."""
     assert summary_of(one + other) == summary_of(one).merged(summary_of(other))
 
 
 def test_a_summary_of_nothing_has_no_average_and_no_maximum():
-    """There is no average of no values, and merging nothing changes nothing."""
+    """An empty summary has no average or maximum, and does not affect a merge."""
     assert Summary().average is None
     assert Summary().maximum is None
     assert Summary(2, 6.0, 5.0) == Summary().merged(Summary(2, 6.0, 5.0))
@@ -54,7 +54,7 @@ def test_a_summary_of_nothing_has_no_average_and_no_maximum():
 
 @given(SNAPSHOTS, SNAPSHOTS, SNAPSHOTS)
 def test_snapshots_merge_in_any_order(one, two, three):
-    """The order in which tasks end does not matter."""
+    """Snapshots can be merged in any order."""
     assert MetricsSnapshot.merge([one, two, three]) == MetricsSnapshot.merge([three, one, two])
     assert one == MetricsSnapshot.merge([one])
     assert MetricsSnapshot() == MetricsSnapshot.merge([])
@@ -62,7 +62,7 @@ def test_snapshots_merge_in_any_order(one, two, three):
 
 @pytest.mark.parametrize("name", [field.name for field in fields(MetricsSnapshot)])
 def test_no_field_is_forgotten_in_merging(name):
-    """Every field of the merged snapshot is made of both."""
+    """Every field of a merged snapshot combines both values."""
     of_summary = isinstance(getattr(MetricsSnapshot(), name), Summary)
     one, other, both = (
         (Summary(1, 2.0, 2.0), Summary(1, 3.0, 3.0), Summary(2, 5.0, 3.0))
@@ -74,7 +74,7 @@ def test_no_field_is_forgotten_in_merging(name):
 
 
 def test_the_average_of_tasks_weighs_each_by_what_it_sent():
-    """A task with few slow requests does not count as much as one with many fast ones."""
+    """A merged average gives each task the weight of its requests."""
     slow = MetricsSnapshot(request_latency_ms=Summary(1, 100.0, 100.0))
     fast = MetricsSnapshot(request_latency_ms=Summary(9, 90.0, 12.0))
     assert 19.0 == slow.merged(fast).request_latency_ms.average
@@ -82,18 +82,18 @@ def test_the_average_of_tasks_weighs_each_by_what_it_sent():
 
 @given(SNAPSHOTS)
 def test_a_snapshot_travels(snapshot):
-    """What is unpickled equals what was pickled, and its dictionary is JSON."""
+    """A snapshot equals itself after pickling, and its dictionary is valid JSON."""
     assert snapshot == pickle.loads(pickle.dumps(snapshot))  # noqa: S301 -- our own bytes
     assert snapshot.as_dict() == json.loads(json.dumps(snapshot.as_dict(), allow_nan=False))
 
 
 def test_a_snapshot_is_small():
-    """A commit message bears it: less than 1 kB."""
+    """A pickled snapshot takes less than 1 kB, since commit messages contain it."""
     assert len(pickle.dumps(SENT)) < 1000
 
 
 def test_the_dictionary_has_kafkas_names():
-    """Values are told by the names of Kafka's metrics, over the whole time."""
+    """The dictionary has Kafka's metric names and the values since creation."""
     troubled = SENT.merged(
         MetricsSnapshot(
             record_retry_total=1,
@@ -129,7 +129,7 @@ def test_the_dictionary_has_kafkas_names():
 
 
 def test_what_was_not_measured_is_none():
-    """An average of nothing is null in JSON, never NaN or a zero that looks measured."""
+    """A value without data is None, never NaN or a misleading zero."""
     empty = MetricsSnapshot().as_dict()
     assert empty["request-latency-avg"] is None
     assert empty["compression-rate-avg"] is None
@@ -137,7 +137,7 @@ def test_what_was_not_measured_is_none():
 
 
 def test_an_untroubled_write_is_told_in_one_line():
-    """Requests, latency and compression are told; no word of trouble that there was not."""
+    """A write without trouble is described in one line: requests, latency and compression."""
     assert (
         "4 requests, 2,500 records each on average; answered in 12.5 ms on average, "
         "20.2 ms at most; compressed to 31%"
@@ -145,7 +145,7 @@ def test_an_untroubled_write_is_told_in_one_line():
 
 
 def test_trouble_is_told():
-    """Waits, retries, failures and splits are told when there were any."""
+    """Waits, retries, failures and splits are described if there were any."""
     troubled = SENT.merged(
         MetricsSnapshot(
             produce_throttle_time_ms=Summary(1, 300.0, 300.0),
@@ -162,18 +162,18 @@ def test_trouble_is_told():
 
 
 def test_without_answers_no_latency_is_told():
-    """With acks=0 there are requests, but none is answered."""
+    """With acks=0, requests are described without a latency."""
     unanswered = MetricsSnapshot(records_per_request=Summary(1, 5.0, 5.0))
     assert ["1 request, 5 records each on average"] == unanswered.describe()
 
 
 def test_a_write_without_requests_says_nothing():
-    """An empty write has nothing to tell."""
+    """A write without requests has no description."""
     assert [] == MetricsSnapshot().describe()
 
 
 def test_what_came_since_an_earlier_snapshot_is_told():
-    """Sums and counts are those in between; a maximum is told where it must lie in between."""
+    """A difference has the later values, and a maximum only if it must be one of them."""
     before = MetricsSnapshot(
         request_latency_ms=Summary(2, 30.0, 20.0), batch_size=Summary(1, 5.0, 5.0)
     )
@@ -192,7 +192,7 @@ def test_what_came_since_an_earlier_snapshot_is_told():
 
 
 def test_a_maximum_that_is_not_known_is_not_told():
-    """Where the largest latency lies before, only the average is told."""
+    """An unknown maximum is left out of the description."""
     snapshot = MetricsSnapshot(
         records_per_request=Summary(1, 5.0, 5.0), request_latency_ms=Summary(1, 10.0, None)
     )

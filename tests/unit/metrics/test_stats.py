@@ -20,7 +20,7 @@ from spark_kafka_sink.metrics.stats import (
 )
 
 GOLDENS = json.loads((Path(__file__).parent / "golden" / "java_metrics.json").read_text())
-#: The names that MetricsGoldens.java gives to the statistics.
+#: The statistics, by their names in MetricsGoldens.java.
 STATS = {
     "avg": Avg(),
     "max": Max(),
@@ -34,7 +34,7 @@ STATS = {
 
 
 def windows_with(*events: tuple[float, float], samples: int = 2, window: float = 30.0):
-    """Record values at times: pairs of (now, value)."""
+    """Return windows with the given events, which are pairs of (now, value)."""
     windows = SampledWindows(MetricConfig(samples=samples, window=window))
     for now, value in events:
         windows.record(value, now)
@@ -43,7 +43,7 @@ def windows_with(*events: tuple[float, float], samples: int = 2, window: float =
 
 @pytest.mark.parametrize("series", GOLDENS["series"])
 def test_every_statistic_says_what_javas_says(series):
-    """Values recorded and read at the same times give the same numbers as Kafka's own classes."""
+    """Every statistic yields the same numbers as Kafka's own classes."""
     windows = SampledWindows(
         MetricConfig(samples=series["samples"], window=series["window_ms"] / 1000)
     )
@@ -62,7 +62,7 @@ def test_every_statistic_says_what_javas_says(series):
 
 
 def test_without_events_there_is_no_average_and_no_maximum():
-    """Averages and maxima of nothing are NaN, rates and sums are zero."""
+    """Without events, averages and maxima are NaN, and rates and sums are zero."""
     windows = windows_with()
     assert math.isnan(Avg().measure(windows, 0.0))
     assert math.isnan(Max().measure(windows, 0.0))
@@ -73,27 +73,27 @@ def test_without_events_there_is_no_average_and_no_maximum():
 @pytest.mark.parametrize(
     ("now", "expected"),
     [
-        # One window of the two is always counted as full.
+        # One of the two windows always counts as full.
         (0.0, 90 / 30),
         (15.0, 90 / 45),
         (30.0, 90 / 30),
         (45.0, 90 / 45),
-        # After two windows without an event it counts no more.
+        # After two windows without an event, the value has expired.
         (60.0, 0.0),
     ],
 )
 def test_a_rate_is_made_over_all_windows_but_the_last_and_the_time_in_that(now, expected):
-    """90 at time 0 is a rate per second that falls as the window goes by, and then is gone."""
+    """A rate covers the elapsed time, but at least all windows except the last."""
     assert pytest.approx(expected) == Rate().measure(windows_with((0.0, 90.0)), now)
 
 
 def test_a_rate_in_a_single_window_is_at_least_over_a_millisecond():
-    """With one sample and no time gone by the rate is finite."""
+    """A rate over a single window covers at least 1 ms, so that it is finite."""
     assert 5000.0 == Rate().measure(windows_with((7.0, 5.0), samples=1), 7.0)
 
 
 def test_a_window_counts_as_long_as_its_last_event_is_young():
-    """An event is kept for the whole time watched by a later one of the same window."""
+    """A window with all its events counts until its last event expires."""
     windows = windows_with((0.0, 10.0), (29.0, 2.0))
     assert 6.0 == Avg().measure(windows, 88.0)
     assert 10.0 == Max().measure(windows, 88.0)
@@ -101,7 +101,7 @@ def test_a_window_counts_as_long_as_its_last_event_is_young():
 
 
 def test_the_oldest_window_makes_room_for_the_newest():
-    """With two samples the fourth window takes the place of the first."""
+    """With two samples, the fourth window replaces the first."""
     windows = windows_with((0.0, 1.0), (30.0, 2.0), (59.0, 2.0), (60.0, 3.0), (90.0, 4.0))
     recent = windows.recent(90.0)
     assert 4 == recent.events
@@ -109,7 +109,7 @@ def test_the_oldest_window_makes_room_for_the_newest():
 
 
 def test_the_maximum_of_negative_values_is_negative():
-    """No zero slips in where all values are below it."""
+    """The maximum of negative values is negative."""
     assert -3.0 == Max().measure(windows_with((0.0, -3.0), (1.0, -5.0)), 1.0)
 
 
@@ -122,12 +122,12 @@ def test_sums_are_not_bounded_by_windows():
 
 
 def test_a_time_in_nanoseconds_gives_the_fraction_of_time():
-    """Waiting 15 s within 30 s is one half."""
+    """A rate of nanoseconds is a fraction of the time: 15 s within 30 s is one half."""
     assert 0.5 == Rate(units_per_second=1e9).measure(windows_with((0.0, 15e9)), 0.0)
 
 
 def test_a_steady_stream_has_its_own_rate():
-    """One event of 3 every 100 ms is 30 per second, however long it goes on."""
+    """A steady stream of events has a steady rate."""
     windows = windows_with(*((tick / 10, 3.0) for tick in range(10_000)), window=1.0)
     assert pytest.approx(30.0, rel=0.1) == Rate().measure(windows, 1000.0)
     assert pytest.approx(10.0, rel=0.1) == CountRate().measure(windows, 1000.0)
@@ -138,7 +138,7 @@ EVENTS = st.lists(st.tuples(st.floats(0.0, 20.0), st.integers(0, 10**6)), min_si
 
 @given(EVENTS, st.integers(1, 5), st.sampled_from([0.5, 3.0, 30.0]), st.floats(0.0, 200.0))
 def test_a_window_holds_what_is_young_and_nothing_that_is_old(gaps, samples, window, idle):
-    """An event counts while it is younger than the time watched, at most one window longer."""
+    """Events count until they expire, and at most one window longer."""
     windows = SampledWindows(MetricConfig(samples=samples, window=window))
     now, events = 0.0, []
     for gap, value in gaps:
@@ -165,7 +165,7 @@ def test_a_window_holds_what_is_young_and_nothing_that_is_old(gaps, samples, win
 
 @given(EVENTS, st.floats(0.0, 60.0))
 def test_reading_twice_at_one_time_gives_one_value(gaps, idle):
-    """What is read does not depend on how often it is read at that time."""
+    """Reading twice at the same time yields the same value."""
     windows = SampledWindows(MetricConfig(samples=2, window=5.0))
     now = 0.0
     for gap, value in gaps:
@@ -176,6 +176,6 @@ def test_reading_twice_at_one_time_gives_one_value(gaps, idle):
 
 @pytest.mark.parametrize("settings", [{"samples": 0}, {"window": 0.0}, {"window": 0.0001}])
 def test_a_window_that_could_hold_nothing_is_refused(settings):
-    """No samples, or samples of no time, are a ValueError that says so."""
+    """No samples, or samples without duration, are an error."""
     with pytest.raises(ValueError, match="needed"):
         MetricConfig(**settings)

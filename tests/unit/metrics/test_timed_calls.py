@@ -1,4 +1,4 @@
-"""The calls of a producer whose time is added up, and that each adds to its own metric."""
+"""The timed calls of a producer, each of which adds to its own metric."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spark_kafka_sink.producer.sender_metrics import TimedCall
 
 OFFSETS = {TopicPartition("events", 0): OffsetAndMetadata(7)}
 
-#: Each call, with what has to come before it.
+#: Each call, with the calls that must precede it.
 CALLS = {
     TimedCall.INIT_TRANSACTIONS: ((), lambda it: it.init_transactions()),
     TimedCall.BEGIN_TRANSACTION: (("init",), lambda it: it.begin_transaction()),
@@ -47,13 +47,13 @@ def _times(producer) -> dict[str, float]:
 
 
 def test_every_timed_call_is_called_here():
-    """None is left out."""
+    """Every timed call is tested."""
     assert set(CALLS) == set(TimedCall)
 
 
 @pytest.mark.parametrize("timed", CALLS, ids=str)
 def test_a_call_adds_to_its_own_time_and_to_no_other(broker, timed):
-    """What a call took is found under its name, whatever else it does inside."""
+    """A call adds to its own metric only, whatever other calls it makes."""
     before, call = CALLS[timed]
     settings = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "timed"}
     with KafkaProducer(settings) as producer:
