@@ -1,4 +1,4 @@
-"""What environment variables let options read, run and contact, and where that is enforced."""
+"""Allow-lists in environment variables, and where they are enforced."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def security_problem(*parts):
 
 @pytest.mark.parametrize(("variable", "check", "value"), CHECKS)
 def test_a_variable_that_is_not_set_restricts_nothing(variable, check, value):
-    """Lists are for services that take options from their users, and absent elsewhere."""
+    """A variable that is not set restricts nothing, whatever the others contain."""
     others = {name: "" for name, _, _ in CHECKS if name != variable}
     assert allowed(others, check, value)
 
@@ -74,13 +74,13 @@ def test_a_variable_that_is_not_set_restricts_nothing(variable, check, value):
 @pytest.mark.parametrize("text", ["", " , ", "none", " none "])
 @pytest.mark.parametrize(("variable", "check", "value"), CHECKS)
 def test_an_empty_list_allows_nothing(variable, check, value, text):
-    """A variable that is set to nothing, or to Kafka's `none`, leaves nothing over."""
+    """A variable that is empty or `none` allows nothing."""
     assert not allowed({variable: text}, check, value)
 
 
 @pytest.mark.parametrize(("variable", "check", "value"), CHECKS)
 def test_what_is_listed_is_allowed_and_nothing_else(variable, check, value):
-    """Entries are compared as a whole."""
+    """Only values that equal a whole entry are allowed."""
     listed = value.removeprefix("FILE:")
     text = listed if variable == VARIABLES else f"/other, {listed}"
     assert allowed({variable: text}, check, value)
@@ -89,7 +89,7 @@ def test_what_is_listed_is_allowed_and_nothing_else(variable, check, value):
 
 
 def test_providers_go_by_kafkas_names_too():
-    """The names of Kafka's classes mean the providers that do the same here."""
+    """The names of Kafka's provider classes stand for the corresponding providers here."""
     package = "org.apache.kafka.common.config.provider"
     listed = {PROVIDERS: f"{package}.EnvVarConfigProvider,{package}.DirectoryConfigProvider"}
     assert [True, False, True] == [
@@ -109,12 +109,12 @@ def test_providers_go_by_kafkas_names_too():
     ],
 )
 def test_variables_match_a_pattern_as_a_whole(pattern, name, expected):
-    """A pattern that matches a part of a name, or is malformed, does not allow it."""
+    """The pattern must be valid and match the whole name."""
     assert expected == allowed({VARIABLES: pattern}, "check_variable", name)
 
 
 def test_a_directory_allows_what_is_in_it(tmp_path):
-    """Neither `..` nor a symbolic link leads out of it, and a link into it is good."""
+    """A listed directory allows its content, after `..` and symbolic links are resolved."""
     inside, outside = tmp_path / "secrets", tmp_path / "secrets-of-others"
     inside.mkdir()
     outside.mkdir()
@@ -135,7 +135,7 @@ def test_a_directory_allows_what_is_in_it(tmp_path):
 
 @given(st.lists(st.sampled_from(["..", ".", "a", "secrets", ""]), max_size=8))
 def test_no_path_leads_out_of_a_directory(parts):
-    """However a path is written, what is allowed lies in the directory."""
+    """However a path is written, only files in the listed directory are allowed."""
     path = "/".join(["/nowhere/secrets", *parts])
     depth: list[str] = []
     for part in path.split("/"):
@@ -149,13 +149,13 @@ def test_no_path_leads_out_of_a_directory(parts):
 
 @pytest.mark.parametrize("listed", ["secrets", ".", "/nowhere,secrets"])
 def test_a_relative_path_in_the_list_allows_nothing(listed):
-    """What a relative path means depends on where a process was started."""
+    """A list with a relative path allows nothing, since its meaning is ambiguous."""
     assert not allowed({PATHS: listed}, "check_path", "/nowhere/secrets")
 
 
 @pytest.mark.parametrize("name", ["KEYRING:persistent", "DIR:/run", "cache", "MEMORY:", "KCM:"])
 def test_a_ticket_cache_must_be_a_file_where_paths_are_listed(name):
-    """A cache of another kind is no path, and so on no list."""
+    """With a list of paths, only ticket caches in files are allowed."""
     assert not allowed({PATHS: "/"}, "check_ticket_cache", name)
     assert allowed({}, "check_ticket_cache", name)
 
@@ -176,7 +176,7 @@ def test_a_ticket_cache_must_be_a_file_where_paths_are_listed(name):
     ],
 )
 def test_references_keep_to_the_lists(monkeypatch, variable, listed, reference):
-    """A reference that is not allowed is an error that names it and the variable."""
+    """The error for a forbidden reference names the reference and the variable."""
     monkeypatch.setenv(variable, listed)
     with pytest.raises(ConfigError) as caught:
         resolve_references({"ssl.key.password": reference}, "kafka.")
@@ -185,7 +185,7 @@ def test_references_keep_to_the_lists(monkeypatch, variable, listed, reference):
 
 
 def test_key_stores_keep_to_the_lists(monkeypatch):
-    """A service's own key is not lent to those who set its options."""
+    """A key store outside the listed paths is not read."""
     monkeypatch.setenv(PATHS, "/nowhere")
     with pytest.raises(ConfigError) as caught:
         TlsContexts(TlsSettings(truststore_location="/etc/hostname"), "kafka.").current()
@@ -197,7 +197,7 @@ def test_key_stores_keep_to_the_lists(monkeypatch):
 
 @pytest.mark.parametrize("kind", [REPORTERS, TOKEN_SOURCES])
 def test_a_plug_in_that_is_not_listed_is_not_imported(monkeypatch, kind, tmp_path):
-    """Neither when settings are read, nor where a process loads what another has read."""
+    """A forbidden plug-in is not imported, neither when parsed nor when loaded."""
     (tmp_path / "planted_plugin.py").write_text("def make(): ...")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv(PLUGINS, "mine:reporter")
@@ -212,7 +212,7 @@ def test_a_plug_in_that_is_not_listed_is_not_imported(monkeypatch, kind, tmp_pat
 
 
 def test_a_plug_in_that_is_not_listed_is_an_error_of_its_setting(monkeypatch):
-    """The error names the setting, the plug-in and the variable."""
+    """The error for a forbidden plug-in names setting, plug-in and variable."""
     monkeypatch.setenv(PLUGINS, "none")
     settings = {"bootstrap.servers": "a:1", "metric.reporters": "os:system"}
     with pytest.raises(ConfigError) as caught:
@@ -224,7 +224,7 @@ def test_a_plug_in_that_is_not_listed_is_an_error_of_its_setting(monkeypatch):
 
 
 def test_token_endpoints_keep_to_the_list(monkeypatch):
-    """A client's secret goes to no endpoint that is not listed."""
+    """A client's secret is never sent to an endpoint that is not listed."""
     monkeypatch.setenv(URLS, "https://idp.example/token")
     elsewhere = {URL: "https://idp.example/token?key=planted"}
     assert f"kafka.{URL}: {URLS} does not allow it in this process" == security_problem(
@@ -237,7 +237,7 @@ def test_token_endpoints_keep_to_the_list(monkeypatch):
 
 
 def test_a_token_file_that_is_given_as_a_url_keeps_to_the_list_of_urls(monkeypatch):
-    """Java's client asks the list for `file:` endpoints as well."""
+    """`file:` endpoints must be in the list of URLs, as in Java."""
     endpoint = {URL: "file:///var/run/token"}
     monkeypatch.setenv(URLS, "https://idp.example/token")
     assert f"kafka.{URL}: {URLS} does not allow it in this process" == security_problem(
@@ -274,7 +274,7 @@ def test_a_token_file_that_is_given_as_a_url_keeps_to_the_list_of_urls(monkeypat
     ],
 )
 def test_login_modules_keep_to_the_list(monkeypatch, settings, module):
-    """A login counts as Java's login module for it, however it is asked for."""
+    """Each kind of login is checked by the name of Java's login module for it."""
     monkeypatch.setattr(connection_security, "check_gssapi", lambda: None)
     monkeypatch.setenv(LOGIN_MODULES, "com.example.Other")
     assert (
@@ -287,7 +287,7 @@ def test_login_modules_keep_to_the_list(monkeypatch, settings, module):
 
 
 def test_ticket_caches_keep_to_the_list(monkeypatch):
-    """Nor is a service's ticket lent to those who set its options."""
+    """A ticket cache outside the listed paths is not used."""
     monkeypatch.setenv(PATHS, "/nowhere")
     options = "useTicketCache=true ticketCache='/tmp/krb5cc_0'"
     settings = {

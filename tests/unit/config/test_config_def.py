@@ -59,7 +59,7 @@ def parse(kind, value, validator=None):
     ],
 )
 def test_values_are_read_as_java_reads_them(kind, value, expected):
-    """Text is trimmed and read by its type; Python values of the type are taken as they are."""
+    """Text is trimmed and parsed by type; Python values of that type are accepted."""
     assert expected == parse(kind, value)
 
 
@@ -101,7 +101,7 @@ def test_values_are_read_as_java_reads_them(kind, value, expected):
     ],
 )
 def test_a_malformed_value_is_refused(kind, value, problem):
-    """A value that is not of its setting's type is refused by a sentence that shows it."""
+    """The error for a value of the wrong type shows the value."""
     with pytest.raises(ConfigError) as caught:
         parse(kind, value)
     assert f"a.b {problem}" == str(caught.value)
@@ -116,57 +116,57 @@ def test_a_malformed_value_is_refused(kind, value, problem):
     ],
 )
 def test_a_number_out_of_range_is_refused(validator, value, problem):
-    """A number outside the range of its setting is refused by a sentence that says the range."""
+    """The error for a number out of range shows the range."""
     with pytest.raises(ConfigError, match=f"^a.b {problem}, not '{value}'$"):
         parse(ConfigType.INT, value, validator)
 
 
 @pytest.mark.parametrize("value", [-1, 1, 9])
 def test_a_range_includes_its_ends(value):
-    """Both ends of a range are in it, and so is the number that stands for the default."""
+    """A range includes both ends, and the number that stands for the default."""
     assert value == parse(ConfigType.INT, value, RangeOr(Range(1, 9), -1))
 
 
 def test_a_word_is_matched_by_case():
-    """Words are compared with their case, as Java's ValidString does."""
+    """Words are case-sensitive, as in Java's ValidString."""
     with pytest.raises(ConfigError, match=r"^a\.b must be one of: x, y, not 'X'$"):
         parse(ConfigType.STRING, "X", OneOf(("x", "y")))
 
 
 @pytest.mark.parametrize("value", ["x", "X", "Y"])
 def test_a_word_may_be_matched_in_any_case(value):
-    """Words of some settings are compared without their case; the value stays as it was given."""
+    """Case-insensitive words are accepted in any case, and returned unchanged."""
     assert value == parse(ConfigType.STRING, value, OneOfAnyCase(("x", "Y")))
 
 
 def test_another_word_is_refused_in_any_case():
-    """A word that is none of those is refused with those that are."""
+    """The error for an unknown word lists the valid ones."""
     with pytest.raises(ConfigError, match=r"^a\.b must be one of: x, y, not 'Z'$"):
         parse(ConfigType.STRING, "Z", OneOfAnyCase(("x", "y")))
 
 
 @pytest.mark.parametrize("value", ["", "  "])
 def test_a_text_may_have_to_be_something(value):
-    """Text of nothing but spaces is refused where there must be some."""
+    """An empty or blank text is an error if the setting must not be empty."""
     with pytest.raises(ConfigError, match=rf"^a\.b must not be empty, not '{value}'$"):
         parse(ConfigType.STRING, value, NotEmpty())
 
 
 def test_a_secret_value_of_any_type_is_not_shown():
-    """A malformed or forbidden value that is said to be secret is not repeated."""
+    """The error for an invalid secret value of any type does not show it."""
     for value in ("hunter2", "-5"):
         with pytest.raises(ConfigError, match=r", not \[hidden\]$"):
             one(ConfigType.INT, 1, Range(0)).parse({"a.b": value}, secret={"a.b"})
 
 
 def test_a_bad_secret_is_not_shown():
-    """The error about a malformed secret does not repeat it."""
+    """The error for a malformed password does not show it."""
     with pytest.raises(ConfigError, match=r"^a\.b must be a string, not \[hidden\]$"):
         parse(ConfigType.PASSWORD, 12345)
 
 
 def test_a_password_hides_its_value():
-    """Neither repr, str, format nor the repr of a container shows a secret."""
+    """Neither repr, str, format nor the repr of a container shows a password."""
     password = Password("hunter2")
     texts = [repr(password), str(password), f"{password}", repr({"p": password})]
     assert ["[hidden]", "[hidden]", "[hidden]", "{'p': [hidden]}"] == texts
@@ -174,7 +174,7 @@ def test_a_password_hides_its_value():
 
 
 def test_a_password_travels_to_tasks():
-    """A secret is still there after pickling, and equal to what it was."""
+    """A password equals itself after pickling."""
     assert Password("x") == pickle.loads(pickle.dumps(Password("x")))  # noqa: S301 -- our own bytes
     assert 1 == len({Password("x"), Password("x")})
     assert Password("x") != Password("y")
@@ -187,42 +187,42 @@ def test_defaults_stand_in_for_what_is_not_given():
 
 
 def test_a_required_setting_must_be_given():
-    """A missing setting without a default is refused by a sentence that says what it is."""
+    """The error for a missing required setting includes its documentation."""
     with pytest.raises(ConfigError, match=r"^kafka\.a\.b is required: What it is\.$"):
         one(ConfigType.INT, REQUIRED).parse({}, prefix="kafka.")
 
 
 def test_an_unknown_setting_is_refused_with_the_nearest_known_one():
-    """A mistyped name is answered with the name that was probably meant."""
+    """The error for a mistyped name suggests the nearest known one."""
     with pytest.raises(ConfigError, match=r"^unknown option 'kafka\.a\.c'; did you mean 'kafka\.a"):
         one(ConfigType.INT).parse({"a.c": "secret"}, prefix="kafka.")
 
 
 def test_an_unknown_setting_like_no_other_gets_no_suggestion():
-    """Nothing is suggested for a name that resembles none; the value is not shown."""
+    """The error for an unrecognizable name has no suggestion and no value."""
     with pytest.raises(ConfigError, match=r"^unknown option 'zzzzzz'$"):
         one(ConfigType.INT).parse({"zzzzzz": "secret"})
 
 
 def test_the_nearest_name_ignores_case():
-    """A name in another case is recognised, and given as it is spelt."""
+    """A name in another case is recognised, and suggested with its proper case."""
     assert "reportPath" == nearest_name("REPORTPATH", ["topic", "reportPath"])
 
 
 def test_a_default_must_be_valid():
-    """A table with a default that its own validator refuses cannot be made."""
+    """A table cannot have a default that its validator rejects."""
     with pytest.raises(ConfigError, match="must be at least 1"):
         one(ConfigType.INT, 0, Range(1))
 
 
 def test_a_setting_is_defined_once():
-    """Two rows of one name are a mistake in the table."""
+    """Defining a setting twice is an error."""
     with pytest.raises(ValueError, match=r"a\.b is defined twice"):
         one(ConfigType.INT).define("a.b", ConfigType.INT, 1, None, Importance.LOW, "")
 
 
 def test_a_table_tells_its_names():
-    """A table can be asked for its names and rows."""
+    """A table provides its names and rows."""
     table = one(ConfigType.INT)
     assert ("a.b",) == table.names
     assert "a.b" in table
@@ -230,7 +230,7 @@ def test_a_table_tells_its_names():
 
 
 def test_a_table_is_printed_as_markdown():
-    """Each row gives name, type, default, valid values, importance and meaning, bars escaped."""
+    """Each Markdown row has all columns of the table, with pipes escaped."""
     table = (
         ConfigDef()
         .define("n", ConfigType.INT, 3, Range(1, 9), Importance.LOW, "A | B.")
@@ -256,13 +256,13 @@ def test_a_table_is_printed_as_markdown():
 
 @given(st.integers(-(2**31), 2**31 - 1))
 def test_every_int_is_read_back(number):
-    """Any 32-bit number is read the same as text and as a number."""
+    """Any 32-bit number is accepted as text and as an int."""
     assert number == parse(ConfigType.INT, str(number)) == parse(ConfigType.INT, number)
 
 
 @given(st.text() | st.integers() | st.none() | st.floats() | st.lists(st.text()))
 def test_any_value_is_read_or_refused(value):
-    """Whatever is given, reading raises nothing but ConfigError."""
+    """Any value is either parsed or raises ConfigError."""
     for kind in ConfigType:
         try:
             parse(kind, value)

@@ -25,7 +25,7 @@ def refusal(without=(), **given):
 
 
 def test_the_least_that_can_be_given():
-    """An exactly-once write needs a prefix, and has a default for everything else."""
+    """An exactly-once write needs only a prefix; all other options have defaults."""
     assert (
         ExactlyOnceOptions(
             prefix="orders",
@@ -40,7 +40,7 @@ def test_the_least_that_can_be_given():
 
 
 def test_everything_can_be_given():
-    """Each option is read; those of Kafka stay the producer's."""
+    """Every option, and the producer's transaction timeout, is read."""
     given = options(
         ledgerTopic="ledger",
         ledgerReplicationFactor="3",
@@ -63,12 +63,12 @@ def test_everything_can_be_given():
 
 @pytest.mark.parametrize("word", ["exactly_once", "EXACTLY_ONCE", " Exactly_Once "])
 def test_the_case_of_the_guarantee_does_not_matter(word):
-    """The guarantee is read in any case."""
+    """The delivery guarantee is case-insensitive."""
     assert options(deliveryGuarantee=word).exactly_once is not None
 
 
 def test_another_guarantee_is_refused():
-    """There are two guarantees, and a third word is an error that names both."""
+    """The error for an unknown guarantee lists both valid ones."""
     assert (
         "deliveryGuarantee must be one of: at_least_once, exactly_once, not 'exactly-once'"
         == refusal(deliveryGuarantee="exactly-once")
@@ -76,7 +76,7 @@ def test_another_guarantee_is_refused():
 
 
 def test_a_prefix_is_needed():
-    """Exactly once needs a name that stays the same."""
+    """An exactly-once write without a prefix is an error."""
     assert refusal(without=["transactionalIdPrefix"]).startswith(
         "deliveryGuarantee=exactly_once needs transactionalIdPrefix: a name for this query or job"
     )
@@ -94,7 +94,7 @@ def test_a_prefix_is_needed():
     ],
 )
 def test_an_option_of_exactly_once_alone_is_an_error(name, value):
-    """Who gives one of these without the guarantee would believe in what is not so."""
+    """An exactly-once option without the guarantee is an error, since it would have no effect."""
     without = ["deliveryGuarantee", "transactionalIdPrefix"]
     assert refusal(without, **{name: value}) == (
         f"{name} is for exactly-once writes: set deliveryGuarantee=exactly_once, or remove it"
@@ -105,14 +105,14 @@ def test_an_option_of_exactly_once_alone_is_an_error(name, value):
     "setting", [{"kafka.acks": "1"}, {"kafka.retries": "0"}, {"kafka.enable.idempotence": "false"}]
 )
 def test_idempotence_is_needed(setting):
-    """What switches idempotence off contradicts the guarantee."""
+    """Settings that disable idempotence contradict an exactly-once write."""
     assert "deliveryGuarantee=exactly_once needs kafka.enable.idempotence=true" in refusal(
         **setting
     )
 
 
 def test_the_ledger_is_a_topic_of_its_own():
-    """Rows do not go into the ledger."""
+    """The ledger must not be the topic that rows are written to."""
     assert "ledgerTopic must be another topic than the one that rows go to" == refusal(
         topic="events", ledgerTopic="events"
     )
@@ -120,20 +120,20 @@ def test_the_ledger_is_a_topic_of_its_own():
 
 @pytest.mark.parametrize("name", ["a b", "", ".."])
 def test_the_ledger_has_the_name_of_a_topic(name):
-    """A name that no topic can have is refused."""
+    """An invalid topic name for the ledger is an error."""
     assert "opic" in refusal(ledgerTopic=name)
 
 
 @pytest.mark.parametrize("factor", ["0", "-2", "32768"])
 def test_a_number_of_replicas_must_be_one(factor):
-    """Replicas are counted from 1; -1 leaves it to the cluster."""
+    """The replication factor is at least 1, or -1 for the cluster's default."""
     assert "ledgerReplicationFactor must be between 1 and 32767, or -1" in refusal(
         ledgerReplicationFactor=factor
     )
 
 
 def test_a_retention_needs_a_write_id():
-    """How long an id is known says nothing where there is none."""
+    """A retention without a writeId is an error, since it would have no effect."""
     assert "writeIdRetentionMs says how long a writeId is known: set writeId, too" == refusal(
         writeIdRetentionMs="5"
     )

@@ -1,4 +1,4 @@
-"""What Kafka's own Java producer takes of settings; golden/ConfigGoldens.java says how."""
+"""Settings compared with Kafka's own Java producer; see golden/ConfigGoldens.java."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from spark_kafka_sink.errors import ConfigError
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "java_config.json").read_text())
 KEYS = {key.name: key for key in PRODUCER_CONFIG_DEF}
 
-#: Where our defaults are others than Java's, and theirs.
+#: Java's defaults where ours differ.
 OTHER_DEFAULTS = {
-    # Required there: Java has no type of bytes that it could take for granted.
+    # Required in Java, which assumes no type of keys and values.
     "key.serializer": None,
     "value.serializer": None,
     "partitioner.class": None,
@@ -26,23 +26,23 @@ OTHER_DEFAULTS = {
     "client.id": "",
     "metric.reporters": "org.apache.kafka.common.metrics.JmxReporter",
 }
-#: What Java accepts and we refuse, and why.
+#: Values that Java accepts and we reject, and why.
 STRICTER = {
-    # A producer that may hold, send or wait for nothing is a mistake.
+    # A producer that cannot buffer or send anything is useless.
     "buffer.memory": {"0"},
     "max.request.size": {"0"},
-    # A broker refuses these when the producer has begun.
+    # A broker rejects these later, when the producer has started.
     "transaction.timeout.ms": {"0", "-1", "-2"},
-    # Java takes negative times here, and fails each connection.
+    # Java accepts negative times here, and then fails each connection.
     "socket.connection.setup.timeout.ms": {"-1", "-2", "-2147483649"},
     "socket.connection.setup.timeout.max.ms": {"-1", "-2", "-2147483649"},
-    # As above.
+    # Likewise.
     "sasl.login.connect.timeout.ms": {"0", "-1", "-2"},
     "sasl.login.read.timeout.ms": {"0", "-1", "-2"},
     "sasl.login.retry.backoff.ms": {"-1", "-2", "-2147483649"},
     "sasl.login.retry.backoff.max.ms": {"-1", "-2", "-2147483649"},
 }
-#: What else must be set so that a rule between settings, which Java checks later, is kept.
+#: Other settings that are needed to satisfy rules between settings, which Java checks later.
 RELATED = {
     "batch.size": {"buffer.memory": 2**31},
     "delivery.timeout.ms": {"request.timeout.ms": 0, "linger.ms": 0},
@@ -61,12 +61,12 @@ def accepts(settings: dict[str, Any]) -> bool:
 
 
 def test_every_setting_of_javas_producer_is_known():
-    """Each setting of Kafka's producer works here, or is refused with the reason."""
+    """Every setting of Kafka's producer is supported, or rejected with a reason."""
     assert set() == set(GOLDEN["settings"]) - set(KEYS) - set(REFUSED)
 
 
 def test_no_setting_is_of_our_own():
-    """What works here works in Java as well, and what is refused is, or was, a setting there."""
+    """Every setting is, or was, a setting of Java's producer or its serializers."""
     gone_since_4_0 = {"auto.include.jmx.reporter"}
     of_serializers = {f"{part}serializer.encoding" for part in ("", "key.", "value.")}
     assert gone_since_4_0 | of_serializers == (set(KEYS) | set(REFUSED)) - set(GOLDEN["settings"])
@@ -74,7 +74,7 @@ def test_no_setting_is_of_our_own():
 
 @pytest.mark.parametrize("name", KEYS)
 def test_types_importances_and_defaults_are_javas(name):
-    """A setting is what it is in Java, but for the defaults that are said to differ."""
+    """Types, importances and defaults equal Java's, with the listed exceptions."""
     java, key = GOLDEN["settings"][name], KEYS[name]
     kind = "list" if key.type == "list of classes" else key.type.value
     assert (java["type"], java["importance"]) == (kind, key.importance.value)
@@ -85,7 +85,7 @@ def test_types_importances_and_defaults_are_javas(name):
 
 @pytest.mark.parametrize("name", [name for name in GOLDEN["single"] if name in KEYS])
 def test_values_are_accepted_as_java_accepts_them(name):
-    """A value is accepted where Java accepts it, but for those that are said to be refused."""
+    """Values are accepted exactly if Java accepts them, with the listed exceptions."""
     values = GOLDEN["single"][name]
     others = RELATED.get(name, {})
     given = [*values["accepted"], *values["refused"]]
@@ -99,7 +99,7 @@ def test_values_are_accepted_as_java_accepts_them(name):
 
 @pytest.mark.parametrize("case", GOLDEN["together"], ids=lambda case: str(case["settings"]))
 def test_rules_between_settings_are_javas(case):
-    """Settings go together where they do in Java, and idempotence is on where it is there."""
+    """Combinations of settings are accepted, and enable idempotence, exactly as in Java."""
     assert case["accepted"] == accepts(case["settings"])
     if case["accepted"]:
         config = ProducerConfig.from_mapping({"bootstrap.servers": "a:1", **case["settings"]})

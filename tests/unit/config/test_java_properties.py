@@ -30,26 +30,26 @@ from spark_kafka_sink.config.java_properties import parse_properties
     ],
 )
 def test_properties_are_read_as_java_reads_them(text, expected):
-    """Comments, separators, escapes and continued lines mean what java.util.Properties says."""
+    """Comments, separators, escapes and continuation lines are parsed as in Java."""
     assert expected == parse_properties(text)
 
 
 @pytest.mark.parametrize("text", [r"a=\u12", r"a=\uzzzz", r"\u=1"])
 def test_a_broken_escape_is_refused(text):
-    r"""A `\u` that is not followed by four hexadecimal digits is an error, as in Java."""
+    r"""A `\u` without four hexadecimal digits is an error, as in Java."""
     with pytest.raises(ValueError, match=r"not followed by four hexadecimal digits$"):
         parse_properties(text)
 
 
 def test_a_value_may_go_on_over_many_lines():
-    """Each line is read once, however many there are before it."""
+    """A value over many lines is parsed in linear time."""
     lines = 200_000
     assert {"key": "a" * lines} == parse_properties("key=" + "a\\\n" * lines)
 
 
 @given(st.text())
 def test_any_text_is_read_or_refused(text):
-    """Whatever a file holds, reading it raises nothing but ValueError."""
+    """Any text is either parsed or raises ValueError."""
     try:
         properties = parse_properties(text)
     except ValueError:
@@ -61,7 +61,7 @@ def test_any_text_is_read_or_refused(text):
     st.dictionaries(st.text(st.characters(codec="utf-8")), st.text(st.characters(codec="utf-8")))
 )
 def test_what_java_would_write_is_read_back(properties):
-    """Entries written with every UTF-16 unit escaped come back the same."""
+    """Entries with every UTF-16 code unit escaped are parsed correctly."""
 
     def escaped(text):
         units = text.encode("utf-16-be")

@@ -1,4 +1,4 @@
-"""Files that options name are regular and small, whatever the option is for."""
+"""Files that options name must be regular and small, whatever the option."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def problem(path):
 
 @pytest.mark.parametrize("size", [0, 1, MOST_BYTES - 1, MOST_BYTES])
 def test_a_small_file_is_read_whole(tmp_path, size):
-    """Up to 1 MiB, also through a symbolic link, as Kubernetes mounts secrets."""
+    """A file of up to 1 MiB is read, also through a symbolic link as in Kubernetes."""
     content = os.urandom(size)
     (tmp_path / "file").write_bytes(content)
     (tmp_path / "link").symlink_to("file")
@@ -33,19 +33,19 @@ def test_a_small_file_is_read_whole(tmp_path, size):
 
 
 def test_a_file_without_a_size_is_read():
-    """Files of /proc say that they have no bytes."""
+    """A file in /proc, which reports no size, is read completely."""
     assert Path("/proc/version").read_bytes() == read_named_file("/proc/version")
 
 
 def test_a_larger_file_is_refused(tmp_path):
-    """One byte more is too much, in a file that takes no room on the disk as well."""
+    """A file larger than 1 MiB is an error, even if it is sparse."""
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(MOST_BYTES + 1)
     assert "it is larger than 1048576 bytes" == problem(tmp_path / "sparse")
 
 
 def test_what_is_no_regular_file_is_refused(tmp_path):
-    """A device may never end and a pipe never begin; both are refused at once."""
+    """A device, pipe, socket or directory is rejected at once."""
     os.mkfifo(tmp_path / "pipe")
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "socket"))
@@ -55,14 +55,14 @@ def test_what_is_no_regular_file_is_refused(tmp_path):
 
 
 def test_what_cannot_be_opened_is_told(tmp_path):
-    """The system's reason, or that there is no such path."""
+    """The error for a file that cannot be opened gives the reason."""
     assert "No such file or directory" == problem(tmp_path / "none")
     assert "this is not a path" == problem("a\0b")
 
 
 @pytest.mark.parametrize("name", ["truststore", "keystore"])
 def test_a_store_is_a_regular_file(name):
-    """ssl.*.location is read like all files that options name."""
+    """Key stores and trust stores must be regular files."""
     settings = {f"{name}_type": "PEM", f"{name}_location": "/dev/zero"}
     with pytest.raises(ConfigError) as caught:
         TlsContexts(TlsSettings(**settings), "kafka.").current()
@@ -70,6 +70,6 @@ def test_a_store_is_a_regular_file(name):
 
 
 def test_a_keytab_is_a_regular_file():
-    """The keyTab of a login module is, too."""
+    """A keytab must be a regular file."""
     with pytest.raises(AuthenticationError, match=f"/dev/zero .* cannot be read: {NOT_REGULAR}"):
         _check_keytab("/dev/zero", "alice")

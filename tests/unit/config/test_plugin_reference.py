@@ -17,10 +17,10 @@ from spark_kafka_sink.errors import ConfigError
 
 
 class Shouting:
-    """A serializer of a user's own."""
+    """A serializer defined by a user."""
 
     def __call__(self, value):
-        """Shout."""
+        """Return the upper-case text as bytes."""
         return value.upper().encode()
 
 
@@ -40,7 +40,7 @@ def plugin_module(monkeypatch):
 
 @pytest.mark.parametrize("kind", [SERIALIZERS, PARTITIONERS, REPORTERS])
 def test_what_the_package_brings_goes_by_short_names(kind):
-    """Each short name is a reference to what is built in; spaces around it do not matter."""
+    """Each short name refers to a built-in plug-in; surrounding spaces are ignored."""
     assert [PluginReference(built_in=name) for name in kind.names] == [
         kind.read(f" {name} ") for name in kind.names
     ]
@@ -64,7 +64,7 @@ def test_what_the_package_brings_goes_by_short_names(kind):
     ],
 )
 def test_kafkas_serializers_go_by_their_java_names(java, name):
-    """The name of a serializer class of Kafka's is read as ours that makes the same bytes."""
+    """A Kafka serializer class refers to the built-in serializer with the same output."""
     given = f"org.apache.kafka.common.serialization.{java}"
     assert PluginReference(built_in=name) == SERIALIZERS.read(given)
 
@@ -79,32 +79,32 @@ def test_kafkas_serializers_go_by_their_java_names(java, name):
     ],
 )
 def test_partitioners_go_by_the_names_that_other_clients_give_them(given, name):
-    """Java's class names, librdkafka's default and nothing at all are read as ours."""
+    """Partitioner names of other clients, and an empty one, refer to built-in partitioners."""
     assert PluginReference(built_in=name) == PARTITIONERS.read(given)
 
 
 @pytest.mark.parametrize("kind", [SERIALIZERS, PARTITIONERS, INTERCEPTORS, REPORTERS])
 def test_a_plugin_of_ones_own_is_imported(kind, plugin_module):
-    """`package.module:attribute` gives what stands there, for every kind of plug-in."""
+    """`package.module:attribute` is imported, for every kind of plug-in."""
     reference = kind.read(f"{plugin_module.__name__}:Shouting")
     assert PluginReference(import_path="plugins_of_a_user:Shouting") == reference
     assert Shouting is reference.load("a.setting")
 
 
 def test_an_attribute_of_an_attribute_is_imported(plugin_module):
-    """What follows the colon may have dots in it."""
+    """The attribute after the colon may contain dots."""
     plugin_module.names = types.SimpleNamespace(inner=Shouting)
     assert Shouting is SERIALIZERS.read("plugins_of_a_user:names.inner").load("a.setting")
 
 
 @pytest.mark.parametrize("given", [Shouting, Shouting(), len, str.encode])
 def test_an_object_is_taken_as_it_is(given):
-    """A class, an object or a function of Python's is the plug-in itself."""
+    """A class, an object or a function is used as the plug-in itself."""
     assert given is SERIALIZERS.read(given).load("a.setting")
 
 
 def test_a_reference_is_taken_as_it_is():
-    """A reference that was read before is not read again."""
+    """A parsed reference is returned unchanged."""
     reference = PluginReference(built_in="json")
     assert reference is SERIALIZERS.read(reference)
 
@@ -118,7 +118,7 @@ def test_a_reference_is_taken_as_it_is():
 )
 @pytest.mark.usefixtures("plugin_module")
 def test_what_cannot_be_imported_is_an_error(path, reason):
-    """An import that fails is a ConfigError with setting, path and reason, and its cause."""
+    """A failed import raises ConfigError with setting, path, reason and cause."""
     with pytest.raises(ConfigError) as caught:
         SERIALIZERS.read(path).load("a.setting")
     assert str(caught.value).startswith(f"a.setting: '{path}' cannot be imported: {reason}")
@@ -128,13 +128,13 @@ def test_what_cannot_be_imported_is_an_error(path, reason):
 @pytest.mark.parametrize("kind", [SERIALIZERS, PARTITIONERS, INTERCEPTORS, REPORTERS])
 @pytest.mark.parametrize("given", ["com.example.Mine", "org.apache.kafka.common.metrics.X$Y"])
 def test_other_java_classes_are_refused(kind, given):
-    """The name of a Java class that has no counterpart is refused by a sentence that says so."""
+    """A Java class without a counterpart is rejected with an explanation."""
     assert problem(kind, given).startswith("names a Java class, which cannot be used here: give ")
 
 
 @pytest.mark.parametrize("given", ["stringg", "a:b:c", "a b:c", "1a:b", ":x", "x:", "x.:y", "a-b"])
 def test_a_text_that_names_nothing_is_refused(given):
-    """A word that is no name, no path and no Java class is refused with what there is."""
+    """The error for an unknown name lists the valid choices."""
     assert (
         f"must be one of {', '.join(PARTITIONERS.names)}; "
         "'package.module:attribute' of a partitioner; or an object that is one"
@@ -143,7 +143,7 @@ def test_a_text_that_names_nothing_is_refused(given):
 
 
 def test_an_interceptor_has_no_short_names():
-    """Where nothing is built in, none is offered."""
+    """The error for an interceptor offers no short names, since none is built in."""
     assert "must be 'package.module:attribute' of an interceptor; or an object that is one" == (
         problem(INTERCEPTORS, "log")
     )
@@ -151,7 +151,7 @@ def test_an_interceptor_has_no_short_names():
 
 @pytest.mark.parametrize("given", [None, True, 1, 1.5, b"string"])
 def test_a_value_that_can_be_no_plugin_is_refused(given):
-    """Nothing, numbers and bytes are no plug-ins."""
+    """None, numbers and bytes are rejected."""
     assert problem(SERIALIZERS, given).startswith("must be one of bytes, string, ")
 
 
@@ -166,12 +166,12 @@ def test_a_value_that_can_be_no_plugin_is_refused(given):
     ],
 )
 def test_a_reference_says_what_it_is(reference, text):
-    """Names are shown as they are, of objects only the type: their repr may show secrets."""
+    """Names are shown as they are, but objects by type, since their repr may contain secrets."""
     assert (text, f"PluginReference({text})") == (str(reference), repr(reference))
 
 
 @pytest.mark.parametrize("reference", [SERIALIZERS.read("json"), SERIALIZERS.read("a.b:c")])
 def test_a_reference_travels(reference):
-    """A reference by name is the same after pickling, and hashes the same."""
+    """A reference by name has the same value and hash after pickling."""
     copy = pickle.loads(pickle.dumps(reference))  # noqa: S301 -- our own bytes
     assert {reference} == {copy}

@@ -14,7 +14,7 @@ from tests.support.producer_configs import config, refusal
 
 
 def test_defaults_are_javas_but_for_three():
-    """Defaults are those of Kafka 4's producer but for the codec, the batch size and the name."""
+    """Defaults are those of Kafka 4 except for the codec, the batch size and the client id."""
     assert (
         ProducerConfig(
             bootstrap_servers=(("localhost", 9092),),
@@ -68,7 +68,7 @@ def test_defaults_are_javas_but_for_three():
 
 
 def test_every_row_of_the_table_is_an_attribute():
-    """The table's names, with underscores, are the attributes, in the table's order or not."""
+    """The attributes are the names of the table with underscores."""
     classes = (ProducerConfig, SecuritySettings)
     fields = {it.name for each in classes for it in dataclasses.fields(each) if it.compare}
     fields -= {"security", "allow_auto_create_topics"}
@@ -76,12 +76,12 @@ def test_every_row_of_the_table_is_an_attribute():
 
 
 def test_no_setting_is_both_supported_and_refused():
-    """A setting stands in one of the two tables only."""
+    """No setting is in both tables."""
     assert set() == set(PRODUCER_CONFIG_DEF.names) & set(REFUSED)
 
 
 def test_a_configuration_travels_to_tasks():
-    """A configuration is the same after pickling."""
+    """A configuration equals itself after pickling."""
     assert config(acks="1") == pickle.loads(pickle.dumps(config(acks="1")))  # noqa: S301 -- our own bytes
 
 
@@ -97,29 +97,29 @@ def test_a_configuration_travels_to_tasks():
     ],
 )
 def test_addresses_are_read_as_java_reads_them(text, expected):
-    """Addresses are host:port, once each; protocol and brackets of IPv6 are understood."""
+    """Addresses are host:port, with an optional protocol and IPv6 brackets, each used once."""
     assert expected == config(bootstrap_servers=text).bootstrap_servers
 
 
 def test_addresses_may_be_a_list():
-    """A Python list of addresses is taken as well."""
+    """Addresses may be a Python list."""
     assert (("a", 1), ("b", 2)) == config(bootstrap_servers=["a:1", "b:2"]).bootstrap_servers
 
 
 @pytest.mark.parametrize("text", ["a", "a:", ":1", "a:0", "a:65536", "a:b", "a b:1", "a:1:"])
 def test_an_address_that_is_none_is_refused(text):
-    """What is not host:port with a port from 1 to 65535 is refused and shown."""
+    """The error shows an address that is not host:port with a port from 1 to 65535."""
     assert f"bootstrap.servers: {text!r} is not host:port" == refusal(bootstrap_servers=text)
 
 
 def test_addresses_are_required():
-    """Without bootstrap.servers there is no configuration."""
+    """A configuration without bootstrap.servers is an error."""
     with pytest.raises(ConfigError, match=r"^kafka\.bootstrap\.servers is required: "):
         ProducerConfig.from_mapping({}, prefix="kafka.")
 
 
 def test_addresses_must_not_be_empty():
-    """bootstrap.servers of nothing but commas names no broker."""
+    """A bootstrap.servers without any address is an error."""
     assert "bootstrap.servers names no broker: give host:port, or several" == refusal(
         bootstrap_servers=" , "
     )
@@ -129,19 +129,19 @@ def test_addresses_must_not_be_empty():
     ("given", "expected"), [("all", -1), ("-1", -1), (-1, -1), ("0", 0), (1, 1)]
 )
 def test_acks_is_a_number(given, expected):
-    """`all` and -1 are the same; numbers may be Python's."""
+    """The words and numbers for acks are converted to an int, and `all` to -1."""
     assert expected == config(acks=given).acks
 
 
 @pytest.mark.parametrize("value", ["2", "ALL", "-2"])
 def test_other_acks_are_refused(value):
-    """Only the four words that Kafka knows are taken."""
+    """Other values of acks than Kafka's four are an error."""
     assert f"acks must be one of: all, -1, 0, 1, not {value!r}" == refusal(acks=value)
 
 
 @pytest.mark.parametrize("settings", [{"acks": "0"}, {"acks": "1"}, {"retries": "0"}])
 def test_idempotence_gives_way_unless_it_was_asked_for(settings):
-    """acks=0, acks=1 and retries=0 switch the default of enable.idempotence off."""
+    """acks=0, acks=1 and retries=0 disable idempotence that is on only by default."""
     assert not config(**settings).enable_idempotence
 
 
@@ -160,19 +160,19 @@ def test_idempotence_that_was_asked_for_cannot_give_way(settings, expected):
 
 @pytest.mark.parametrize("settings", [{}, {"acks": "1"}, {"enable_idempotence": "true"}])
 def test_idempotence_allows_five_requests_in_flight(settings):
-    """More than five requests in flight are refused while idempotence is on, as in Kafka 4."""
+    """With idempotence, more than five in-flight requests are an error, as in Kafka 4."""
     message = refusal(max_in_flight_requests_per_connection="6", **settings)
     assert "max.in.flight.requests.per.connection must be at most 5 with" in message
 
 
 def test_any_number_in_flight_without_idempotence():
-    """Without idempotence more than five requests may be in flight."""
+    """Without idempotence, more than five requests may be in flight."""
     settings = config(enable_idempotence=False, max_in_flight_requests_per_connection=50)
     assert 50 == settings.max_in_flight_requests_per_connection
 
 
 def test_a_delivery_timeout_too_short_is_refused():
-    """A given delivery.timeout.ms below linger.ms + request.timeout.ms is a contradiction."""
+    """A given delivery.timeout.ms below linger.ms + request.timeout.ms is an error."""
     assert (
         "delivery.timeout.ms is 30004, and must be at least linger.ms + request.timeout.ms, "
         "which is 30005" == refusal(delivery_timeout_ms="30004")
@@ -180,24 +180,24 @@ def test_a_delivery_timeout_too_short_is_refused():
 
 
 def test_a_delivery_timeout_may_be_as_short_as_its_parts():
-    """delivery.timeout.ms may equal linger.ms + request.timeout.ms."""
+    """A given delivery.timeout.ms may equal linger.ms + request.timeout.ms."""
     assert 30_005 == config(delivery_timeout_ms=30_005).delivery_timeout_ms
 
 
 def test_the_default_delivery_timeout_gives_way():
-    """A long request.timeout.ms lengthens the default of delivery.timeout.ms."""
+    """A long request.timeout.ms raises the default of delivery.timeout.ms."""
     assert 500_005 == config(request_timeout_ms=500_000).delivery_timeout_ms
 
 
 def test_the_delivery_timeout_stays_an_int():
-    """The sum of two long times is bounded by what an int holds."""
+    """The raised default of delivery.timeout.ms is limited to a 32-bit int."""
     settings = config(linger_ms=2**40, request_timeout_ms=2**31 - 1)
     assert 2**31 - 1 == settings.delivery_timeout_ms
 
 
 @pytest.mark.parametrize("settings", [{"acks": "1"}, {"retries": 0}, {"enable_idempotence": False}])
 def test_transactions_need_idempotence(settings):
-    """A transactional id contradicts whatever switches idempotence off."""
+    """A transactional id contradicts settings that disable idempotence."""
     assert (
         "transactional.id needs enable.idempotence=true, and with it acks=all and retries greater "
         "than 0" == refusal(transactional_id="t", **settings)
@@ -205,12 +205,12 @@ def test_transactions_need_idempotence(settings):
 
 
 def test_a_transactional_id_must_be_one():
-    """A transactional id of no characters is refused, as in Java."""
+    """An empty transactional id is an error, as in Java."""
     assert "transactional.id must not be empty, not ' '" == refusal(transactional_id=" ")
 
 
 def test_a_transactional_id_is_kept():
-    """A transactional id is taken with idempotence at its default."""
+    """A transactional id is accepted with idempotence at its default."""
     settings = config(transactional_id=" t 1 ")
     assert ("t 1", True) == (settings.transactional_id, settings.enable_idempotence)
 
@@ -223,13 +223,13 @@ def test_a_transactional_id_is_kept():
     ],
 )
 def test_a_transaction_timeout_is_a_positive_int(value, problem):
-    """A transaction may stay open for 1 to 2^31-1 milliseconds; the broker's limit is its own."""
+    """The transaction timeout is from 1 to 2^31-1 ms; brokers have their own limit."""
     assert f"transaction.timeout.ms {problem}" == refusal(transaction_timeout_ms=value)
 
 
 @pytest.mark.parametrize("value", ["NONE", "none", "Rebootstrap"])
 def test_the_recovery_strategy_is_taken_in_any_case(value):
-    """metadata.recovery.strategy is read without its case (KIP-899)."""
+    """metadata.recovery.strategy is case-insensitive (KIP-899)."""
     settings = config(metadata_recovery_strategy=value)
     assert value.lower() == settings.metadata_recovery_strategy
 
@@ -258,18 +258,18 @@ def test_the_recovery_strategy_is_taken_in_any_case(value):
     ],
 )
 def test_what_kafka_does_not_allow_is_refused(name, value, problem):
-    """The bounds and words of settings are Kafka's."""
+    """The ranges and words of settings are Kafka's."""
     assert f"{name} {problem}" == refusal(**{name.replace(".", "_"): value})
 
 
 @pytest.mark.parametrize("value", [-1, 0, 2**63 - 1])
 def test_idle_connections_may_stay(value):
-    """connections.max.idle.ms has no bounds, as in Java; below 0 nothing is closed."""
+    """connections.max.idle.ms has no bounds, as in Java."""
     assert value == config(connections_max_idle_ms=value).connections_max_idle_ms
 
 
 def test_a_retry_backoff_may_exceed_its_maximum():
-    """retry.backoff.ms above its maximum is no error: the maximum is then the only wait."""
+    """A retry.backoff.ms above its maximum is not an error."""
     settings = config(retry_backoff_ms=5_000)
     assert (5_000, 1_000) == (settings.retry_backoff_ms, settings.retry_backoff_max_ms)
 
@@ -303,7 +303,7 @@ def test_plugins_are_read_by_their_kinds():
     ],
 )
 def test_what_is_done_anyway_needs_no_plugin(name, value):
-    """Bytes as they are and the default partitioner are no plug-ins, however they are asked for."""
+    """The bytes serializer and the default partitioner, by any name, need no plug-in."""
     assert config() == config(**{name.replace(".", "_"): value})
 
 
@@ -316,20 +316,20 @@ def test_what_is_done_anyway_needs_no_plugin(name, value):
     ],
 )
 def test_what_names_no_plugin_is_refused(name, value, problem):
-    """A plug-in that cannot be one is refused by its setting's name."""
+    """The error for an invalid plug-in names its setting."""
     message = refusal(**{name.replace(".", "_"): value})
     assert message.startswith(f"{name} must be ")
     assert message.endswith(problem)
 
 
 def test_settings_go_by_names():
-    """A key that is no text is refused, and not looked up."""
+    """A setting whose name is not a string is an error."""
     with pytest.raises(ConfigError, match=r"^the name of a setting must be a string, not 5$"):
         ProducerConfig.from_mapping({"bootstrap.servers": "a:1", 5: 5})
 
 
 def test_a_configuration_is_a_value():
-    """Configurations of the same settings are equal and hash alike; none can be changed."""
+    """Equal settings give equal configurations with equal hashes, which are immutable."""
     assert {config(acks=1, linger_ms=2)} == {config(acks="1", linger_ms=" 2 ")}
     assert config(acks=1) != config(acks=0)
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -337,7 +337,7 @@ def test_a_configuration_is_a_value():
 
 
 def test_the_repr_shows_settings_but_not_what_is_in_objects():
-    """What prints a configuration shows each setting; of an object only its type."""
+    """The repr shows each setting, but only the type of an object."""
 
     class Vault:
         def __repr__(self):
@@ -351,7 +351,7 @@ def test_the_repr_shows_settings_but_not_what_is_in_objects():
 
 
 def test_a_batch_must_fit_into_memory():
-    """A given batch.size above buffer.memory is a contradiction."""
+    """A given batch.size above buffer.memory is an error."""
     assert "batch.size is 2000, and must not exceed buffer.memory, which is 1000" == refusal(
         batch_size=2000, buffer_memory=1000
     )
@@ -359,23 +359,23 @@ def test_a_batch_must_fit_into_memory():
 
 @pytest.mark.parametrize("settings", [{"buffer_memory": 70_000}, {"max_request_size": 70_000}])
 def test_the_default_batch_size_gives_way(settings):
-    """The default of batch.size is no more than buffer.memory and max.request.size."""
+    """The default of batch.size does not exceed buffer.memory or max.request.size."""
     assert 70_000 == config(**settings).batch_size
 
 
 def test_a_given_batch_size_is_kept():
-    """A batch may be larger than a request: it then travels alone, as in Java."""
+    """A batch may be larger than a request: it is then sent alone, as in Java."""
     assert 2_000_000 == config(batch_size=2_000_000).batch_size
 
 
 def test_a_reconnect_backoff_alone_is_constant():
-    """reconnect.backoff.ms without its maximum is the maximum too, as in Java."""
+    """A reconnect.backoff.ms without a maximum is its own maximum, as in Java."""
     assert 5_000 == config(reconnect_backoff_ms="5000").reconnect_backoff_max_ms
     assert 20 == config(reconnect_backoff_ms="20").reconnect_backoff_max_ms
 
 
 def test_a_reconnect_backoff_with_its_maximum_grows():
-    """A maximum that was given is kept."""
+    """A given reconnect.backoff.max.ms is not changed."""
     settings = config(reconnect_backoff_ms=20, reconnect_backoff_max_ms=300)
     assert 300 == settings.reconnect_backoff_max_ms
 
@@ -384,7 +384,7 @@ def test_a_reconnect_backoff_with_its_maximum_grows():
     ("codec", "expected"), [("none", None), ("gzip", -1), ("snappy", None), ("lz4", 9), ("zstd", 3)]
 )
 def test_the_compression_level_is_the_codecs(codec, expected):
-    """The level in use is that of the codec in use."""
+    """The compression level is that of the configured codec."""
     assert expected == config(compression_type=codec).compression_level
 
 
@@ -404,7 +404,7 @@ def test_levels_at_the_ends_of_their_ranges_are_taken(codec, level):
     [("gzip", 0), ("gzip", 10), ("lz4", 0), ("lz4", 18), ("zstd", 23), ("zstd", -131_073)],
 )
 def test_levels_out_of_their_ranges_are_refused(codec, level):
-    """The ranges of KIP-390 are enforced for codecs in use or not."""
+    """The ranges of KIP-390 are enforced, even for codecs that are not in use."""
     with pytest.raises(ConfigError, match=rf"^compression\.{codec}\.level must be "):
         ProducerConfig.from_mapping(
             {"bootstrap.servers": "a:1", f"compression.{codec}.level": level}
@@ -412,7 +412,7 @@ def test_levels_out_of_their_ranges_are_refused(codec, level):
 
 
 def test_an_unknown_codec_is_refused():
-    """A codec that Kafka does not have is refused with those that it has."""
+    """The error for an unknown codec lists the known ones."""
     assert (
         "compression.type must be one of: none, gzip, snappy, lz4, zstd, not 'brotli'"
         == refusal(compression_type="brotli")
@@ -423,20 +423,20 @@ def test_an_unknown_codec_is_refused():
     ("value", "expected"), [("0.5", 0.5), (" 1 ", 1.0), (1, 1.0), ("8e-1", 0.8)]
 )
 def test_numbers_with_a_fraction_are_read(value, expected):
-    """A number may have a fraction where Java's setting is a double."""
+    """A setting of Java's type double accepts fractions."""
     made = config(security_protocol="SASL_SSL", sasl_login_refresh_window_factor=value)
     assert expected == made.security.sasl_login_refresh_window_factor
 
 
 def test_kafkas_own_two_phase_commit_is_refused_for_what_it_needs():
-    """Its transactions never time out, and brokers do not have that yet."""
+    """Two-phase commit is rejected, since stable brokers do not support it yet."""
     with pytest.raises(ConfigError, match=r"never time out \(KIP-939\).* 6 of InitProducerId"):
         config(transaction_two_phase_commit_enable="true")
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_each_setting_that_does_not_work_here_is_refused_with_the_reason(name):
-    """A setting of Kafka's producer that is not supported is refused by a sentence."""
+    """The error for an unsupported setting gives the reason."""
     with pytest.raises(ConfigError) as caught:
         ProducerConfig.from_mapping({"bootstrap.servers": "a:1", name: "x"}, prefix="kafka.")
     assert f"kafka.{name} is not supported: {REFUSED[name].reason}" == str(caught.value)
@@ -446,14 +446,14 @@ def test_each_setting_that_does_not_work_here_is_refused_with_the_reason(name):
     ("name", "value"), [(name, value) for name in REFUSED for value in REFUSED[name].accepted]
 )
 def test_values_that_ask_for_what_is_done_anyway_are_accepted(name, value):
-    """An unsupported setting is accepted with the value that describes what happens here."""
+    """An unsupported setting is accepted with a value that describes the actual behaviour."""
     assert config() == ProducerConfig.from_mapping(
         {"bootstrap.servers": "localhost:9092", name: value}
     )
 
 
 def test_an_unknown_setting_is_refused_with_the_nearest():
-    """A name that Kafka's producer does not have is answered with the nearest that it has."""
+    """The error for an unknown setting suggests the nearest known one."""
     with pytest.raises(ConfigError) as caught:
         ProducerConfig.from_mapping({"bootstrap.servers": "a:1", "linger": 1}, prefix="kafka.")
     assert "unknown option 'kafka.linger'; did you mean 'kafka.linger.ms'?" == str(caught.value)
@@ -470,7 +470,7 @@ def test_an_unknown_setting_is_refused_with_the_nearest():
 )
 @pytest.mark.parametrize("prefix", ["", "kafka."])
 def test_a_setting_with_the_prefix_of_spark_is_refused_with_its_name(name, meant, prefix):
-    """What a Spark write calls `kafka.acks` is `acks` here, also where one prefix is too many."""
+    """For a name with Spark's prefix, the error suggests the setting's own name."""
     with pytest.raises(ConfigError) as caught:
         ProducerConfig.from_mapping({"bootstrap.servers": "a:1", name: "1"}, prefix=prefix)
     assert f"unknown option '{prefix}{name}'; did you mean '{prefix}{meant}'?" == str(caught.value)
@@ -480,6 +480,6 @@ def test_a_setting_with_the_prefix_of_spark_is_refused_with_its_name(name, meant
     "name", ["max.request.size", "buffer.memory", "max.in.flight.requests.per.connection"]
 )
 def test_what_must_not_be_zero_is_refused(name):
-    """A producer that may hold or send nothing is refused before it is started."""
+    """Settings with which a producer could not send anything are an error."""
     with pytest.raises(ConfigError, match="must be at least 1, not 0"):
         ProducerConfig.from_mapping({"bootstrap.servers": "a:1", name: 0})

@@ -1,4 +1,4 @@
-"""What secures connections, among the settings of a producer."""
+"""The settings of a producer that secure its connections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.producer_configs import OAUTH, config, refusal
 
 
 def test_defaults_of_security_are_javas():
-    """Connections are plain unless something else is asked for, and TLS is strict."""
+    """By default connections are not secured, and TLS is strict."""
     assert (
         SecuritySettings(
             security_protocol=SecurityProtocol.PLAINTEXT,
@@ -58,14 +58,14 @@ def test_defaults_of_security_are_javas():
 
 @pytest.mark.parametrize("protocol", list(SecurityProtocol))
 def test_a_protocol_may_be_written_in_any_case(protocol):
-    """security.protocol is one of Kafka's four, in any case."""
+    """security.protocol is case-insensitive."""
     settings = config(security_protocol=protocol.lower()).security
     assert protocol is settings.security_protocol
     assert ("SSL" in protocol, "SASL" in protocol) == (settings.uses_tls, settings.uses_sasl)
 
 
 def test_an_unknown_protocol_is_refused():
-    """A protocol that Kafka does not have is refused with those that it has."""
+    """The error for an unknown protocol lists the known ones."""
     assert (
         "security.protocol must be one of: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, not 'TLS'"
         == refusal(security_protocol="TLS")
@@ -81,7 +81,7 @@ def test_an_unknown_protocol_is_refused():
     ],
 )
 def test_a_setting_that_would_secure_nothing_is_refused(name, protocol, needed):
-    """What was set and has no effect is refused, lest somebody take a connection for secured."""
+    """A security setting without effect is an error, since it would suggest a secure connection."""
     settings = {"bootstrap.servers": "a:1", "security.protocol": protocol, name: "PLAIN"}
     with pytest.raises(ConfigError) as caught:
         ProducerConfig.from_mapping(settings, prefix="kafka.")
@@ -96,7 +96,7 @@ SECRETS = [key.name for key in PRODUCER_CONFIG_DEF if key.type == "password"]
 
 @pytest.mark.parametrize("name", SECRETS)
 def test_secrets_do_not_show(name):
-    """The configuration's repr hides passwords, keys and certificates, and the pickle has them."""
+    """The repr hides passwords, keys and certificates, and the pickle contains them."""
     security_protocol = "SASL_SSL"
     settings = {"bootstrap.servers": "a:1", "security.protocol": security_protocol, name: "hunter2"}
     made = ProducerConfig.from_mapping(settings)
@@ -118,7 +118,7 @@ def test_secrets_do_not_show(name):
     ],
 )
 def test_an_empty_store_or_secret_is_refused(name, empty, monkeypatch):
-    """A store, key or login that is set to nothing is an error, and never the default."""
+    """An empty store, key or login is an error, and does not mean the default."""
     monkeypatch.setenv("EMPTY", "")
     settings = {"bootstrap.servers": "a:1", "security.protocol": "SASL_SSL", name: empty}
     with pytest.raises(ConfigError) as caught:
@@ -127,14 +127,14 @@ def test_an_empty_store_or_secret_is_refused(name, empty, monkeypatch):
 
 
 def test_host_names_are_unchecked_only_where_the_setting_says_so():
-    """An empty ssl.endpoint.identification.algorithm is what Java's users write to turn it off."""
+    """An empty ssl.endpoint.identification.algorithm is accepted, as in Java."""
     made = config(security_protocol="SSL", ssl_endpoint_identification_algorithm="")
     assert "" == made.security.ssl_endpoint_identification_algorithm
 
 
 @pytest.mark.parametrize("name", SECRETS)
 def test_a_malformed_secret_is_refused_without_being_shown(name):
-    """A secret of a wrong type is refused by name."""
+    """The error for a secret of the wrong type names the setting and hides the value."""
     settings = {"bootstrap.servers": "a:1", "security.protocol": "SASL_SSL", name: b"hunter2"}
     with pytest.raises(ConfigError) as caught:
         ProducerConfig.from_mapping(settings)
@@ -156,7 +156,7 @@ def test_a_malformed_secret_is_refused_without_being_shown(name):
     ],
 )
 def test_values_of_security_are_checked(name, value, problem):
-    """Numbers have their ranges and words are those that Kafka has."""
+    """Numbers must be in their ranges, and words must be Kafka's."""
     assert f"{name.replace('_', '.')} {problem}" in refusal(
         security_protocol="SASL_SSL", **{name: value}
     )
@@ -172,6 +172,6 @@ def test_values_of_security_are_checked(name, value, problem):
     ],
 )
 def test_javas_handlers_of_logins_are_known(value, expected):
-    """A Java user's handler means what is built in here."""
+    """Java's login callback handlers refer to their built-in counterparts."""
     made = config(security_protocol="SASL_SSL", sasl_login_callback_handler_class=value)
     assert expected == made.security.sasl_login_callback_handler_class.built_in

@@ -43,7 +43,7 @@ def config_error(**settings):
 
 @pytest.fixture
 def secrets(tmp_path, monkeypatch):
-    """Put secrets into files of a directory, and one into the environment."""
+    """Write secrets to files in a directory and to an environment variable."""
     (tmp_path / "password").write_bytes(b"from file\n")
     (tmp_path / "windows").write_bytes(b"from file\r\n")
     (tmp_path / "all.properties").write_text("# Secrets\nuser=ann\npass.word = h\\u00e4\n")
@@ -57,49 +57,49 @@ def secrets(tmp_path, monkeypatch):
 
 
 def test_an_environment_variable_is_looked_up(secrets):
-    """`${env:NAME}` is the variable's value."""
+    """`${env:NAME}` is replaced by the variable's value."""
     assert "from env" == resolved("${env:SECRET}")
 
 
 @pytest.mark.parametrize("name", ["password", "windows"])
 def test_a_file_is_read_whole(secrets, name):
-    """`${file:/path}` is what the file holds, without the newline at its end."""
+    """`${file:/path}` is replaced by the file's content without its final newline."""
     assert "from file" == resolved(f"${{file:{secrets}/{name}}}")
 
 
 @pytest.mark.parametrize(("key", "expected"), [("user", "ann"), ("pass.word", "hä")])
 def test_a_key_of_a_properties_file_is_looked_up(secrets, key, expected):
-    """`${file:/path:key}` is the value of the key, as Kafka's FileConfigProvider reads it."""
+    """`${file:/path:key}` is replaced by the key's value, as in FileConfigProvider."""
     assert expected == resolved(f"${{file:{secrets}/all.properties:{key}}}")
 
 
 def test_a_file_of_a_directory_is_read(secrets):
-    """`${dir:/path:file}` is what the file of that name holds."""
+    """`${dir:/path:file}` is replaced by the content of that file in the directory."""
     assert "from file" == resolved(f"${{dir:{secrets}:password}}")
 
 
 def test_references_may_stand_anywhere_in_a_value(secrets):
-    """Several references in one value are replaced, and what is around them stays."""
+    """Several references in a value are replaced, and the text around them is kept."""
     assert "user='ann' password='from env'" == resolved(
         f"user='${{file:{secrets}/all.properties:user}}' password='${{env:SECRET}}'"
     )
 
 
 def test_what_a_reference_gives_is_not_searched(monkeypatch):
-    """A value that looks like a reference is a value."""
+    """The value of a reference is not searched for further references."""
     monkeypatch.setenv("SECRET", "${env:HOME}")
     assert "${env:HOME}" == resolved("${env:SECRET}")
 
 
 def test_lists_and_passwords_may_have_references(secrets):
-    """The items of a list are searched, and so is what a Password hides."""
+    """References in the items of a list and in a Password are replaced."""
     assert ["a", "from env"] == resolved(["a", "${env:SECRET}"])
     assert Password("from env") == resolved(Password("${env:SECRET}"))
 
 
 @given(st.text(st.sampled_from("${}:ab"), max_size=14))
 def test_references_are_found_as_kafkas_pattern_finds_them(text):
-    """One pass over the text finds what Kafka's `ConfigTransformer` finds by backtracking."""
+    """The search in one pass finds the same references as Kafka's backtracking pattern."""
     pattern = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
     assert [(*it.span(), *it.groups()) for it in pattern.finditer(text)] == [
         tuple(it) for it in references._references(text)
@@ -110,14 +110,14 @@ def test_references_are_found_as_kafkas_pattern_finds_them(text):
     "text", ["${" + ":" * 10**6, "${:" * 10**6, "${" * 10**6 + "}", "${a" * 10**6 + "}" * 10**6]
 )
 def test_no_text_keeps_the_search_busy(text):
-    """A megabyte of what looks like references is searched in one pass."""
+    """A megabyte of text that resembles references is searched in linear time."""
     assert not has_reference(text)
     assert text == resolved(text)
 
 
 @pytest.mark.parametrize("value", ["", "$", "${SECRET}", "$env:SECRET", "{env:SECRET}", 5, None])
 def test_other_values_stay(value):
-    """What is no reference stays as it is."""
+    """A value without references is not changed."""
     assert (False, value) == (has_reference(value), resolved(value))
 
 
@@ -163,7 +163,7 @@ def test_other_values_stay(value):
     ],
 )
 def test_what_cannot_be_resolved_is_an_error(secrets, reference, reason):
-    """An unresolvable reference is named with its setting and the reason; no content is shown."""
+    """The error for an unresolvable reference names the setting and reason but no content."""
     written = reference.replace("DIR", str(secrets))
     assert f"kafka.a.b: {written} cannot be resolved in this process: {reason}" == refusal(
         f"secret ${{env:SECRET}} {written}"
@@ -180,7 +180,7 @@ def test_what_cannot_be_resolved_is_an_error(secrets, reference, reason):
 )
 @pytest.mark.parametrize("around", ["{}", "a{}", "${{env:SECRET}} {}", "${{{}", "{}SECRET hunter2"])
 def test_a_reference_without_its_closing_brace_is_an_error(secrets, begin, form, around):
-    """It would be sent as it stands, as a password; what follows it is not shown."""
+    """A reference without a closing brace is an error that does not show the following text."""
     value = around.format(begin)
     expected = f"the reference that begins with {begin} has no closing brace; write {form}"
     for written in (value, ["a", value], Password(value)):
@@ -190,17 +190,17 @@ def test_a_reference_without_its_closing_brace_is_an_error(secrets, begin, form,
 
 @pytest.mark.parametrize("value", ["${", "$${", "${other", "${vault:a", "${ env:A", "${ENV:A"])
 def test_what_begins_like_no_known_reference_stays(value):
-    """As in Java, it is text: a password may have it."""
+    """Text that does not begin like a known reference is not changed, as in Java."""
     assert (False, value) == (has_reference(value), resolved(value))
 
 
 def test_a_file_may_have_a_mebibyte(secrets):
-    """The largest file that is read is of 1 MiB."""
+    """A referenced file may have up to 1 MiB."""
     assert "a" * 2**20 == resolved(f"${{file:{secrets}/largest}}")
 
 
 def test_references_are_resolved_before_values_are_read(monkeypatch):
-    """A secret, or a file that holds one, may come from a reference; space around it is cut."""
+    """A secret, or the file that holds one, may come from a reference, and is trimmed."""
     monkeypatch.setenv("PASSWORD", " secret ")
     monkeypatch.setenv("STORE", "/store")
     security = config(
@@ -221,7 +221,7 @@ def test_references_are_resolved_before_values_are_read(monkeypatch):
     "reference", ["${file:/etc/passwd}", "a,${env:SECRET}", "${env:UNSET}", "${env:SECRET"]
 )
 def test_other_settings_take_no_references(name, reference):
-    """A setting that holds no secret would only carry what a reference reads to somebody else."""
+    """A reference is an error in a setting that holds no secret."""
     with pytest.raises(ConfigError) as caught:
         ProducerConfig.from_mapping({"bootstrap.servers": "a:1", name: reference}, prefix="kafka.")
     assert (
@@ -231,7 +231,7 @@ def test_other_settings_take_no_references(name, reference):
 
 
 def test_references_are_for_secrets_and_the_files_that_hold_them():
-    """These settings take references, and no others."""
+    """Exactly these settings accept references."""
     assert {
         "sasl.jaas.config",
         "sasl.oauthbearer.client.credentials.client.id",
@@ -250,7 +250,7 @@ def test_references_are_for_secrets_and_the_files_that_hold_them():
 
 @pytest.mark.parametrize("name", sorted(REFERENCE_SETTINGS))
 def test_an_empty_reference_is_said_to_be_empty(name, monkeypatch):
-    """That there is nothing is no secret."""
+    """The error for an empty value may say so, since emptiness is not a secret."""
     monkeypatch.setenv("EMPTY", " ")
     assert f"{name} must not be empty" == config_error(
         **{"security_protocol": "SASL_SSL", name: "${env:EMPTY}"}
@@ -258,7 +258,7 @@ def test_an_empty_reference_is_said_to_be_empty(name, monkeypatch):
 
 
 def test_the_repr_does_not_show_what_a_reference_gave(secrets):
-    """The configuration shows its settings, but for those that came from references."""
+    """The repr shows all settings except those that came from references."""
     shown = repr(
         config(
             linger_ms=17,
@@ -274,7 +274,7 @@ def test_the_repr_does_not_show_what_a_reference_gave(secrets):
 
 
 def test_a_secret_is_not_pickled(monkeypatch):
-    """A configuration travels with its references, and finds their values where it arrives."""
+    """A configuration is pickled with its references, which are resolved on arrival."""
     monkeypatch.setenv("NAME", "the driver's")
     settings = config(security_protocol="SSL", ssl_truststore_location="${env:NAME}", acks="1")
     pickled = pickle.dumps(settings)
@@ -286,7 +286,7 @@ def test_a_secret_is_not_pickled(monkeypatch):
 
 
 def test_a_task_that_lacks_the_secret_says_so(monkeypatch):
-    """Where a reference has no value on arrival, the error names the option as it was written."""
+    """If a reference has no value on arrival, the error names the option as it was given."""
     monkeypatch.setenv("NAME", "x")
     options = SinkOptions.from_mapping(
         {
@@ -308,6 +308,6 @@ def test_a_task_that_lacks_the_secret_says_so(monkeypatch):
 
 
 def test_references_of_refused_settings_are_not_resolved():
-    """What is refused is refused for what it is, not for a secret that is not there."""
+    """A reference in an unsupported setting is not resolved before the setting is rejected."""
     with pytest.raises(ConfigError, match=r"^ssl\.provider is not supported: OpenSSL does it"):
         config(ssl_provider="${env:NO_SUCH_VARIABLE}")

@@ -1,4 +1,4 @@
-"""What becomes of settings as time goes by; the time is given."""
+"""The effect of settings over time, with the time as an argument."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def config(**settings):
 
 @pytest.mark.parametrize(("idle", "asked_about"), [(6_000, ()), (8_000, ("t",))])
 def test_a_topic_is_forgotten_when_it_was_idle_for_so_long(idle, asked_about):
-    """After metadata.max.idle.ms without use a topic is not asked about any more."""
+    """After metadata.max.idle.ms without use, metadata of a topic is no longer requested."""
 
     async def topics_after_seven_seconds():
         client = NetworkClient(config(metadata_max_idle_ms=idle))
@@ -56,7 +56,7 @@ def test_a_topic_is_forgotten_when_it_was_idle_for_so_long(idle, asked_about):
 
 
 def _maximum(now, **settings):
-    """Record 5 at the time 0 and 1 at the time 15; give the maximum of what is remembered."""
+    """Record 5 at time 0 and 1 at time 15; return the maximum in the windows at `now`."""
     metrics = create_metrics(config(**settings), lambda: 0.0)
     name = metrics.metric_name("highest", "group")
     sensor = metrics.sensor("sensor", 0.0)
@@ -68,20 +68,20 @@ def _maximum(now, **settings):
 
 @pytest.mark.parametrize(("samples", "expected"), [(1, 1.0), (2, 5.0)])
 def test_a_metric_remembers_so_many_samples(samples, expected):
-    """With metrics.num.samples of 1 only what is in the window of now counts."""
+    """With metrics.num.samples=1, only the current window counts."""
     settings = {"metrics_num_samples": samples, "metrics_sample_window_ms": 10_000}
     assert expected == _maximum(16.0, **settings)
 
 
 @pytest.mark.parametrize(("window", "expected"), [(10_000, 1.0), (100_000, 5.0)])
 def test_a_sample_lasts_as_long_as_its_window(window, expected):
-    """What is older than metrics.sample.window.ms times the samples is not counted."""
+    """Values older than metrics.sample.window.ms times the samples do not count."""
     assert expected == _maximum(30.0, metrics_sample_window_ms=window)
 
 
 @pytest.mark.parametrize(("level", "recorded"), [("INFO", False), ("DEBUG", True)])
 def test_what_is_finer_than_the_level_is_not_recorded(level, recorded):
-    """metrics.recording.level decides which sensors take values in."""
+    """metrics.recording.level decides which sensors record values."""
     metrics = create_metrics(config(metrics_recording_level=level), lambda: 0.0)
     name = metrics.metric_name("highest", "group")
     sensor = metrics.sensor("sensor", 0.0, level=RecordingLevel.DEBUG)

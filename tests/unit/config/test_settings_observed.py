@@ -1,7 +1,7 @@
-"""For each setting, the tests that show that changing it changes what is observed.
+"""For each setting, a test which shows that changing it has an observable effect.
 
-A setting that does nothing is worse than none. So every row of `PRODUCER_CONFIG_DEF` has one here
-that names tests, and a new setting cannot come without.
+A setting that does nothing is worse than a missing one. So every row of `PRODUCER_CONFIG_DEF` has a
+row here that names a test, and a new setting cannot be added without one.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ OBSERVED = {
 
 @cache
 def _tests_of(path: Path) -> frozenset[str]:
-    """Find the test functions of a module without importing it."""
+    """Return the test functions of a module without importing it."""
     return frozenset(
         node.name
         for node in ast.walk(ast.parse(path.read_text()))
@@ -143,12 +143,12 @@ def _tests_of(path: Path) -> frozenset[str]:
 
 
 def test_every_setting_is_observed():
-    """Each setting of the producer has its row, and no row is of anything else."""
+    """Each setting of the producer has a row, and there are no other rows."""
     assert set(PRODUCER_CONFIG_DEF.names) == set(OBSERVED)
 
 
 @pytest.mark.parametrize("setting", OBSERVED)
 def test_the_test_that_observes_a_setting_exists(setting):
-    """What a row names is a test of this suite."""
+    """Each row names an existing test."""
     path, _, name = OBSERVED[setting].partition("::")
     assert name in _tests_of(TESTS / path)

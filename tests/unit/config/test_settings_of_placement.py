@@ -1,4 +1,4 @@
-"""What settings make of rows without key and partition: which partition is the next sticky one."""
+"""The effect of settings on the choice of the sticky partition for keyless rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHOICES = 300
 
 
 class _Cluster:
-    """One node for each partition; many batches of partition 0 wait."""
+    """A cluster with one node per partition, where many batches of partition 0 are queued."""
 
     def leaders(self, topic):
         return range(PARTITIONS)
@@ -28,7 +28,7 @@ class _Cluster:
 
 
 def _chosen(*, node_0_stuck_for=0.0, **settings):
-    """Choose the sticky partition again and again; count how often each was chosen."""
+    """Choose the sticky partition repeatedly; return how often each partition was chosen."""
     named = {name.replace("_", "."): value for name, value in settings.items()}
     config = ProducerConfig.from_mapping({"bootstrap.servers": "127.0.0.1:9", **named})
     latencies = NodeLatencies(config.partitioner_availability_timeout_ms / 1000)
@@ -54,13 +54,13 @@ def _chosen(*, node_0_stuck_for=0.0, **settings):
 
 
 def test_adaptive_partitioning_spares_long_queues():
-    """With partitioner.adaptive.partitioning.enable a long queue gets less, else its even share."""
+    """With adaptive partitioning, a partition with a long queue is chosen less often."""
     assert _chosen(partitioner_adaptive_partitioning_enable=True)[0] < CHOICES / 10
     assert _chosen(partitioner_adaptive_partitioning_enable=False)[0] > CHOICES / 5
 
 
 @pytest.mark.parametrize(("timeout", "is_chosen"), [(0, True), (900, False), (1_100, True)])
 def test_a_node_that_takes_nothing_for_too_long_gets_nothing(timeout, is_chosen):
-    """After partitioner.availability.timeout.ms with no drain a node's partitions are left out."""
+    """The partitions of a node that is stuck for longer than the timeout are not chosen."""
     counts = _chosen(node_0_stuck_for=1.0, partitioner_availability_timeout_ms=timeout)
     assert is_chosen == (counts[0] > 0)

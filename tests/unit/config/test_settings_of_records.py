@@ -1,4 +1,4 @@
-"""What settings make of single records, and of transactions, as the broker sees them."""
+"""The effect of settings on single records and transactions, as the broker sees them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _records(broker, partition):
 )
 @pytest.mark.parametrize("part", ["key", "value"])
 def test_serializers_make_the_bytes(broker, part, serializer, value, written):
-    """Keys are written by key.serializer, values by value.serializer."""
+    """Keys are serialized by key.serializer, and values by value.serializer."""
     with _producer(broker, **{f"{part}_serializer": serializer}) as producer:
         record = {"key": b"k", "value": b"v", part: value}
         producer.send("t", record["value"], key=record["key"], partition=0)
@@ -57,16 +57,16 @@ def test_serializers_make_the_bytes(broker, part, serializer, value, written):
 
 
 def test_interceptors_see_records(broker):
-    """Each record passes through interceptor.classes on its way."""
+    """Each record passes through interceptor.classes."""
 
     class Watching:
-        """Keeps the values that it saw."""
+        """An interceptor that stores the values of records."""
 
         def __init__(self):
             self.seen = []
 
         def on_send(self, record):
-            """Take down the value."""
+            """Store the value."""
             self.seen.append(record.value)
             return record
 
@@ -85,7 +85,7 @@ def test_interceptors_see_records(broker):
     ],
 )
 def test_the_partitioner_decides_where_records_go(broker, partitioner, used):
-    """The same key goes where the partitioner says."""
+    """The partitioner chooses the partition of a key."""
     with _producer(broker, partitioner_class=partitioner) as producer:
         for _ in range(8):
             producer.send("t", b"v", key=b"c")
@@ -94,7 +94,7 @@ def test_the_partitioner_decides_where_records_go(broker, partitioner, used):
 
 @pytest.mark.parametrize("partitioner", ["murmur2_consistent", "consistent", "fnv1a_consistent"])
 def test_a_consistent_partitioner_keeps_records_without_a_key_together(broker, partitioner):
-    """A missing key is hashed as an empty one, so that even small batches do not spread them."""
+    """A null key is hashed like an empty one, so that keyless records share a partition."""
     with _producer(broker, partitioner_class=partitioner, batch_size=0) as producer:
         for _ in range(30):
             producer.send("t", b"v")
@@ -103,7 +103,7 @@ def test_a_consistent_partitioner_keeps_records_without_a_key_together(broker, p
 
 
 def test_round_robin_spreads_one_key_over_all(broker):
-    """The round robin partitioner looks at no key."""
+    """The round-robin partitioner ignores keys."""
     with _producer(broker, partitioner_class="round_robin") as producer:
         for _ in range(9):
             producer.send("t", b"v", key=b"c")
@@ -111,7 +111,7 @@ def test_round_robin_spreads_one_key_over_all(broker):
 
 
 def test_a_batch_waits_for_more_records(broker):
-    """A record that is alone is sent after linger.ms, and no earlier."""
+    """A single record is sent after linger.ms, and not earlier."""
     waits = []
     for milliseconds in (0, 400):
         with _producer(broker, linger_ms=milliseconds) as producer:
@@ -125,7 +125,7 @@ def test_a_batch_waits_for_more_records(broker):
 
 @pytest.mark.parametrize(("name", "milliseconds"), [("first", 5_000), ("second", 7_000)])
 def test_a_transactional_producer_introduces_itself(broker, name, milliseconds):
-    """The coordinator is told the transactional id, and how long a transaction may last."""
+    """InitProducerId carries the transactional id and the transaction timeout."""
     told = []
     broker.on(ApiKey.INIT_PRODUCER_ID, lambda request, _: told.append(request))
     with _producer(broker, transactional_id=name, transaction_timeout_ms=milliseconds) as producer:

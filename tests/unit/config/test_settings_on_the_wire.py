@@ -1,7 +1,7 @@
-"""What brokers and callers see of settings: each test changes one, and something else happens.
+"""The effects of settings that brokers and callers see: each test changes one setting.
 
-Times are only ever compared with each other, or with the least that they must be: a busy machine
-may be late, and never early.
+Times are only compared with each other, or with a lower bound: a busy machine may be late, but
+never early.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from spark_kafka_sink.devbroker.faults import FaultContext
 
 PARTITIONS = 3
-#: What exponential backoff's jitter leaves of a wait (KIP-580).
+#: The smallest factor that the jitter of exponential backoff applies to a wait (KIP-580).
 LEAST = 0.8
-#: And what it adds at most.
+#: The largest such factor.
 MOST = 1.2
 
 
@@ -64,7 +64,7 @@ def _headers(broker: DevBroker, partition: int = 0) -> list:
 
 
 def _seen(broker: DevBroker, api_key: ApiKey) -> list[tuple[object, FaultContext]]:
-    """Take down all requests to an API from now on."""
+    """Record all requests to an API from now on."""
     seen: list[tuple[object, FaultContext]] = []
     broker.on(api_key, lambda request, context: seen.append((request, context)))
     return seen
@@ -74,12 +74,12 @@ def _rows(count: int) -> list[bytes]:
     return [b"%08d" % row for row in range(count)]
 
 
-# --- what is in a request
+# --- the content of a request
 
 
 @pytest.mark.parametrize(("acks", "sent"), [("all", -1), ("1", 1)])
 def test_acks_are_asked_for(broker, acks, sent):
-    """A Produce request says whose acknowledgement is waited for."""
+    """A Produce request carries acks."""
     seen = _seen(broker, ApiKey.PRODUCE)
     _write(broker, [b"v"], acks=acks)
     assert [sent] == [request.acks for request, _ in seen]
@@ -87,7 +87,7 @@ def test_acks_are_asked_for(broker, acks, sent):
 
 @pytest.mark.parametrize("milliseconds", [7_000, 9_000])
 def test_the_broker_is_told_how_long_the_client_waits(broker, milliseconds):
-    """A Produce request carries request.timeout.ms, which bounds the wait for replicas."""
+    """A Produce request carries request.timeout.ms, which limits the wait for replicas."""
     seen = _seen(broker, ApiKey.PRODUCE)
     _write(broker, [b"v"], request_timeout_ms=milliseconds)
     assert [milliseconds] == [request.timeout_ms for request, _ in seen]
@@ -95,7 +95,7 @@ def test_the_broker_is_told_how_long_the_client_waits(broker, milliseconds):
 
 @pytest.mark.parametrize("name", ["spark-kafka-sink", "billing"])
 def test_every_request_carries_the_clients_name(broker, name):
-    """Brokers know the client by client.id."""
+    """Every request carries client.id."""
     seen = [_seen(broker, key) for key in (ApiKey.METADATA, ApiKey.PRODUCE)]
     _write(broker, [b"v"], client_id=name)
     assert {name} == {context.header.client_id for _, context in itertools.chain(*seen)}
@@ -103,18 +103,18 @@ def test_every_request_carries_the_clients_name(broker, name):
 
 @pytest.mark.parametrize("wanted", [True, False])
 def test_idempotent_batches_are_numbered(broker, wanted):
-    """With enable.idempotence batches carry a producer id and sequence numbers, else none."""
+    """Batches carry a producer id and sequence numbers exactly if enable.idempotence is true."""
     _write(broker, [b"v"], [0], enable_idempotence=wanted)
     [header] = _headers(broker)
     assert (wanted, wanted) == (header.producer_id >= 0, header.base_sequence == 0)
 
 
-# --- what is in a batch
+# --- the content of a batch
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_batches_are_compressed_by_the_codec_that_was_chosen(broker, codec):
-    """The attributes of a batch name the codec."""
+    """The attributes of a batch contain the configured codec."""
     _write(broker, _rows(500), [0] * 500, compression_type=codec)
     assert [codec] == [header.compression.name.lower() for header in _headers(broker)]
 
@@ -123,7 +123,7 @@ def test_batches_are_compressed_by_the_codec_that_was_chosen(broker, codec):
     ("codec", "low", "high"), [("gzip", 1, 9), ("lz4", 1, 12), ("zstd", 1, 19)]
 )
 def test_the_level_of_compression_shows_in_the_batches(broker, codec, low, high):
-    """A higher level makes other and no longer payloads of the same rows."""
+    """A higher compression level yields a different and shorter batch."""
     text = [b"%d squared is %d" % (row, row * row) for row in range(2_000)]
     for level in (low, high):
         _write(
@@ -148,26 +148,26 @@ def test_no_batch_is_larger_than_batch_size(broker, size):
 
 @pytest.mark.parametrize(("ignored", "used"), [(False, PARTITIONS), (True, 1)])
 def test_keys_may_be_ignored(broker, ignored, used):
-    """Keys spread rows over partitions; with partitioner.ignore.keys a batch of them sticks."""
+    """With partitioner.ignore.keys, a batch of rows with different keys goes to one partition."""
     keys = [b"%d" % row for row in range(100)]
     _write(broker, _rows(100), keys=keys, partitioner_ignore_keys=ignored)
     assert used == sum(1 for partition in range(PARTITIONS) if _batches(broker, partition))
 
 
 def test_a_record_must_fit_into_a_request(broker):
-    """A record above max.request.size is refused, one below it is written."""
+    """A record larger than max.request.size is rejected, and a smaller one is written."""
     _write(broker, [bytes(2_000)], [0], max_request_size=3_000)
     with pytest.raises(RecordTooLargeError, match=r"max\.request\.size"):
         _write(broker, [bytes(2_000)], [0], max_request_size=1_000)
     assert 1 == len(_batches(broker))
 
 
-# --- how much is under way
+# --- requests in flight
 
 
 @pytest.mark.parametrize("allowed", [1, 3])
 def test_no_more_requests_are_in_flight_than_allowed(broker, allowed):
-    """With no answers coming, so many requests arrive on a connection and no more."""
+    """Without responses, exactly the allowed number of requests is sent on a connection."""
     hang = Fault(side=Side.ANSWER, action=Action.HANG)
     with FaultProxy([hang]) as proxy:
         proxy.connect_to(broker.bootstrap_servers)
@@ -188,11 +188,11 @@ def test_no_more_requests_are_in_flight_than_allowed(broker, allowed):
         producer.close(0)
 
 
-# --- how long things take
+# --- timeouts and backoffs
 
 
 def _gaps(broker: DevBroker, errors: int, **settings: object) -> list[float]:
-    """Answer Produce by so many errors; give the seconds between the attempts."""
+    """Answer Produce with the given number of errors; return the seconds between attempts."""
     seen = _seen(broker, ApiKey.PRODUCE)
     broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.NOT_ENOUGH_REPLICAS), times=errors)
     _write(broker, [b"v"], [0], **settings)
@@ -200,7 +200,7 @@ def _gaps(broker: DevBroker, errors: int, **settings: object) -> list[float]:
 
 
 def test_a_retry_waits_for_its_backoff(broker):
-    """Between an error and the next attempt lies retry.backoff.ms."""
+    """A retry waits for retry.backoff.ms after an error."""
     long = _gaps(broker, 3, retry_backoff_ms=200, retry_backoff_max_ms=200)
     short = _gaps(broker, 3, retry_backoff_ms=1, retry_backoff_max_ms=200)
     assert min(long) >= 0.2 * LEAST
@@ -212,12 +212,12 @@ def test_the_backoff_grows_up_to_its_maximum(broker):
     growing = _gaps(broker, 4, retry_backoff_ms=50, retry_backoff_max_ms=5_000)
     bounded = _gaps(broker, 6, retry_backoff_ms=50, retry_backoff_max_ms=50)
     assert growing[3] >= 0.4 * LEAST
-    # One of them, at least, is not held up by anything else.
+    # At least one of these retries is not delayed by anything other than its backoff.
     assert min(bounded[3:]) < 0.4 * LEAST
 
 
 def _attempts(seconds: float, **settings: object) -> list[float]:
-    """Let a producer try a broker that hangs up at once; give the times of its connections."""
+    """Return the times at which a producer connects to a broker that closes each connection."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         times: list[float] = []
 
@@ -247,7 +247,7 @@ def _attempts(seconds: float, **settings: object) -> list[float]:
 
 @pytest.fixture
 def no_look_at_the_listener(monkeypatch):
-    """Have attempts to connect be the only connections: none to find out what a peer speaks."""
+    """Disable the connections that probe a listener, so that only connection attempts are seen."""
 
     async def look(*_: object) -> bool:
         return False
@@ -257,7 +257,7 @@ def no_look_at_the_listener(monkeypatch):
 
 @pytest.mark.usefixtures("no_look_at_the_listener")
 def test_a_lost_broker_is_connected_to_after_a_backoff():
-    """Between two attempts to connect lies reconnect.backoff.ms."""
+    """Attempts to connect are separated by reconnect.backoff.ms."""
     slow = _attempts(2.0, reconnect_backoff_ms=250)
     fast = _attempts(2.0, reconnect_backoff_ms=10)
     assert all(b - a >= 0.25 * LEAST for a, b in itertools.pairwise(slow))
@@ -282,7 +282,7 @@ def test_the_backoff_of_connecting_grows_up_to_its_maximum():
     ],
 )
 def test_a_peer_that_says_nothing_is_given_up(settings, seconds):
-    """A connection must be ready within the setup timeout, which its maximum bounds."""
+    """A connection must be ready within the setup timeout, which its maximum limits."""
     named = {f"socket_connection_{name}": value for name, value in settings.items()}
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -292,12 +292,12 @@ def test_a_peer_that_says_nothing_is_given_up(settings, seconds):
         producer.close(0)
     within = re.search(r"within ([0-9.]+) s \(socket\.connection\.setup", str(caught.value))
     assert within is not None
-    # The message rounds to a tenth.
+    # The message rounds to a tenth of a second.
     assert seconds * LEAST - 0.05 <= float(within[1]) <= seconds * MOST + 0.05
 
 
 def test_a_topic_is_waited_for_no_longer_than_asked():
-    """max.block.ms bounds the wait for a topic's metadata."""
+    """max.block.ms limits the wait for a topic's metadata."""
     with DevBroker(auto_create_topics=False) as broker:
         for milliseconds in (50, 400):
             producer = _producer(broker.bootstrap_servers, max_block_ms=milliseconds)
@@ -307,12 +307,12 @@ def test_a_topic_is_waited_for_no_longer_than_asked():
                 producer.append(columns([b"v"], topic="absent"))
             waited = time.monotonic() - begun
             producer.close(0)
-            # By default it would be a minute.
+            # The default is 60 s.
             assert milliseconds / 1000 <= waited < 45
 
 
 def test_metadata_is_asked_for_again_when_it_is_old(broker):
-    """With a short metadata.max.age.ms the cluster is asked again and again, unprompted."""
+    """With a short metadata.max.age.ms, metadata is refreshed repeatedly without a trigger."""
     often = threading.Event()
     broker.on(ApiKey.METADATA, lambda _, context: often.set() if context.number > 5 else None)
     _write(broker, [b"v"])
@@ -331,8 +331,8 @@ def test_metadata_is_asked_for_again_when_it_is_old(broker):
 )
 @pytest.mark.parametrize("size", [50_000, -1])
 def test_sockets_get_the_buffers_that_were_asked_for(broker, monkeypatch, setting, option, size):
-    """The size is asked of the operating system for each socket; -1 leaves it alone."""
-    # Others use sockets, too: only this producer's thread counts.
+    """Each socket gets the configured buffer size, and -1 leaves it unchanged."""
+    # Other threads use sockets, too: only this producer's thread counts.
     thread_name = "kafka-producer-network-thread | buffers"
     sizes = []
     set_option = socket.socket.setsockopt
