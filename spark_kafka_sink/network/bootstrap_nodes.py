@@ -1,4 +1,4 @@
-"""bootstrap.servers as nodes, with negative ids, until the cluster names its own."""
+"""bootstrap.servers as nodes with negative ids, until the cluster's own nodes are known."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 class BootstrapNodes:
-    """The nodes to begin with.
+    """The nodes to start from.
 
-    With client.dns.lookup=resolve_canonical_bootstrap_servers_only each address of a server becomes
-    a node, under its canonical name: what a certificate or a Kerberos principal names where the
-    server given is an alias for all of them (KIP-235).
+    With client.dns.lookup=resolve_canonical_bootstrap_servers_only, each address of a server
+    becomes a node under its canonical name. That is the name in a certificate or a Kerberos
+    principal if the configured server is an alias for all of them (KIP-235).
     """
 
     def __init__(
         self, servers: Sequence[tuple[str, int]], *, resolver: HostResolver, canonical: bool
     ) -> None:
-        """Look nothing up yet."""
+        """Create the nodes without looking up any name."""
         self._servers = servers
         self._resolver = resolver
         self._canonical = canonical
@@ -36,10 +36,10 @@ class BootstrapNodes:
         return tuple(Node(-1 - index, host, port) for index, (host, port) in enumerate(servers))
 
     async def resolve_once(self, deadline: float) -> None:
-        """Find the canonical names, where they are wanted and not known yet.
+        """Look up the canonical names, if they are needed and not known yet.
 
-        A server whose name is not found by the deadline stays what it is: to connect to it tells
-        why. It is asked for again the next time.
+        A server whose name is not found by the deadline remains as configured: connecting to it
+        will show why. The next call looks it up again.
         """
         if self._is_resolved:
             return
@@ -54,7 +54,7 @@ class BootstrapNodes:
         )
 
     async def _resolve(self, host: str, port: int) -> tuple[list[tuple[str, int]], bool]:
-        """Return what a server stands for, and whether its name was found."""
+        """Return the servers that a server stands for, and whether its name was found."""
         try:
             names = await self._resolver.canonical_names(host)
         except OSError:
@@ -62,5 +62,5 @@ class BootstrapNodes:
         return [(name, port) for name in names or [host]], True
 
     def forget(self) -> None:
-        """Look the names up anew the next time: the addresses behind them may have changed."""
+        """Look up the names again next time, since their addresses may have changed."""
         self._is_resolved = not self._canonical

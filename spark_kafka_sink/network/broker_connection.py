@@ -1,14 +1,13 @@
-"""One connection to one broker: requests out, answers in, in the same order.
+"""A connection to one broker: requests go out, responses come back in the same order.
 
 `send` never waits: it numbers the request, queues its buffers and returns a future. Two tasks move
-the bytes. Whatever goes wrong (the peer hangs up, an answer is not what was asked for, an answer
-does not come within request.timeout.ms, the socket takes no bytes for as long, memory is short)
-ends the connection as a whole, and every request that is still unanswered fails with the reason: on
-a stream there is no other safe place to go on from. A connection that nobody uses for
-connections.max.idle.ms ends too.
+the bytes. Any failure ends the whole connection: the peer hangs up, a response is not the expected
+one, a response does not arrive within request.timeout.ms, the socket accepts no bytes for that
+long, or memory runs out. Every unanswered request then fails with the reason, since a stream has no
+safe point to resume from. A connection that is idle for connections.max.idle.ms ends as well.
 
-Nothing bounds the queue but its callers: they look at `has_unsent`, and send a large request only
-where no other one waits for the socket.
+Only the callers bound the queue: they check `has_unsent`, and send a large request only if no other
+request is waiting for the socket.
 """
 
 from __future__ import annotations
@@ -51,24 +50,24 @@ if TYPE_CHECKING:
     from spark_kafka_sink.security.sasl import SaslClient
 
 MAX_CORRELATION_ID = 2**31 - 1
-#: Bytes of the size in front of each frame.
+#: The size of the length prefix of a frame, in bytes.
 FRAME_OVERHEAD = 4
-#: Why a connection is closed whose socket has not taken records that are given up.
+#: The reason for closing a connection that still holds records which were given up.
 CLOSED_UNSENT = "closed by this client: records were given up that the broker had not yet read"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """What all connections of a client have in common; times in seconds."""
+    """The settings that all connections of a client share; times in seconds."""
 
     client_id: str
     request_timeout: float
-    #: connections.max.idle.ms; None where an idle connection is kept.
+    #: connections.max.idle.ms; None to keep idle connections open.
     max_idle: float | None = None
 
 
 class BrokerConnection:
-    """A connection whose API versions are known. Made by `open`."""
+    """A connection to a broker whose API versions are known. Created by `open`."""
 
     def __init__(
         self,
@@ -98,7 +97,7 @@ class BrokerConnection:
         self._has_outgoing = asyncio.Event()
         self._closed_by: KafkaError | None = None
         self._closed_in_peace = False
-        #: Whether nothing but ApiVersions was answered.
+        #: Whether no request other than ApiVersions has been answered.
         self._is_only_greeted = True
         self._last_used = self._loop.time()
         self._timeout_check = TimeoutCheck(self._loop, self._deadlines, self._time_out)
@@ -129,18 +128,19 @@ class BrokerConnection:
         on_throttle: Callable[[float], None] | None = None,
         on_writable: Callable[[], None] = lambda: None,
     ) -> BrokerConnection:
-        """Connect by `connect`, given node and time-out, and learn the broker's API versions.
+        """Connect by `connect`, called with node and timeout, and fetch the broker's API versions.
 
-        With `sasl_client`, which begins an exchange, it authenticates in between.
-        `on_throttle` is told for how many seconds an answer asks the client to pause (KIP-219);
-        `on_writable` is called when the socket has taken everything that had to wait for it.
+        With `sasl_client`, which begins an exchange, the connection authenticates first.
+        `on_throttle` is called with the seconds for which a response asks the client to pause
+        (KIP-219); `on_writable` is called when the socket has accepted everything that had to wait
+        for it.
 
-        Raises NetworkError (with the address and the cause) when that fails or takes longer than
-        `setup_timeout` seconds, UnsupportedVersionError when the broker is too old,
-        AuthenticationError when client and broker do not accept each other.
+        Raises NetworkError (with the address and the cause) if that fails or takes longer than
+        `setup_timeout` seconds, UnsupportedVersionError if the broker is too old,
+        AuthenticationError if client and broker reject each other.
         """
         connection: BrokerConnection | None = None
-        # A token may have to be asked for first, which has time-outs of its own.
+        # A token may have to be fetched first, which has its own timeouts.
         client = None if sasl_client is None else await sasl_client(node)
         try:
             async with asyncio.timeout(setup_timeout):
@@ -173,7 +173,8 @@ class BrokerConnection:
     async def _authenticate(
         self, client: SaslClient, sasl_client: Callable[[Node], Awaitable[SaslClient]]
     ) -> None:
-        # Version 0, as Java's client: a listener may take what it cannot read for a token.
+        # Version 0, like the Java client: a listener may mistake a request it cannot parse for a
+        # token.
         versions = await self._send_version(api_versions_request(), 0)
         self._check_api_versions(versions)
         self.api_versions = NodeApiVersions.of(versions)
@@ -204,13 +205,13 @@ class BrokerConnection:
             if self._listener is not None and isinstance(error, AuthenticationError):
                 self._listener.reauthentication_failed(self.node.node_id)
             self._fail(error, None)
-        except Exception as error:  # noqa: BLE001  what was held must not wait for ever
-            # What a function for tokens raised may hold anything: it is not quoted.
+        except Exception as error:  # noqa: BLE001  held requests must not wait forever
+            # The error of a token function may contain anything, so it is not quoted.
             failure = f"{self.node}: the session was not renewed: {type(error).__name__}"
             self._fail(NetworkError(failure), error)
 
     def _must_hold(self) -> SaslSession | None:
-        """Give the session whose renewal what is sent now has to wait for."""
+        """Return the session if requests must wait for its renewal, which is started when due."""
         session = self._session
         if session is None:
             return None
@@ -224,7 +225,8 @@ class BrokerConnection:
         highest = ApiVersionsRequest.versions.max
         response: ApiVersionsResponse = await self._send_version(request, highest)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            # The broker answers a version it lacks in the oldest form, and lists those it has.
+            # A broker without this version responds in the oldest format and lists those it
+            # supports.
             offered = NodeApiVersions.of(response)
             fallback = offered.version_for(ApiKey.API_VERSIONS) if response.api_keys else 0
             response = await self._send_version(request, fallback)
@@ -239,31 +241,31 @@ class BrokerConnection:
 
     @property
     def closed_in_peace(self) -> bool:
-        """Whether this client closed it of its own accord: nothing went wrong with the broker."""
+        """Whether this client closed the connection on its own, not because of an error."""
         return self._closed_in_peace
 
     @property
     def in_flight_count(self) -> int:
-        """Requests not answered yet, and those without an answer that the socket has not taken."""
+        """The number of unanswered requests, and of unsent ones that get no response."""
         held = len(self._session.held) if self._session is not None else 0
         return len(self._in_flight) + self._outgoing.without_response + held
 
     @property
     def has_unsent(self) -> bool:
-        """Whether any request waits for the socket, or for the session to be renewed."""
+        """Whether any request is waiting for the socket, or for the session to be renewed."""
         return bool(self._outgoing) or (self._session is not None and bool(self._session.held))
 
     def is_unsent(self, outcome: asyncio.Future[Any]) -> bool:
-        """Return whether the socket has not taken all of the request that has this outcome."""
+        """Return whether the socket has not yet accepted all of the request with this outcome."""
         held = self._session.held if self._session is not None else ()
         return self._outgoing.holds(outcome) or any(each.outcome is outcome for each in held)
 
     def send(self, request: Any, *, max_version: int | None = None) -> asyncio.Future[Any]:
-        """Send a request in the highest common version; the future gives the decoded answer.
+        """Send a request in the highest common version; the future returns the decoded response.
 
-        `max_version` caps the version, where a higher one would mean something else than the caller
-        does (KIP-890: Produce 12 adds partitions to the transaction by itself). The future fails
-        with NetworkError when the connection ends first.
+        `max_version` caps the version if a later one would mean something other than the caller
+        intends (KIP-890: Produce 12 itself adds partitions to the transaction). The future fails
+        with NetworkError if the connection ends first.
         """
         version = self._version_for(request, max_version)
         if session := self._must_hold():
@@ -275,7 +277,7 @@ class BrokerConnection:
     ) -> asyncio.Future[None]:
         """Send a request that the broker does not answer (acks=0); see `send`.
 
-        The future is done when the operating system has taken the bytes.
+        The future is done when the operating system has accepted the bytes.
         """
         version = self._version_for(request, max_version)
         if session := self._must_hold():
@@ -327,14 +329,14 @@ class BrokerConnection:
             )
             buffers = encode_request(header, request)
         except MemoryError as error:
-            # Any other error is the request's own fault, and leaves the connection as it was.
+            # Any other error is caused by the request itself and leaves the connection intact.
             raise self._lose(error, "sending") from error
         try:
             self._begin_to_send(header, buffers, outcome, has_response=has_response)
         except Exception as error:
             loss = self._lose(error, "sending")
             if outcome.done() and not outcome.cancelled():
-                # The caller gets it from here, so nobody may ever ask the future for it.
+                # The caller gets the error from here and may never retrieve it from the future.
                 outcome.exception()
             raise loss from error
 
@@ -350,7 +352,7 @@ class BrokerConnection:
         self._last_used = now
         deadline = now + self._settings.request_timeout
         if has_response:
-            # Before its first byte is out: the answer must find its request.
+            # Before its first byte is sent: the response must find its request.
             self._in_flight.add(
                 InFlightRequest(
                     header.correlation_id,
@@ -361,7 +363,7 @@ class BrokerConnection:
                     outcome,
                 )
             )
-        # Mostly the system takes all of it, and the write loop need not be woken.
+        # Usually the system accepts everything, and the write loop need not be woken.
         rest = buffers if self._outgoing else self._transport.begin_write(buffers)
         if rest:
             self._outgoing.add(OutgoingRequest(rest, outcome, has_response), now)
@@ -385,7 +387,7 @@ class BrokerConnection:
                         request.outcome.set_result(None)
                 self._has_outgoing.clear()
                 self._on_writable()
-        except Exception as error:  # noqa: BLE001  without this task everybody would wait
+        except Exception as error:  # noqa: BLE001  without this task all requests would hang
             self._lose(error, "sending")
 
     async def _read_loop(self) -> None:
@@ -400,7 +402,7 @@ class BrokerConnection:
                 frames.receive_data(data)
                 while (frame := frames.next_frame()) is not None:
                     self._receive(frame)
-        except Exception as error:  # noqa: BLE001  without this task everybody would wait
+        except Exception as error:  # noqa: BLE001  without this task all requests would hang
             self._lose(error, "reading", self._kind_of_loss(is_first=is_first))
         else:
             kind = self._kind_of_loss(is_first=is_first)
@@ -423,14 +425,14 @@ class BrokerConnection:
                 request.api_key, request.api_version, frame, max_elements=self._max_elements
             )
         except Exception as error:
-            # It is not among the requests in flight any more, which fail with the connection.
+            # It is no longer in flight, so it would not fail together with the connection.
             if not request.response.done():
                 problem = str(error) or type(error).__name__
                 request.response.set_exception(
                     NetworkError(f"{self.node}: {request.api_key.name} answer: {problem}")
                 )
             raise
-        # Who waits for it goes on only when all the rest is done.
+        # Its waiters only resume once the rest of this method is done.
         if not request.response.done():
             request.response.set_result(response)
         self._last_used = self._loop.time()
@@ -466,14 +468,14 @@ class BrokerConnection:
         self._fail(NetworkError(error), None)
 
     def close(self, reason: str = "closed by this client") -> None:
-        """End the connection; requests without an answer fail. May be called twice."""
+        """Close the connection; unanswered requests fail. May be called more than once."""
         self._closed_in_peace = self._closed_in_peace or self._closed_by is None
         self._fail(NetworkError(f"{self.node}: the connection was {reason}"), None)
 
     def _lose(
         self, error: Exception, doing: str, kind: type[NetworkError] = NetworkError
     ) -> KafkaError:
-        """End the connection for what moving bytes has raised, and return the reason."""
+        """End the connection because moving bytes raised an error, and return the reason."""
         loss = loss_of(self.node, error, doing, kind)
         self._fail(loss, error.__cause__ if loss is error else error)
         return loss
@@ -502,7 +504,7 @@ class BrokerConnection:
             self._on_close(error)
 
     def set_on_close(self, on_close: Callable[[KafkaError], None]) -> None:
-        """Have a function told the reason when the connection ends; at once if it has."""
+        """Set a function to call with the reason when the connection ends, or now if it has."""
         self._on_close = on_close
         if self._closed_by is not None:
             on_close(self._closed_by)

@@ -1,7 +1,7 @@
-"""What the client knows of its connection to each node (Kafka's ClusterConnectionStates).
+"""The states of the connections to a cluster's nodes (Kafka's ClusterConnectionStates).
 
-Owns the connection's state, when the next attempt is allowed, how long an attempt may take, and
-until when a throttled node must be left alone. Touches no socket and reads no clock.
+Tracks each connection's state, when the next attempt is allowed, how long an attempt may take, and
+until when a node is throttled. Does no I/O and reads no clock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ConnectionState(Enum):
-    """Where one node's connection is in its life."""
+    """The state of one node's connection."""
 
     DISCONNECTED = auto()
     CONNECTING = auto()
@@ -30,26 +30,26 @@ TRANSITIONS: dict[ConnectionState, frozenset[ConnectionState]] = {
 
 
 class IllegalConnectionStateError(RuntimeError):
-    """A connection was moved to a state that does not follow from the one it is in."""
+    """A transition of a connection to a state that cannot follow its current one."""
 
 
 @dataclass(slots=True)
 class _NodeConnectionState:
     state: ConnectionState = ConnectionState.DISCONNECTED
-    #: Connections lost and attempts failed since the last one that reached READY.
+    #: Connections lost and attempts failed since a connection last became READY.
     failures: int = 0
-    #: Attempts failed since the last one that reached READY.
+    #: Attempts failed since a connection last became READY.
     failed_attempts: int = 0
     #: When the last attempt began.
     last_attempt_at: float = 0.0
-    #: No attempt before this time.
+    #: No attempt begins before this time.
     retry_at: float = 0.0
     throttled_until: float = 0.0
 
 
 @dataclass(slots=True)
 class ClusterConnectionStates:
-    """The states of all nodes; times are seconds of one monotonic clock, given by the caller."""
+    """The states of all nodes; callers pass times in seconds of one monotonic clock."""
 
     reconnect_backoff: ExponentialBackoff
     setup_timeout: ExponentialBackoff
@@ -68,21 +68,21 @@ class ClusterConnectionStates:
         return node
 
     def state(self, node_id: int) -> ConnectionState:
-        """Tell the state of a node; a node never heard of is disconnected."""
+        """Return the state of a node; an unknown node is disconnected."""
         return self._node(node_id).state
 
     def can_connect(self, node_id: int, now: float) -> bool:
-        """Whether a new attempt may begin: disconnected, and the back-off has passed."""
+        """Return whether a new attempt may begin: disconnected, and the back-off has passed."""
         node = self._node(node_id)
         return node.state is ConnectionState.DISCONNECTED and now >= node.retry_at
 
     def is_sendable(self, node_id: int, now: float) -> bool:
-        """Whether requests may be sent: connected, and not throttled (KIP-219)."""
+        """Return whether requests may be sent: connected, and not throttled (KIP-219)."""
         node = self._node(node_id)
         return node.state is ConnectionState.READY and now >= node.throttled_until
 
     def ready_at(self, node_id: int) -> float:
-        """Time from which the node may be tried, or written to again; in the past if at once."""
+        """Return when the node may be connected to or sent requests again; past if now."""
         node = self._node(node_id)
         return (
             node.throttled_until
@@ -91,26 +91,26 @@ class ClusterConnectionStates:
         )
 
     def last_attempt_at(self, node_id: int) -> float:
-        """When the last attempt to connect began; 0 if there was none."""
+        """Return when the last connection attempt began; 0 if there was none."""
         return self._node(node_id).last_attempt_at
 
     def throttled_until(self, node_id: int) -> float:
-        """Time until which the node has asked to be left alone; in the past if it has not."""
+        """Return until when the node is throttled; in the past if it is not."""
         return self._node(node_id).throttled_until
 
     def connecting(self, node_id: int, now: float) -> float:
-        """Note that an attempt begins; return how many seconds it may take (KIP-601)."""
+        """Record that an attempt begins; return how many seconds it may take (KIP-601)."""
         node = self._move(node_id, ConnectionState.CONNECTING)
         node.last_attempt_at = now
         return self.setup_timeout.delay(node.failed_attempts)
 
     def ready(self, node_id: int) -> None:
-        """Note that the connection is up and its API versions are known."""
+        """Record that the connection is open and its API versions are known."""
         node = self._move(node_id, ConnectionState.READY)
         node.failures = node.failed_attempts = 0
 
     def disconnected(self, node_id: int, now: float) -> None:
-        """Note that the connection failed or was lost, and put off the next attempt."""
+        """Record that the connection failed or was lost, and delay the next attempt."""
         was_connecting = self.state(node_id) is ConnectionState.CONNECTING
         node = self._move(node_id, ConnectionState.DISCONNECTED)
         node.failed_attempts += was_connecting
@@ -118,6 +118,6 @@ class ClusterConnectionStates:
         node.failures += 1
 
     def throttle(self, node_id: int, until: float) -> None:
-        """Leave a node alone until a time, as its answer asked (KIP-219)."""
+        """Mark a node as throttled until a time, as its response requested (KIP-219)."""
         node = self._node(node_id)
         node.throttled_until = max(node.throttled_until, until)

@@ -1,4 +1,4 @@
-"""The ways in which a connection fails that tell something about the peer."""
+"""Connection failures that reveal something about the peer."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 
 class SilentPeerError(NetworkError):
-    """The peer hung up on the first request without a word: it may not speak as we do."""
+    """The peer hung up on the first request without a response; it may speak another protocol."""
 
 
 class GreetedOnlyError(NetworkError):
-    """The peer answered ApiVersions and hung up on the next request: it may require SASL."""
+    """The peer answered ApiVersions and hung up on the next request; it may require SASL."""
 
 
 class AbsentPeerError(NetworkError):
-    """Nobody listens at any address of the node, or its name has no address."""
+    """Nothing listens at any address of the node, or its name has no address."""
 
 
 def finds_nobody(error: OSError) -> bool:
-    """Return whether a connection failed because nobody can be there.
+    """Return whether a connection failed because nothing can be listening.
 
-    A machine without IPv6 has no address of its own to connect to a name's IPv6 address from.
+    A machine without IPv6 has no local address from which to connect to an IPv6 address of a name.
     """
     return isinstance(error, ConnectionRefusedError | socket.gaierror) or (
         error.errno == errno.EADDRNOTAVAIL
@@ -36,22 +36,23 @@ def finds_nobody(error: OSError) -> bool:
 
 
 def reason(error: OSError) -> str:
-    """Return why the system could not connect, or lost the connection."""
-    # asyncio says "Connect call failed" where the system's own words say why.
+    """Return why the system could not connect, or why it lost the connection."""
+    # asyncio's message is only "Connect call failed"; the system's message says why.
     if error.errno is None or isinstance(error, socket.gaierror):
         return str(error)
     return os.strerror(error.errno)
 
 
 def loss_of(node: Node, error: Exception, doing: str, kind: type[NetworkError]) -> KafkaError:
-    """Return why a connection ends, of what `doing` (sending, reading) has raised.
+    """Return the error with which a connection ends, from the one raised while `doing` something.
 
-    `kind` is that of the system's errors. All but a refusal are retriable, as a lost connection is:
-    what the broker did with the requests is unknown.
+    `doing` is "sending" or "reading", `kind` the class to use for system errors. Every error but an
+    AuthenticationError is retriable, like a lost connection: what the broker did with the requests
+    is unknown.
     """
     match error:
         case AuthenticationError() | NetworkError():
-            # The transport has found the words itself.
+            # The transport has already described the problem.
             return error
         case OSError():
             return kind(f"{node}: connection lost while {doing}: {reason(error)}")

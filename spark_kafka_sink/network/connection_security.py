@@ -1,8 +1,9 @@
-"""What a client's connections are secured by, made of its settings.
+"""The security of a client's connections, built from its settings.
 
-The settings are checked as a whole by `read_security`, which touches nothing but them: whoever
-makes a producer calls it first, to have what is wrong told at once. `ConnectionSecurity` is what a
-NetworkClient has for its life: the TLS contexts, and the source of SASL exchanges.
+`read_security` checks the settings as a whole; it reads no certificates or tokens and connects to
+nothing. Code that creates a producer calls it first, so that errors are reported at once. A
+NetworkClient holds a `ConnectionSecurity` for its lifetime: the TLS contexts and the source of SASL
+exchanges.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ if TYPE_CHECKING:
 
 
 class SecurityPlan(NamedTuple):
-    """What the settings come to: None for a layer that is not used."""
+    """The parsed security settings; None for a layer that is not used."""
 
     tls: TlsSettings | None
     login: Login | None
 
 
 def read_security(settings: SecuritySettings) -> SecurityPlan:
-    """Read the settings of TLS and SASL as a whole; ConfigError where they cannot be."""
+    """Parse the TLS and SASL settings as a whole; ConfigError if they are invalid."""
     try:
         return SecurityPlan(
             _tls_settings(settings) if settings.uses_tls else None,
@@ -96,7 +97,7 @@ def _login(settings: SecuritySettings) -> Login:
     if isinstance(login, KerberosLogin):
         check_gssapi()
     if isinstance(login, TokenLogin):
-        # Whether there can be a source is told now; it asks nobody before it is called.
+        # This checks that the source can be created; it requests no token until it is called.
         token_source(login, settings, lambda: 0.0)
     return login
 
@@ -108,7 +109,7 @@ def _check_allowed(login: Login, token_endpoint: str | None) -> None:
     try:
         lists.check_login_module(login_module(login))
         if isinstance(login, TokenLogin) and token_endpoint is not None:
-            # A token file, too, is named by a URL.
+            # A token file is named by a URL as well.
             setting = "sasl.oauthbearer.token.endpoint.url"
             lists.check_url(token_endpoint)
         if isinstance(login, KerberosLogin) and login.ticket_cache is not None:
@@ -119,12 +120,12 @@ def _check_allowed(login: Login, token_endpoint: str | None) -> None:
 
 
 def _secret(password: Password | None) -> str | None:
-    """Take a secret out of its wrapping."""
+    """Return the secret value of a Password."""
     return None if password is None else password.value
 
 
 class ConnectionSecurity:
-    """See the module. Belongs to one event loop; `close` it."""
+    """The TLS contexts and SASL exchanges of one client. Belongs to one event loop; `close` it."""
 
     def __init__(
         self,
@@ -132,11 +133,11 @@ class ConnectionSecurity:
         wall_clock: Callable[[], float],
         hosts: Sequence[str] = (),
     ) -> None:
-        """Read no file and ask nobody yet.
+        """Check the settings, without reading a file or connecting to anything.
 
-        `wall_clock` gives seconds since 1970, `hosts` are those of bootstrap.servers.
+        `wall_clock` returns seconds since 1970, `hosts` are those of bootstrap.servers.
 
-        Raises ConfigError as `read_security`, and where a function for tokens cannot be had.
+        Raises ConfigError like `read_security`, and if a token function cannot be loaded.
         """
         plan = read_security(settings)
         self._login = plan.login
@@ -156,12 +157,12 @@ class ConnectionSecurity:
 
     @property
     def sasl_client(self) -> Callable[[Node], Awaitable[SaslClient]] | None:
-        """What begins an exchange for a connection; None for connections without SASL."""
+        """A function that begins an exchange for a connection; None without SASL."""
         return None if self._login is None else self._begin_exchange
 
     @property
     def awaits_token(self) -> bool:
-        """Whether logins wait for a token that is being got."""
+        """Whether logins are waiting for a token that has been requested."""
         return self._tokens is not None and self._tokens.is_getting
 
     async def _begin_exchange(self, node: Node) -> SaslClient:
@@ -180,7 +181,7 @@ class ConnectionSecurity:
         raise IllegalStateError("this connection has nobody who could log in")
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Stop refreshing tokens, and cancel a request that is under way."""
         if self._tokens is not None:
             await self._tokens.close()
 

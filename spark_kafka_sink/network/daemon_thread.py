@@ -1,8 +1,8 @@
-"""Blocking calls on threads of our own.
+"""Blocking calls on daemon threads.
 
-The event loop's own executor joins its threads when the loop is shut down: a name service or a
-token endpoint that hangs would hold up the producer's `close` for as long. The threads here are
-daemons that nobody waits for.
+The event loop's own executor joins its threads when the loop shuts down, so a name service or a
+token endpoint that hangs would delay the producer's `close` for as long. The threads here are
+daemons and are never joined.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class Outcome(NamedTuple):
-    """What a call gave, or what it raised."""
+    """The result of a call, or the error that it raised."""
 
     result: Any
     error: Exception | None
 
     def get(self) -> Any:
-        """Give the result, or raise the error."""
+        """Return the result, or raise the error."""
         if self.error is not None:
             raise self.error
         return self.result
@@ -35,12 +35,12 @@ class Outcome(NamedTuple):
 def in_daemon_thread(
     name: str, function: Callable[..., Any], *arguments: object
 ) -> asyncio.Future[Outcome]:
-    """Call a function on a thread of this name; the future gives an outcome, and never raises."""
+    """Call a function on a new thread; the future yields an outcome and never raises."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[Outcome] = loop.create_future()
 
     def done(what: Outcome) -> None:
-        # Who has been waiting for it may have been cancelled.
+        # The future may have been cancelled in the meantime.
         if not outcome.done():
             outcome.set_result(what)
 
@@ -48,19 +48,19 @@ def in_daemon_thread(
         result, error = None, None
         try:
             result = function(*arguments)
-        except Exception as failure:  # noqa: BLE001 - handed over to who waits for it
+        except Exception as failure:  # noqa: BLE001 - passed on to the waiter
             error = failure
         except BaseException as failure:  # noqa: BLE001 - a function that exits ends its thread only
             error = RuntimeError(f"the call ended its thread: {type(failure).__name__}")
             error.__cause__ = failure
-        # A loop that was closed meanwhile has nobody left who waits.
+        # If the loop was closed in the meantime, there is no waiter left.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(done, Outcome(result, error))
 
     try:
         threading.Thread(target=run, name=name, daemon=True).start()
     except (RuntimeError, MemoryError) as error:
-        # The system has no room for another thread; later it may have.
+        # The system cannot start another thread now; later it may.
         reason = str(error) or type(error).__name__
         problem = NetworkError(f"the thread {name!r} cannot be started: {reason}")
         problem.__cause__ = error
@@ -68,20 +68,20 @@ def in_daemon_thread(
     return outcome
 
 
-#: How long a result counts that came after the last wait for it had given up.
+#: How long a result remains valid that arrived after the last wait for it had timed out.
 KEPT_SECONDS: Final = 60.0
 
 
 class SharedCall:
-    """A function that is called on a daemon thread, and never while a call of it is under way.
+    """A function that is called on a daemon thread, at most one call at a time.
 
-    Python cannot end a thread. A call that outlasts a wait for it goes on, and the next wait joins
-    it, or finds its result: a function that hangs costs one thread, however often it is needed, and
-    one that takes longer than a wait is of use all the same.
+    Python cannot end a thread. A call that outlasts a wait continues, and the next wait joins it or
+    finds its result. So a function that hangs costs one thread, however often it is needed, and the
+    result of one that takes longer than a wait is still used.
     """
 
     def __init__(self, name: str, function: Callable[[], Any]) -> None:
-        """Call nothing yet; `name` is the thread's. Belongs to one event loop."""
+        """Set the function, and the name of its threads. Belongs to one event loop."""
         self._name = name
         self._function = function
         self._call: asyncio.Future[Outcome] | None = None
@@ -89,7 +89,7 @@ class SharedCall:
         self._ended_at: float | None = None
 
     async def outcome_within(self, seconds: float) -> Outcome | None:
-        """Return what the function returned or raised; None where it takes longer."""
+        """Return what the function returned or raised; None if it takes longer than `seconds`."""
         clock = asyncio.get_running_loop().time
         call = self._call
         if call is None or self._is_claimed or self._is_out_of_date(clock()):
@@ -97,7 +97,7 @@ class SharedCall:
             self._is_claimed = False
             self._ended_at = None
             call.add_done_callback(lambda _: self._note_end(clock()))
-        # The call goes on when the wait is cancelled.
+        # The call continues if the wait is cancelled.
         if not await done_by(call, clock() + seconds):
             return None
         if call is self._call:

@@ -1,11 +1,11 @@
-"""From a node to a connected transport: its name looked up, its addresses tried in turn.
+"""Connecting to a node: its name is looked up, and its addresses are tried in turn.
 
-All addresses of a name are tried (client.dns.lookup=use_all_dns_ips), and each attempt begins
-behind the address that the last one ended with: a connection that was lost is not made again to the
-same machine first (as ClusterConnectionStates.NodeConnectionState does). The name is looked up
-anew each time, since the addresses behind it may have changed. What the look-up takes counts
-towards the time for setting up the connection, and so does the TLS handshake. The files of TLS are
-read on a thread: a file server that has gone away must not hold up other connections.
+All addresses of a name are tried (client.dns.lookup=use_all_dns_ips). Each attempt starts with the
+address after the one that was tried last, so that a lost connection is not made to the same machine
+again first (as in ClusterConnectionStates.NodeConnectionState). The name is looked up for every
+attempt, since its addresses may have changed. The lookup and the TLS handshake count towards the
+time for setting up the connection. The TLS files are read on a separate thread, so that an
+unavailable file server does not hold up other connections.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from spark_kafka_sink.network.transport import Transport
 
 _THREAD: Final = "kafka-tls-files"
-#: Which share of the time for setting up a connection its files may take.
+#: The share of the connection setup time that reading the TLS files may take.
 _FILES_SHARE: Final = 0.5
 
 
 def addresses_in_turn(addresses: Sequence[Address], last: Address | None) -> list[Address]:
-    """Put the addresses in the order of trying: first the one behind `last`, if that is there."""
+    """Return the addresses in the order to try, starting after `last` if it is among them."""
     start = addresses.index(last) + 1 if last is not None and last in addresses else 0
     return [*addresses[start:], *addresses[:start]]
 
 
 class Dialer:
-    """Connects transports."""
+    """The factory of a client's connected transports."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Dialer:
         options: SocketOptions | None = None,
         tls: TlsContexts | None = None,
     ) -> None:
-        """Remember nothing of any node yet. Without `tls` connections are plain."""
+        """Create the dialer; without `tls` connections are not encrypted."""
         self._tls = None if tls is None else SharedCall(_THREAD, tls.current)
         self._resolver = resolver
         self._options = options or SocketOptions()
@@ -59,11 +59,11 @@ class Dialer:
         self._looked_at: set[Node] = set()
 
     async def connect(self, node: Node, timeout: float) -> Transport:  # noqa: ASYNC109  shared out among addresses
-        """Connect to the first of the node's addresses that answers; OSError when none does.
+        """Connect to the first of the node's addresses that answers; OSError if none does.
 
-        Each address has an equal share of `timeout` seconds, so that one behind a dead route does
-        not keep the others from being tried. Raises AuthenticationError at once where TLS says that
-        client and broker do not go together, ConfigError where its files cannot be used.
+        Each address gets an equal share of `timeout` seconds, so that one behind a dead route does
+        not keep the others from being tried. Raises AuthenticationError at once if TLS shows that
+        client and broker are not compatible, ConfigError if the TLS files cannot be used.
         """
         found = await self._resolver.addresses(node.host, node.port)
         addresses = addresses_in_turn(found, self._last_tried.get(node))
@@ -76,14 +76,14 @@ class Dialer:
                     return await self._connect(node, address, context, timeout / len(addresses))
             except OSError as error:
                 errors.append(error)
-        # Nobody is there only if that holds for each address.
+        # The peer is absent only if that holds for every address.
         raise next((error for error in errors if not finds_nobody(error)), errors[-1])
 
     async def why_silent(self, node: Node, timeout: float) -> AuthenticationError | None:  # noqa: ASYNC109  our own
-        """Find out why a node hung up on our first request; None where it is not known.
+        """Return why a node hung up on our first request; None if the reason is not known.
 
-        It is looked at once: a listener's protocol does not change, and a broker that cannot cope
-        is not to get twice the connections.
+        Each node is probed only once: a listener's protocol does not change, and a broker that is
+        overloaded must not get twice the connections.
         """
         address = self._last_tried.get(node)
         if self._tls is not None or address is None or node in self._looked_at:

@@ -1,4 +1,4 @@
-"""Texts that came from references in the settings, and errors that show nothing of them."""
+"""The texts that came from references in the settings, and their removal from errors."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _STORES: Final = ("truststore", "keystore")
 
 
 def hidden_texts(settings: SecuritySettings, login: Login | None) -> frozenset[str]:
-    """Return what no error may show: what references stood for, and the paths within it.
+    """Return what errors must not show: the values of references, and the paths within them.
 
-    A reference may stand for all of sasl.jaas.config, of which errors name the files.
+    A reference may stand for the whole sasl.jaas.config, and errors name the files in it.
     """
     paths: list[str | None] = []
     if isinstance(login, KerberosLogin):
@@ -35,7 +35,7 @@ def hidden_texts(settings: SecuritySettings, login: Login | None) -> frozenset[s
 
 @contextmanager
 def errors_hiding(texts: Collection[str]) -> Iterator[None]:
-    """Take texts out of the message of an error of ours that passes."""
+    """Remove the texts from the message of a KafkaError that the block raises."""
     try:
         yield
     except KafkaError as error:

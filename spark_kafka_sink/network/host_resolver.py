@@ -1,7 +1,7 @@
-"""Host names to addresses, on threads that nobody has to wait for (see `daemon_thread`).
+"""Host name lookups on daemon threads that are never joined (see `daemon_thread`).
 
-Who asks for a name that is being looked up joins that look-up, so a hanging name service costs one
-thread per name, however often it is asked.
+A request for a name that is being looked up joins that lookup, so a hanging name service costs one
+thread per name, however often the name is requested.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _THREAD = "kafka-host-resolver"
 
 
 class Address(NamedTuple):
-    """Where a socket can be connected to."""
+    """An address that a socket can connect to."""
 
     family: int
     protocol: int
-    #: As the socket module has it for the family: host and port, for IPv6 two numbers more.
+    #: In the socket module's form for the family: host and port, for IPv6 two more numbers.
     socket_address: tuple[Any, ...]
 
 
 class HostResolver:
-    """Looks host names up without blocking the event loop."""
+    """A resolver of host names that does not block the event loop."""
 
     def __init__(
         self,
@@ -38,21 +38,22 @@ class HostResolver:
         getaddrinfo: Callable[..., list[tuple[Any, ...]]] = socket.getaddrinfo,
         getnameinfo: Callable[[tuple[Any, ...], int], tuple[str, str]] = socket.getnameinfo,
     ) -> None:
-        """Take the two functions that ask the system."""
+        """Set the two functions that query the system."""
         self._getaddrinfo = getaddrinfo
         self._getnameinfo = getnameinfo
-        #: The look-ups under way; each gives a result or an error, never raises.
+        #: The lookups under way; each future yields an outcome and never raises.
         self._lookups: dict[tuple[object, ...], asyncio.Future[Outcome]] = {}
 
     async def addresses(self, host: str, port: int) -> list[Address]:
-        """Give all addresses of a host, in the system's order; OSError when there are none."""
+        """Return all addresses of a host, in the system's order; OSError if there are none."""
         addresses: list[Address] = await self._look_up(self._resolve, host, port)
         return addresses
 
     async def canonical_names(self, host: str) -> list[str]:
-        """Give the canonical name of each address of a host, each once; OSError as `addresses`.
+        """Return the distinct canonical names of a host's addresses; OSError as for `addresses`.
 
-        An address without a name is given as such (java.net.InetAddress.getCanonicalHostName).
+        An address without a name is returned in numeric form
+        (java.net.InetAddress.getCanonicalHostName).
         """
         names: list[str] = await self._look_up(self._resolve_canonical_names, host)
         return names
@@ -75,10 +76,11 @@ class HostResolver:
         if lookup is None:
             lookup = self._lookups[key] = in_daemon_thread(_THREAD, function, *arguments)
             lookup.add_done_callback(lambda _: self._lookups.pop(key))
-        # Ours is not the only wait for it: it goes on when ours is cancelled.
+        # Other callers may be waiting for the same lookup, so it continues if this wait is
+        # cancelled.
         await asyncio.wait({lookup})
         outcome = lookup.result()
         if isinstance(outcome.error, UnicodeError):
-            # What cannot be written as a host name at all.
+            # The name cannot be encoded as a host name.
             raise OSError(str(outcome.error)) from None
         return outcome.get()

@@ -1,4 +1,4 @@
-"""Finding out that nobody uses a connection any more (connections.max.idle.ms)."""
+"""Detecting that a connection is no longer in use (connections.max.idle.ms)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-#: Seconds between two looks at a connection that is busy, however short its idle time may be.
+#: The minimum in seconds between two checks of a busy connection, however short its idle time is.
 LEAST_IDLE_CHECK: Final = 0.01
 
 
 class IdleCheck:
-    """Looks at one connection when it may have been idle for long enough."""
+    """A timer that checks one connection when it may have been idle for long enough."""
 
     def __init__(
         self,
@@ -24,9 +24,10 @@ class IdleCheck:
         is_busy: Callable[[], bool],
         on_idle: Callable[[str], None],
     ) -> None:
-        """Wait for `start`; `on_idle` is told what the connection was for `max_idle` seconds.
+        """Create the check; `on_idle` is called with the idle time in words, for a reason to close.
 
-        With None an idle connection is kept. One that `is_busy` is left to request.timeout.ms.
+        With a `max_idle` of None an idle connection stays open. A connection that `is_busy` is left
+        to request.timeout.ms.
         """
         self._loop = loop
         self._max_idle = max_idle
@@ -36,12 +37,12 @@ class IdleCheck:
         self._next_check: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Look now, and from then on."""
+        """Check now, and then whenever the connection may have become idle."""
         if self._max_idle is not None:
             self._check(self._max_idle)
 
     def cancel(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         if self._next_check is not None:
             self._next_check.cancel()
 

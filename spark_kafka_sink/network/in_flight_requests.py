@@ -1,4 +1,4 @@
-"""The requests of one connection that wait for their answers, in the order of their sending."""
+"""The requests of one connection that are awaiting responses, in the order they were sent."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class InFlightRequest:
-    """A request that waits for its answer."""
+    """A request that is awaiting its response."""
 
     correlation_id: int
     api_key: ApiKey
     api_version: int
-    #: Times of the loop's clock.
+    #: Times by the loop's clock.
     sent_at: float
     deadline: float
     response: asyncio.Future[Any]
@@ -41,11 +41,11 @@ class InFlightRequests:
         self._requests.append(request)
 
     def next_deadline(self) -> float | None:
-        """When the oldest request is overdue."""
+        """Return the deadline of the oldest request; None if nothing is in flight."""
         return self._requests[0].deadline if self._requests else None
 
     def complete(self, correlation_id: int) -> InFlightRequest:
-        """Take out the oldest request, which the answer that came must belong to."""
+        """Remove and return the oldest request; DecodeError if the response is not for it."""
         if not self._requests:
             raise DecodeError(f"an answer (correlation id {correlation_id}) to no request")
         expected = self._requests[0].correlation_id
@@ -54,7 +54,7 @@ class InFlightRequests:
         return self._requests.popleft()
 
     def fail_all(self, error: Exception) -> None:
-        """Fail every request with the reason for which the connection ended."""
+        """Fail every request with the error that ended the connection."""
         while self._requests:
             response = self._requests.popleft().response
             if not response.done():

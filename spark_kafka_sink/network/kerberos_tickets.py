@@ -1,9 +1,9 @@
 """Kerberos tickets and contexts, by libgssapi through the package `gssapi` (extra `kerberos`).
 
-The library does what Java's client has a thread for: with a keytab it gets a ticket, keeps it in
-memory, and gets another one in time; whichever host a connection goes to, the ticket for it comes
-from the same. A ticket cache it only reads: whoever has filled it renews it. Each connection asks
-anew, on a thread of its own, since a KDC may have to be asked.
+The library does the work of the Java client's refresh thread: given a keytab, it gets a ticket,
+keeps it in memory and replaces it in time. The service tickets for all hosts are obtained with that
+one ticket. A ticket cache is only read; its owner has to renew it. Every connection requests
+its service ticket on a separate thread, since the request may have to go to a KDC.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from spark_kafka_sink.security.kerberos import KerberosLogin
 
 _THREAD: Final = "kafka-kerberos"
-#: Where libkrb5's numbers begin: behind it come those of RFC 4120, and from 128 on its own.
+#: The base of libkrb5's error codes: the codes of RFC 4120 follow it, and libkrb5's own from 128
+#: on.
 _KRB5_ERRORS: Final = 0x96C73A00
-#: What passes by itself, as in Kafka's KerberosError: client or ticket not valid yet, a replay; and
-#: a KDC that is not available, or that does not answer.
+#: Transient errors, as in Kafka's KerberosError: the client or the ticket is not valid yet, or a
+#: replay was detected. A KDC that is unavailable or does not answer is transient as well.
 _PASSING: Final = frozenset({21, 33, 34, 29, 156})
 _TICKET_EXPIRED: Final = 32
 _ADVICE: Final[Mapping[int, str]] = {
@@ -48,7 +49,7 @@ _ADVICE: Final[Mapping[int, str]] = {
 
 
 def check_gssapi() -> None:
-    """Raise ConfigError where the package is not installed."""
+    """Raise ConfigError if the package gssapi is not installed."""
     if find_spec("gssapi") is None:
         raise ConfigError(
             "sasl.mechanism GSSAPI needs the package gssapi: pip install "
@@ -59,10 +60,10 @@ def check_gssapi() -> None:
 
 
 async def begin_gssapi(login: KerberosLogin, host: str) -> GssapiClient:
-    """Get a ticket for a broker, and begin an exchange.
+    """Get a ticket for a broker and begin an exchange.
 
-    Raises AuthenticationError, or NetworkError where it may succeed later; both name the principal,
-    the service and the cause.
+    Raises AuthenticationError, or NetworkError if it may succeed later; both name the principal,
+    the service and the cause. Raises ConfigError if the package gssapi cannot be loaded.
     """
     client: GssapiClient = (await in_daemon_thread(_THREAD, _begin, login, host)).get()
     return client
@@ -95,7 +96,7 @@ def _begin(login: KerberosLogin, host: str) -> GssapiClient:
 
 
 def _credentials(gssapi: Any, login: KerberosLogin) -> tuple[Any, str]:
-    """Get credentials that last, with their principal, from the first store that has some."""
+    """Return valid credentials and their principal, from the first store that has any."""
     *others, last = _stores(login)
     for store in others:
         with suppress(
@@ -112,7 +113,7 @@ def _stores(login: KerberosLogin) -> Iterator[dict[str, str] | None]:
     if login.use_ticket_cache:
         yield None if login.ticket_cache is None else {"ccache": login.ticket_cache}
     if login.keytab is not None:
-        # One cache for all who log in by these: it lasts as long as the process, and no longer.
+        # All logins with this principal and keytab share one cache, which ends with the process.
         key = hashlib.sha256(f"{login.principal}\0{login.keytab}".encode()).hexdigest()
         yield {
             "client_keytab": f"FILE:{login.keytab}",
@@ -127,15 +128,16 @@ def _of_store(gssapi: Any, principal: str | None, store: dict[str, str] | None) 
     credentials = gssapi.Credentials(
         name=name, usage="initiate", mechs=[gssapi.MechType.kerberos], store=store
     )
-    # A ticket that has ended is told of by asking how long it lasts.
+    # Reading the lifetime raises an error if the ticket has expired.
     _ = credentials.lifetime
     return credentials, str(credentials.name)
 
 
 def _check_keytab(path: str, principal: str) -> None:
-    """Raise AuthenticationError where a keytab cannot be one with this principal's key.
+    """Raise AuthenticationError if a keytab cannot be read or lacks the principal's key.
 
-    A principal without a realm is of the default one, which only the library knows.
+    A principal without a realm belongs to the default realm, which only the library knows; such a
+    principal is compared without realms.
     """
     try:
         held = keytab_principals(read_named_file(path))
@@ -156,13 +158,13 @@ def _check_keytab(path: str, principal: str) -> None:
 def _no_ticket(
     gssapi: Any, login: KerberosLogin, service: str, error: Any
 ) -> AuthenticationError | NetworkError:
-    """Say that there is no ticket for the service, why, and what to do."""
+    """Return the error for a missing ticket: the service, the cause and what to do."""
     code = error.min_code - _KRB5_ERRORS
     expired = gssapi.exceptions.ExpiredCredentialsError
     cause = "the ticket has expired" if isinstance(error, expired) else _cause(error)
     owner = "the ticket cache's owner" if login.principal is None else repr(login.principal)
     sentence = f"no Kerberos ticket of {owner} for the service {service} (GSSAPI): {cause}"
-    # With a keytab the next try gets another ticket in place of one that has ended on its way.
+    # With a keytab, the next attempt replaces a ticket that expired in the meantime.
     if code in _PASSING or (code == _TICKET_EXPIRED and login.keytab is not None):
         return NetworkError(sentence)
     advice = _ADVICE.get(code)
@@ -177,13 +179,13 @@ def _no_ticket(
 
 
 def _cause(error: Any) -> str:
-    """Give the library's words for an error, in one line."""
+    """Return the library's description of an error, on one line."""
     code, is_major = (error.min_code, False) if error.min_code else (error.maj_code, True)
     return "; ".join(error.get_all_statuses(code, is_major)).rstrip(".")
 
 
 class _Context:
-    """A `GssContext` of the library's; see `security.kerberos`."""
+    """A `GssContext` backed by the library; see `security.kerberos`."""
 
     def __init__(self, gssapi: Any, context: Any) -> None:
         self._gssapi = gssapi
@@ -191,26 +193,26 @@ class _Context:
 
     @property
     def is_established(self) -> bool:
-        """See `GssContext`."""
+        """Whether the context is established; see `GssContext`."""
         return bool(self._context.complete)
 
     @property
     def is_mutual(self) -> bool:
-        """See `GssContext`."""
+        """Whether the broker has authenticated as well; see `GssContext`."""
         flag = self._gssapi.RequirementFlag.mutual_authentication
         return bool(self._context.actual_flags & flag)
 
     def step(self, token: bytes) -> bytes | None:
-        """See `GssContext`."""
+        """Process the broker's token; see `GssContext`."""
         answer: bytes | None = self._call(self._context.step, token)
         return answer
 
     def unwrap(self, message: bytes) -> bytes:
-        """See `GssContext`."""
+        """Verify a message and return its content; see `GssContext`."""
         return bytes(self._call(lambda: self._context.unwrap(message).message))
 
     def wrap(self, message: bytes) -> bytes:
-        """See `GssContext`."""
+        """Protect a message; see `GssContext`."""
         return bytes(self._call(lambda: self._context.wrap(message, encrypt=False).message))
 
     def _call(self, function: Any, *arguments: object) -> Any:

@@ -1,4 +1,4 @@
-"""Which node to ask what any node can answer (NetworkClient.leastLoadedNode). Touches no socket."""
+"""The node for a request that any node can answer (NetworkClient.leastLoadedNode). Does no I/O."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 
 class Availability(Enum):
-    """What can be done with the node that was found, best first."""
+    """The availability of a node, best first."""
 
-    #: It is connected, and has room for a request.
+    #: Connected, with room for a request.
     READY = auto()
-    #: An attempt to connect is under way: wait for it, before any other node is bothered.
+    #: A connection attempt is under way: wait for it before trying any other node.
     CONNECTING = auto()
-    #: It may be connected to now.
+    #: Not connected, and an attempt may begin now.
     CAN_CONNECT = auto()
-    #: It is connected, and has max.in.flight requests already: it answers this one after those.
+    #: Connected, but with max.in.flight requests already; they would be answered first.
     SATURATED = auto()
-    #: It is connected, and has asked to be left alone for a while (KIP-219).
+    #: Connected, but throttled by the broker for a while (KIP-219).
     THROTTLED = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class LeastLoadedNode:
-    """The best node there is."""
+    """The chosen node, and its availability."""
 
     node: Node
     availability: Availability
@@ -46,10 +46,10 @@ def least_loaded_node(
     max_in_flight: int,
     now: float,
 ) -> LeastLoadedNode | None:
-    """Choose among nodes by what they are good for, then by load; the first of equals.
+    """Return the node with the best availability, then the lowest load; the first of equals.
 
-    A node that was tried long ago goes before one that was tried just now. None where all are
-    disconnected and may not be tried yet.
+    Of the nodes without a connection, the one tried least recently takes precedence. Returns None
+    if all are disconnected and none may be tried yet.
     """
     best: tuple[int, float] | None = None
     chosen: LeastLoadedNode | None = None

@@ -1,12 +1,12 @@
-"""A look at what a listener speaks, when it has hung up on our first message without a word.
+"""Finding out what a listener speaks that has hung up on our first message.
 
-A plain listener of Kafka's does so when it is greeted in TLS, many a TLS listener when it is not,
-and so does a broker that is just being stopped. To tell them apart the listener is greeted the
-other way: in plain it is asked for the versions that it knows, which any broker answers to
-anybody; in TLS it has to answer a greeting with one. Nothing else is said.
+A plain Kafka listener hangs up on a TLS handshake, many TLS listeners hang up on plain bytes, and
+so does a broker that is shutting down. To tell them apart, the listener is contacted the other way.
+In plain text it is sent ApiVersions, which every broker answers without authentication; in TLS it
+has to answer a ClientHello with a TLS record. Nothing else is sent.
 
-A listener that requires SASL answers ApiVersions, and hangs up on whatever else comes from a client
-that does not log in. A handshake of SASL tells: it is refused where there is no SASL.
+A listener that requires SASL answers ApiVersions and hangs up on any other request from a client
+that has not authenticated. A SASL handshake reveals it: listeners without SASL refuse it.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _CORRELATION_ID: Final = 0x5EC0
 _MOST_BYTES: Final = 65_536
 _ANY_MECHANISM: Final = "PLAIN"
 _MOST_MECHANISMS: Final = 10
-#: A record of TLS: a handshake or an alert, version 3.x.
+#: The start of a TLS record: a handshake or an alert, version 3.x.
 _TLS_RECORDS: Final = (b"\x16\x03", b"\x15\x03")
 
 
 async def answers_in_plain(address: Address, options: SocketOptions, timeout: float) -> bool:  # noqa: ASYNC109  our own
-    """Tell whether a broker that speaks no TLS answers at an address within so many seconds."""
+    """Return whether a broker without TLS answers at an address within `timeout` seconds."""
     request = ApiVersionsRequest(client_software_name="", client_software_version="")
     header = RequestHeader(
         request_api_key=request.api_key,
@@ -75,9 +75,9 @@ async def answers_in_plain(address: Address, options: SocketOptions, timeout: fl
 
 
 async def refuse_if_sasl_is_required(connection: BrokerConnection, timeout: float) -> None:  # noqa: ASYNC109  our own
-    """Raise AuthenticationError where the listener requires SASL.
+    """Raise AuthenticationError if the listener requires SASL.
 
-    Raises NetworkError where it does not answer within so many seconds. The connection is closed
+    Raises NetworkError if it does not answer within `timeout` seconds. The connection is closed
     when anything is raised.
     """
     try:
@@ -106,8 +106,8 @@ def _requires_sasl(node: Node, mechanisms: Sequence[str]) -> AuthenticationError
 
 
 async def answers_in_tls(address: Address, options: SocketOptions, timeout: float) -> bool:  # noqa: ASYNC109  our own
-    """Tell whether a listener at an address answers in TLS within so many seconds."""
-    # Nobody is believed anything here: only the form of the answer counts.
+    """Return whether a listener at an address answers in TLS within `timeout` seconds."""
+    # Nothing is verified here: only the form of the response counts.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -1,8 +1,8 @@
-"""What the client knows of the cluster: brokers, topics, leaders.
+"""What the client knows about the cluster: brokers, topics, leaders.
 
 A snapshot is immutable and replaced as a whole, so any thread may read the current one without a
-lock. Leader epochs never go back: an answer from a broker that lags behind must not send batches
-to a leader that has been deposed (KIP-320). Reads no clock and no socket.
+lock. Leader epochs never go back: a response from a broker that lags behind must not send batches
+to a leader that has been deposed (KIP-320). Reads no clock and does no I/O.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     )
 
 NO_LEADER = -1
-#: Bit of `topic_authorized_operations` for AclOperation.WRITE.
+#: The bit of AclOperation.WRITE in `topic_authorized_operations`.
 WRITE_OPERATION_BIT = 1 << 4
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """Who leads a partition, as last heard."""
+    """The last known leader of a partition."""
 
     leader_id: int = NO_LEADER
     leader_epoch: int = NO_LEADER_EPOCH
@@ -47,10 +47,10 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """A topic's partitions, by number; none where `error_code` says why."""
+    """A topic and its partitions, by number; if there are none, `error_code` says why."""
 
     name: str
-    #: All zero where the broker is older than topic ids (KIP-516).
+    #: All zero if the broker is older than topic ids (KIP-516).
     topic_id: UUID
     error_code: int
     partitions: tuple[PartitionMetadata, ...]
@@ -58,9 +58,9 @@ class TopicMetadata:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the broker refuses to describe the topic, now and whenever it is asked again.
+        """Whether the broker permanently refuses to describe the topic.
 
-        Too few brokers for the replicas of a topic to be created is none of that: more may come.
+        Too few brokers for a topic's replication factor is not permanent: more brokers may join.
         """
         return self.error_code not in {
             ErrorCode.NONE,
@@ -69,7 +69,7 @@ class TopicMetadata:
 
     @property
     def can_write(self) -> bool | None:
-        """Whether this client may write to the topic; None where the broker did not say."""
+        """Whether this client may write to the topic; None if the broker did not say."""
         if self.authorized_operations == UNKNOWN_OPERATIONS:
             return None
         return bool(self.authorized_operations & WRITE_OPERATION_BIT)
@@ -77,105 +77,105 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class MetadataSnapshot:
-    """The cluster at one moment."""
+    """The state of the cluster at one moment."""
 
     cluster_id: str | None = None
     nodes: Mapping[int, Node] = field(default_factory=lambda: MappingProxyType({}))
     topics: Mapping[str, TopicMetadata] = field(default_factory=lambda: MappingProxyType({}))
 
     def partition(self, topic_partition: TopicPartition) -> PartitionMetadata | None:
-        """Give what is known of a partition; None where it is not known at all."""
+        """Return what is known about a partition; None if it is unknown."""
         topic = self.topics.get(topic_partition.topic)
         if topic is None or topic_partition.partition >= len(topic.partitions):
             return None
         return topic.partitions[topic_partition.partition]
 
     def leader_of(self, topic_partition: TopicPartition) -> Node | None:
-        """Name the leader's node, or None while there is none that we know."""
+        """Return the leader's node; None while no leader is known."""
         topic = self.topics.get(topic_partition.topic)
         if topic is None or topic_partition.partition >= len(topic.partitions):
             return None
         return self.nodes.get(topic.partitions[topic_partition.partition].leader_id)
 
     def topic_id(self, topic: str) -> UUID:
-        """Give a topic's id; all zero where it is not known, or the broker has none (KIP-516)."""
+        """Return a topic's id; all zero if it is unknown, or if the broker has none (KIP-516)."""
         known = self.topics.get(topic)
         return known.topic_id if known is not None else ZERO_UUID
 
     def partition_count(self, topic: str) -> int:
-        """Count a topic's partitions; 0 while it is not known."""
+        """Return the number of a topic's partitions; 0 while it is unknown."""
         known = self.topics.get(topic)
         return len(known.partitions) if known is not None else 0
 
 
 class MetadataQuestion(NamedTuple):
-    """What to ask next."""
+    """The next metadata request."""
 
     topics: tuple[str, ...]
-    #: Whether these are all topics; if not, the answer replaces only what it tells of them.
+    #: Whether these are all topics; if not, the response replaces only the topics that it names.
     is_full: bool
 
 
 class Metadata:
-    """The current snapshot, the topics it must cover, and when to ask again."""
+    """The current snapshot, the topics it must cover, and when to request it again."""
 
     def __init__(
         self, *, refresh_backoff: ExponentialBackoff, max_age: float, max_idle: float = NEVER
     ) -> None:
-        """Start knowing nothing; `max_age` is metadata.max.age.ms, `max_idle` metadata.max.idle.ms.
+        """Start with an empty snapshot.
 
-        Both are in seconds.
+        `max_age` is metadata.max.age.ms and `max_idle` is metadata.max.idle.ms, both in seconds.
         """
         self.snapshot = MetadataSnapshot()
         self._topics = MetadataTopics(max_idle=max_idle)
         self._schedule = RefreshSchedule(backoff=refresh_backoff, max_age=max_age)
 
-    # --- what to ask, and when
+    # --- what to request, and when
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics to ask about."""
+        """The topics to request."""
         return self._topics.all()
 
     def add_topic(self, topic: str, now: float) -> None:
-        """Note that a topic is used: ask about it until it was idle for metadata.max.idle.ms.
+        """Record that a topic is used: request it until it has been idle for metadata.max.idle.ms.
 
-        May be called by any thread. A new topic is to be asked about at once; who waits for it must
-        see to it that somebody does (`NetworkClient.wait_for_topics`).
+        May be called by any thread. A new topic is due at once; a caller that waits for it has to
+        make sure that a request is sent (`NetworkClient.wait_for_topics`).
         """
         if self._topics.add(topic, now):
             self._schedule.allow_at_once()
 
     def ask_again(self, topic: str) -> None:
-        """Ask about a topic that was refused as if it were new: rights may have been granted."""
+        """Request a refused topic as if it were new: authorization may have been granted since."""
         self._topics.ask_again(topic)
         self._schedule.allow_at_once()
 
     def is_unanswered(self, topic: str) -> bool:
-        """Whether no answer has named a topic since it was added, or is to be asked about again."""
+        """Return whether no response has named a topic since `add_topic` or `ask_again`."""
         return topic in self._topics.new()
 
     @property
     def updated_at(self) -> float | None:
-        """When all of it was last answered, in seconds; None before the first answer."""
+        """When all topics were last received, in seconds; None before the first time."""
         return self._schedule.last_full_answer
 
     def request_update(self) -> None:
-        """Note that an answer showed the snapshot to be out of date."""
+        """Request a full update, since the snapshot may be out of date."""
         self._schedule.request_full_update()
 
     def expire(self) -> None:
-        """Treat the snapshot as older than metadata.max.age.ms: ask about all topics at once."""
+        """Treat the snapshot as older than metadata.max.age.ms: all topics are due at once."""
         self._schedule.expire()
 
     def next_update_at(self) -> float:
-        """When to ask next: as soon as the back-off allows, or when the snapshot is too old."""
+        """Return when to send the next request: once the back-off or the maximum age is over."""
         return self._schedule.next_at(has_new_topics=self._topics.has_new)
 
     def question(self, now: float) -> MetadataQuestion:
-        """Tell what to ask now; topics that were not used for too long are forgotten first.
+        """Return the request to send now, after dropping topics that were idle for too long.
 
-        New topics are asked about by themselves unless all have to be asked about anyway.
+        New topics are requested by themselves unless all topics are due anyway.
         """
         expired = self._topics.expire(now)
         if expired:
@@ -187,20 +187,20 @@ class Metadata:
             return MetadataQuestion(new, is_full=False)
         return MetadataQuestion(self._topics.all(), is_full=True)
 
-    # --- what was answered
+    # --- responses
 
     def failed(self, now: float) -> None:
-        """Note that nobody answered; the next question waits for the back-off."""
+        """Record that no broker answered; the next request waits for the back-off."""
         self._schedule.failed(now)
 
     def update(self, response: MetadataResponse, now: float, *, is_full: bool = True) -> None:
-        """Replace the snapshot by an answer, keeping what is newer in the old one.
+        """Replace the snapshot by a response, keeping whatever is newer in the old one.
 
-        `is_full` is that of the question. DecodeError, and nothing changed, when the answer
+        `is_full` is that of the request. Raises DecodeError, and changes nothing, if the response
         contradicts itself.
         """
         snapshot = self.snapshot
-        # Ids and epochs of another cluster mean nothing in this one (after a rebootstrap).
+        # Ids and epochs of another cluster have no meaning in this one (after a rebootstrap).
         moved = None not in {snapshot.cluster_id, response.cluster_id} and (
             snapshot.cluster_id != response.cluster_id
         )
@@ -231,11 +231,11 @@ class Metadata:
     def update_leaders(
         self, leaders: Mapping[TopicPartition, tuple[int, int]], nodes: Iterable[Node]
     ) -> set[TopicPartition]:
-        """Take over leaders (id and epoch) that a broker named in a refusal (KIP-951).
+        """Apply the leaders (id and epoch) that a broker named in an error response (KIP-951).
 
-        Only what is newer than what we know counts, of partitions that we know, with a node whose
-        address is known or among `nodes`. Gives the partitions whose leader has changed. A full
-        update is still worth asking for: hints are about few partitions.
+        A leader is applied if its epoch is newer, its partition is known, and the address of its
+        node is known or among `nodes`. Returns the partitions whose leader has changed. A full
+        update is still worthwhile: the hints concern only a few partitions.
         """
         snapshot = self.snapshot
         known_nodes = {**snapshot.nodes, **{node.node_id: node for node in nodes}}
@@ -265,16 +265,16 @@ class Metadata:
         return updated
 
     def rebootstrap(self) -> None:
-        """Forget the brokers, and ask for everything as soon as the back-off allows.
+        """Forget the brokers, and request everything as soon as the back-off allows.
 
-        Topics are kept: their number of partitions is the best guess until somebody answers.
+        Topics are kept: their partition counts are the best guess until a broker answers.
         """
         self.snapshot = replace(self.snapshot, nodes=MappingProxyType({}))
         self._schedule.request_full_update()
 
 
 def _is_incomplete(topic: TopicMetadata) -> bool:
-    """Whether another answer may soon tell more: never so of a topic that was refused for good."""
+    """Return whether another response may soon have more; never so for a topic that was refused."""
     if topic.error_code:
         return not topic.is_refused
     return any(partition.leader_id == NO_LEADER for partition in topic.partitions)
@@ -290,7 +290,7 @@ def _tells_more(old: TopicMetadata | None, new: TopicMetadata) -> bool:
 
 
 def _merge_topic(old: TopicMetadata | None, new: MetadataResponseTopic) -> TopicMetadata:
-    # An error, or a broker older than topic ids, names none: that makes it no other topic.
+    # A missing id (an error, or a broker older than topic ids) does not mean another topic.
     topic_id = old.topic_id if old is not None and not new.topic_id.int else new.topic_id
     recreated = old is not None and old.topic_id != topic_id
     known = () if old is None or recreated else old.partitions
@@ -302,7 +302,7 @@ def _merge_topic(old: TopicMetadata | None, new: MetadataResponseTopic) -> Topic
         for index in range(len(answered))
     )
     if not partitions and old is not None and new.error_code:
-        # The topic cannot be described just now; what was known of it stays the best guess.
+        # The topic cannot be described at the moment; what was known remains the best guess.
         partitions = old.partitions
     return TopicMetadata(
         name=str(new.name),
@@ -319,5 +319,5 @@ def _merge_partition(
     known_epoch = NO_LEADER_EPOCH if old is None else old.leader_epoch
     if old is not None and NO_LEADER_EPOCH != new.leader_epoch < known_epoch:
         return old
-    # An answer without an epoch (an error, or an old broker) is believed, but resets nothing.
+    # A response without an epoch (an error, or an old broker) is applied, but resets no epoch.
     return PartitionMetadata(new.leader_id, max(known_epoch, new.leader_epoch), new.error_code)

@@ -1,9 +1,9 @@
-"""The topics that a producer asks about, each for as long as it is used (ProducerMetadata).
+"""The topics that a producer needs metadata for, each as long as it is in use (ProducerMetadata).
 
-A topic that was not used for metadata.max.idle.ms is dropped, so that a producer which writes to
-ever new topics does not ask about all of them for ever. One that has not been answered for yet is
-never dropped. Any thread may add topics: a writing thread notes the use of its topics without
-asking the network thread. Reads no clock.
+A topic that has not been used for metadata.max.idle.ms is dropped, so that a producer that keeps
+writing to new topics does not request all of them forever. A topic that no response has named yet
+is never dropped. Any thread may add topics: a writing thread records the use of its topics without
+involving the network thread. Reads no clock.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class MetadataTopics:
-    """Topics with the time of their expiry; times are seconds, given by the caller."""
+    """Topics and their expiry times; callers pass times in seconds."""
 
     def __init__(self, *, max_idle: float) -> None:
-        """Start with none."""
+        """Start without topics."""
         self._max_idle = max_idle
         self._lock = threading.Lock()
         self._expires_at: dict[str, float] = {}
         self._new: dict[str, None] = {}
 
     def add(self, topic: str, now: float) -> bool:
-        """Note that a topic is used; give whether it is a new one."""
+        """Record that a topic is used; return whether it is new."""
         with self._lock:
             is_new = topic not in self._expires_at
             self._expires_at[topic] = now + self._max_idle
@@ -35,34 +35,34 @@ class MetadataTopics:
             return is_new
 
     def ask_again(self, topic: str) -> None:
-        """Treat a topic as if it had never been answered for."""
+        """Treat a topic as if no response had ever named it."""
         with self._lock:
             if topic in self._expires_at:
                 self._new[topic] = None
 
     @property
     def has_new(self) -> bool:
-        """Whether there are topics that no answer has named yet."""
+        """Whether there are topics that no response has named yet."""
         return bool(self._new)
 
     def all(self) -> tuple[str, ...]:
-        """Give all topics, in the order of their coming."""
+        """Return all topics, in the order they were added."""
         with self._lock:
             return tuple(self._expires_at)
 
     def new(self) -> tuple[str, ...]:
-        """Give the topics that no answer has named yet."""
+        """Return the topics that no response has named yet."""
         with self._lock:
             return tuple(self._new)
 
     def answered(self, topics: Collection[str]) -> None:
-        """Note which topics an answer has named."""
+        """Record which topics a response has named."""
         with self._lock:
             for topic in topics:
                 self._new.pop(topic, None)
 
     def expire(self, now: float) -> frozenset[str]:
-        """Drop the topics that were not used for too long, and name them."""
+        """Remove the topics that have not been used for too long, and return them."""
         with self._lock:
             expired = frozenset(
                 topic

@@ -1,7 +1,7 @@
-"""Asks for metadata, and waits for topics (NetworkClient.DefaultMetadataUpdater, waitOnMetadata).
+"""Metadata requests and waits for topics (NetworkClient.DefaultMetadataUpdater, waitOnMetadata).
 
-At most one question is under way; who wants to know meanwhile joins it. Whom to ask is the network
-client's choice, what to ask and when is `Metadata`'s.
+At most one request is under way; callers that need metadata in the meantime share it. The network
+client chooses the node to send it to, `Metadata` decides what to request and when.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from spark_kafka_sink.network.network_client import NetworkClient
     from spark_kafka_sink.protocol.messages.metadata import MetadataResponse
 
-#: The first version of Metadata that tells what a client may do with a topic (KIP-430).
+#: The first Metadata version that returns the authorized operations of a topic (KIP-430).
 TOPIC_RIGHTS_VERSION = 8
 
 
 class MetadataUpdater:
-    """Keeps a client's metadata up to date."""
+    """The part of a network client that keeps its metadata up to date."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class MetadataUpdater:
         on_change: Callable[[], None],
         include_topic_authorized_operations: bool,
     ) -> None:
-        """Ask nothing yet. `on_change` is called after every question."""
+        """Create the updater; `on_change` is called after every request."""
         self._client = client
         self._metadata = client.metadata
         self._on_change = on_change
@@ -57,7 +57,7 @@ class MetadataUpdater:
         self._may_create = config.allow_auto_create_topics
         self._loop = asyncio.get_running_loop()
         self._question: asyncio.Task[None] | None = None
-        #: Done when the next question is over.
+        #: Done when the next request has ended.
         self._asked: asyncio.Future[None] = self._loop.create_future()
         self._answered_by: Node | None = None
         self._recovery = MetadataRecovery(
@@ -65,7 +65,7 @@ class MetadataUpdater:
             trigger=config.metadata_recovery_rebootstrap_trigger_ms / 1000,
         )
 
-    # --- beginning anew
+    # --- rebootstrapping
 
     @property
     def may_rebootstrap(self) -> bool:
@@ -73,32 +73,32 @@ class MetadataUpdater:
         return self._recovery.is_enabled
 
     def rebootstrap_due_at(self) -> float:
-        """When to rebootstrap because no metadata has come for too long (KIP-1102)."""
+        """Return when to rebootstrap because no metadata has arrived for too long (KIP-1102)."""
         return self._recovery.due_at()
 
     def rebootstrapped(self) -> None:
-        """Note that the known nodes were forgotten."""
+        """Record that the known nodes were forgotten."""
         self._recovery.rebootstrapped(self._loop.time())
 
-    # --- asking
+    # --- requesting
 
     @property
     def is_updating(self) -> bool:
-        """Whether a question is under way."""
+        """Whether a request is under way."""
         return self._question is not None
 
     async def update(self, deadline: float) -> None:
-        """Ask any node for the metadata; join a question that is already under way.
+        """Request metadata from any node, or join a request that is already under way.
 
-        Raises NetworkError when no node answers by the deadline, DecodeError for a wrong answer,
-        AuthenticationError or ConfigError at once where a node cannot be connected to as things
-        are.
+        Raises NetworkError if no node answers by the deadline, DecodeError for a malformed
+        response, and at once AuthenticationError or ConfigError if connecting to a node fails
+        permanently.
         """
         if self._question is None:
             self._question = self._loop.create_task(self._update(deadline))
-            # Nobody may be waiting for it any more; its error is kept by the client.
+            # There may be no waiter left for its error, which the client records anyway.
             self._question.add_done_callback(_retrieve_exception)
-        # Ours is not the only wait for it: it goes on when ours ends.
+        # Other callers may be waiting for the same task, so it continues when this wait ends.
         question = self._question
         if not await done_by(question, deadline):
             raise self._client.unreachable()
@@ -145,10 +145,10 @@ class MetadataUpdater:
     # --- waiting
 
     async def refresh(self, deadline: float) -> None:
-        """Ask about all topics, however new the metadata is, and wait for the answer.
+        """Request metadata for all topics, however recent it is, and wait for the response.
 
-        Raises NetworkError or DecodeError where there is none by the deadline, and at once what
-        `update` does.
+        Raises NetworkError or DecodeError if there is none by the deadline, and at once whatever
+        `update` raises at once.
         """
         began = self._loop.time()
         self._metadata.expire()
@@ -172,14 +172,16 @@ class MetadataUpdater:
         limit: str = "max.block.ms",
         since: float | None = None,
     ) -> None:
-        """Wait until the partitions of all these topics are known, and a partition if one is given.
+        """Wait until the partitions of all these topics are known, and `partition` if it is given.
 
-        A partition beyond those known is asked for too: the topic may have grown. For errors,
-        `limit` says what sets the deadline, and `since` when the wait began, if not now.
+        A partition beyond the known ones is requested as well, since the topic may have grown. For
+        errors, `limit` names what sets the deadline, and `since` is when the wait began, if not
+        now.
 
-        Raises BrokerError at once where a broker refuses a topic for good (no right, bad name),
-        KafkaTimeoutError with the last answer where it is not known by the deadline (as the Java
-        producer's max.block.ms), NetworkError where nobody answers, and at once what `update` does.
+        Raises BrokerError at once if a broker permanently refuses a topic (not authorized, invalid
+        name), KafkaTimeoutError with the last response if it is not known by the deadline (like the
+        Java producer's max.block.ms), NetworkError if no broker answers, and at once whatever
+        `update` raises at once.
         """
         wanted = list(topics)
         began = self._loop.time() if since is None else since
@@ -192,11 +194,11 @@ class MetadataUpdater:
                 waited = f"{now - began:.1f} s ({limit})"
                 raise self._timed_out(missing[0], partition, failure, waited)
             if any(self._metadata.snapshot.partition_count(topic) for topic in missing):
-                # The topic is there, and the partition is not: only a new answer can tell more.
+                # The topic exists but the partition does not: only a new response can change that.
                 self._metadata.request_update()
             next_look = min(self._metadata.next_update_at(), deadline)
             if next_look > now:
-                # Another one may ask meanwhile.
+                # Another caller may send a request in the meantime.
                 await done_by(self._asked, next_look)
                 continue
             try:
@@ -208,7 +210,7 @@ class MetadataUpdater:
     def _want(self, topic: str, now: float) -> None:
         self._metadata.add_topic(topic, now)
         known = self._metadata.snapshot.topics.get(topic)
-        # A bad name stays bad; a right may have been granted since it was found missing.
+        # An invalid name stays invalid; a missing authorization may have been granted since.
         if (
             known is not None
             and known.is_refused
@@ -256,13 +258,13 @@ class MetadataUpdater:
         return "; in a Spark write autoCreateTopics=true lets the brokers create it"
 
     async def close(self) -> None:
-        """End the question that is under way, if there is one."""
+        """Cancel the request that is under way, if there is one."""
         if self._question is not None:
             self._question.cancel()
             await asyncio.wait({self._question})
 
 
 def _retrieve_exception(task: asyncio.Task[None]) -> None:
-    """Have the loop not take the task's error for one that nobody has seen."""
+    """Retrieve the task's error, so that the loop does not report it as never retrieved."""
     if not task.cancelled():
         task.exception()

@@ -1,8 +1,9 @@
 """Tokens for Amazon MSK with IAM, made by Amazon's own signer (extra `msk-iam`).
 
-The signer presigns a request with the AWS credentials of this process, and the cluster takes that
-for a token of OAUTHBEARER. Which credentials, the options of Java's IAMLoginModule say; without any
-they are found where AWS's libraries look for them. Blocking: credentials may have to be asked for.
+The signer presigns a request with the AWS credentials of this process, and the cluster accepts that
+as an OAUTHBEARER token. The options of Java's IAMLoginModule select the credentials; without
+options, the AWS libraries find them in their usual places. Blocks, since credentials may have to be
+fetched.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
     from spark_kafka_sink.security.login import MskIamToken
 
 _SIGNER: Final = "aws_msk_iam_sasl_signer"
-#: A broker of MSK, provisioned or serverless: its region stands in its name.
+#: An MSK broker's host name, provisioned or serverless, which contains the region.
 _HOST: Final = re.compile(r"\.kafka(?:-serverless)?\.([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws\.com")
 _REGION_VARIABLES: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _MILLISECONDS: Final = 1000
 
 
 def msk_iam_source(source: MskIamToken, hosts: Sequence[str]) -> Callable[[], OAuthBearerToken]:
-    """Give the function that signs a token; ConfigError where the signer is not installed."""
+    """Return the function that signs a token; ConfigError if the signer is not installed."""
     if find_spec(_SIGNER) is None:
         raise ConfigError(
             "sasl.mechanism AWS_MSK_IAM, or msk_iam as sasl.login.callback.handler.class, needs "
@@ -38,7 +39,10 @@ def msk_iam_source(source: MskIamToken, hosts: Sequence[str]) -> Callable[[], OA
 
 
 def msk_region(source: MskIamToken, hosts: Sequence[str]) -> str:
-    """Find the cluster's region: as given, in a broker's name, or in the environment."""
+    """Return the cluster's region: as configured, from a broker's name, or from the environment.
+
+    Raises ConfigError if none of these has it.
+    """
     found = (_HOST.search(host.lower()) for host in hosts)
     named = source.region or next((match[1] for match in found if match), None)
     region = named or next(filter(None, map(os.environ.get, _REGION_VARIABLES)), None)
@@ -68,7 +72,7 @@ def _sign(source: MskIamToken, region: str) -> OAuthBearerToken:
             f"{source} (AWS_MSK_IAM) could not be asked for: {type(error).__name__}"
         ) from error
     except Exception as error:
-        # AWS's libraries raise what they like; none of it passes by itself.
+        # The AWS libraries raise many kinds of errors, none of which is transient.
         raise AuthenticationError(
             f"{source} (AWS_MSK_IAM) cannot be had: {type(error).__name__}. Check where this "
             "process, driver or task, finds its AWS credentials"

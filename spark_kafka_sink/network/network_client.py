@@ -1,9 +1,9 @@
 """The connections to the nodes of one cluster.
 
-Lives on one event loop. A connection is opened when somebody needs it, never twice at once, and
-never before its back-off allows. Bootstrap addresses stand in as nodes with negative ids until the
-cluster has named its own, and again after a rebootstrap. What any node can answer goes to the least
-loaded one; the metadata is `MetadataUpdater`'s business.
+Lives on one event loop. A connection is opened when it is needed, never twice at once, and never
+before its back-off allows. Bootstrap addresses stand in as nodes with negative ids until the
+cluster's own nodes are known, and again after a rebootstrap. A request that any node can answer
+goes to the least loaded one. `MetadataUpdater` is responsible for the metadata.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ if TYPE_CHECKING:
     from spark_kafka_sink.network.network_listener import NetworkListener
 
 
-#: What trying again gives again.
+#: Permanent errors, which every further attempt would meet again.
 REFUSALS: Final = (AuthenticationError, ConfigError)
 
 
 class NetworkClient:
-    """Gives connections to nodes by their id; keeps the metadata."""
+    """The connections of a client to the nodes of a cluster, and its metadata."""
 
     def __init__(
         self,
@@ -72,9 +72,10 @@ class NetworkClient:
         listener: NetworkListener | None = None,
         resolver: HostResolver | None = None,
     ) -> None:
-        """Open nothing yet. `on_change` is called when a node or the metadata may have changed.
+        """Create the client without opening a connection.
 
-        Raises ConfigError for settings of TLS and SASL that do not go together.
+        `on_change` is called when a node or the metadata may have changed. Raises ConfigError for
+        TLS and SASL settings that contradict each other.
         """
         self._config = config
         self._on_change = on_change
@@ -107,9 +108,10 @@ class NetworkClient:
         self._connecting: dict[int, asyncio.Task[BrokerConnection]] = {}
         self._last_error: Exception | None = None
         self._refusals: dict[int, KafkaError] = {}
-        #: Nodes whose last attempt found nobody listening.
+        #: Nodes where nothing was listening at the last attempt.
         self._absent: set[int] = set()
-        #: Nodes that hung up on a client without SASL: to be asked whether they require it.
+        #: Nodes that hung up on a client without SASL; the next connection checks whether they
+        #: require it.
         self._may_require_sasl: set[int] = set()
         self._states = ClusterConnectionStates(
             reconnect_backoff=self._backoff(
@@ -138,10 +140,10 @@ class NetworkClient:
     # --- one node
 
     def ready_connection(self, node: Node) -> BrokerConnection | None:
-        """Return the node's connection if it can take a request now; else begin to open it.
+        """Return the node's connection if it can take a request now; otherwise start opening it.
 
-        As in Java it takes none while an earlier one waits for the socket: what is handed to a
-        peer that has stopped reading is one request at most.
+        As in Java, it takes none while an earlier one waits for the socket, so that a peer that has
+        stopped reading is passed at most one request.
         """
         now = self._loop.time()
         connection = self._connections.get(node.node_id)
@@ -157,62 +159,63 @@ class NetworkClient:
         return None
 
     def ready_at(self, node: Node) -> float:
-        """When it makes sense to ask for the node's connection again."""
+        """Return when the node can be connected to, or sent requests, again."""
         return self._states.ready_at(node.node_id)
 
     def throttled_until(self, node: Node) -> float:
-        """Time (of the loop's clock) until which the node takes no requests; past if it does.
+        """Return until when (by the loop's clock) the node takes no requests; past if it does.
 
-        What waits for such a node waits by the broker's will: it should not expire meanwhile.
+        Requests for such a node wait because the broker demands it, so they should not expire
+        meanwhile.
         """
         return self._states.throttled_until(node.node_id)
 
     def throttle(self, node: Node, seconds: float) -> None:
-        """Leave a node alone for as long as it asked for (KIP-219).
+        """Stop sending to a node for as long as it requested (KIP-219).
 
-        Every answer that asks for it has this done without a call.
+        Responses that request this are handled automatically.
         """
         self._states.throttle(node.node_id, self._loop.time() + seconds)
         self._on_change()
 
     @property
     def last_error(self) -> Exception | None:
-        """What went wrong last with any connection or metadata question."""
+        """The last error of any connection or metadata request."""
         return self._last_error
 
     @property
     def refusal(self) -> KafkaError | None:
-        """Why a node can never be connected to as things are, unless it was tried again since.
+        """The permanent error of a connection attempt not repeated since; None without one.
 
-        An AuthenticationError, or a ConfigError of what a connection needs.
+        An AuthenticationError, or a ConfigError about something that a connection needs.
         """
         return next(iter(self._refusals.values()), None)
 
     @property
     def finds_nobody(self) -> bool:
-        """Whether nobody listens at any known node: refused connections, names without address."""
+        """Whether nothing listens at any known node: connections refused, names without address."""
         nodes = self.metadata.snapshot.nodes.values() or self._bootstrap.nodes
         return all(node.node_id in self._absent for node in nodes)
 
     def note_error(self, error: Exception) -> None:
-        """Keep an error, to be named as the cause when time runs out."""
+        """Record an error, to be named as the cause when time runs out."""
         self._last_error = error
 
     @property
     def requests_in_flight(self) -> int:
-        """Requests that wait for an answer, on all connections."""
+        """The number of requests that are awaiting a response, on all connections."""
         return sum(each.in_flight_count for each in list(self._connections.values()))
 
     @property
     def connection_count(self) -> int:
-        """Connections that are ready for requests."""
+        """The number of connections that are ready for requests."""
         return len(self._connections)
 
     def _start_connecting(self, node: Node, now: float) -> asyncio.Task[BrokerConnection]:
         setup_timeout = self._states.connecting(node.node_id, now)
         self._refusals.pop(node.node_id, None)
         task = self._loop.create_task(self._open(node, setup_timeout))
-        # Not within the task: one that is cancelled before it began would never come to it.
+        # Not within the task: a task that is cancelled before it starts would never run it.
         task.add_done_callback(lambda _: self._on_attempt_done(node, task))
         self._connecting[node.node_id] = task
         return task
@@ -250,10 +253,11 @@ class NetworkClient:
                 self._listener.connection_failed(node.node_id)
             if isinstance(error, KafkaError):
                 self._note_failure(node, error)
-                # The leader may have moved with the broker's address, or away from it.
+                # The broker's address may have changed, or its partitions may have other leaders
+                # now.
                 self.metadata.request_update()
             elif error is not None:
-                # No network's fault, and nobody may be waiting for this attempt.
+                # Not a network error, and there may be no waiter to report it to.
                 self._loop.call_exception_handler(
                     {"message": "connecting failed unexpectedly", "exception": error}
                 )
@@ -293,9 +297,9 @@ class NetworkClient:
         self._on_change()
 
     def close_unsent(self) -> None:
-        """Close the connections that hold requests which the socket has not taken in full.
+        """Close the connections with requests that the socket has not accepted in full.
 
-        What has been reported as failed must not be sent afterwards.
+        Records that were reported as failed must not be sent afterwards.
         """
         for connection in list(self._connections.values()):
             if connection.has_unsent:
@@ -304,12 +308,12 @@ class NetworkClient:
     # --- any node
 
     def least_loaded_node(self, now: float) -> LeastLoadedNode | None:
-        """Choose a node for what any node can answer; None where none may be connected to now."""
+        """Return a node for a request that any node can answer; None if none is available now."""
         nodes = list(self.metadata.snapshot.nodes.values())
         if not nodes:
             nodes = list(self._bootstrap.nodes)
         self._rng.shuffle(nodes)
-        # A connection by a bootstrap address leads to the same cluster: no need for another one.
+        # A connection to a bootstrap address leads to the same cluster, so it can serve as well.
         nodes += [
             connection.node
             for node_id, connection in self._connections.items()
@@ -328,18 +332,17 @@ class NetworkClient:
         if connection is None:
             return 0
         if connection.has_unsent:
-            # It may not be reading any more: whoever else is there is asked first.
+            # It may have stopped reading, so other nodes take precedence.
             limit = self._config.max_in_flight_requests_per_connection
             return max(connection.in_flight_count, limit)
         return connection.in_flight_count
 
     async def least_loaded_connection(self, deadline: float) -> BrokerConnection:
-        """Give a connection to any node, opening one if need be.
+        """Return a connection to any node, opening one if necessary.
 
-        Raises NetworkError, with the addresses tried and the last cause, when none is up by the
-        deadline; UnsupportedVersionError when a broker is too old to talk to, AuthenticationError
-        when client and broker do not accept each other, ConfigError when a file of the settings
-        cannot be used.
+        Raises NetworkError, with the addresses tried and the last cause, if none is open by the
+        deadline; UnsupportedVersionError if a broker is too old, AuthenticationError if client and
+        broker reject each other, ConfigError if a file named in the settings cannot be used.
         """
         while True:
             await self._bootstrap.resolve_once(deadline)
@@ -377,21 +380,21 @@ class NetworkClient:
                 raise error
 
     def _rebootstrap_due_at(self) -> float:
-        # While only bootstrap addresses are known there is nothing that could be forgotten.
+        # As long as only bootstrap addresses are known, there is nothing to forget.
         known = self.metadata.snapshot.nodes
         return self._metadata_updater.rebootstrap_due_at() if known else NEVER
 
     def _maybe_rebootstrap(self) -> bool:
-        """Turn to the bootstrap addresses where no known node can be reached (KIP-899)."""
+        """Rebootstrap if the settings allow it, and return whether this was done (KIP-899)."""
         if self.metadata.snapshot.nodes and self._metadata_updater.may_rebootstrap:
             self.rebootstrap()
             return True
         return False
 
     def rebootstrap(self) -> None:
-        """Forget the known nodes, and begin with bootstrap.servers again (KIP-899, KIP-1102).
+        """Forget the known nodes and start again from bootstrap.servers (KIP-899, KIP-1102).
 
-        Connections are closed: what is asked over them may be another cluster's business.
+        All connections are closed, since their peers may belong to another cluster.
         """
         for connection in list(self._connections.values()):
             connection.close("closed by this client, to begin with bootstrap.servers again")
@@ -403,7 +406,7 @@ class NetworkClient:
         self._on_change()
 
     def unreachable(self) -> NetworkError:
-        """Make the error for a time-out without an answer, with its last cause."""
+        """Return the error for a timeout without a response, with its last cause."""
         servers = ", ".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
         cause = str(self._last_error or "no attempt to connect has ended yet")
         if self._security.awaits_token:
@@ -420,15 +423,15 @@ class NetworkClient:
 
     @property
     def is_updating_metadata(self) -> bool:
-        """Whether a metadata question is under way."""
+        """Whether a metadata request is under way."""
         return self._metadata_updater.is_updating
 
     async def update_metadata(self, deadline: float) -> None:
-        """See `MetadataUpdater.update`."""
+        """Request metadata from any node; see `MetadataUpdater.update`."""
         await self._metadata_updater.update(deadline)
 
     async def refresh_metadata(self, deadline: float) -> None:
-        """See `MetadataUpdater.refresh`."""
+        """Request metadata for all topics; see `MetadataUpdater.refresh`."""
         await self._metadata_updater.refresh(deadline)
 
     async def wait_for_topics(
@@ -440,7 +443,7 @@ class NetworkClient:
         limit: str = "max.block.ms",
         since: float | None = None,
     ) -> None:
-        """See `MetadataUpdater.wait_for_topics`."""
+        """Wait until topics are known; see `MetadataUpdater.wait_for_topics`."""
         await self._metadata_updater.wait_for_topics(
             topics, deadline, partition=partition, limit=limit, since=since
         )
@@ -461,5 +464,5 @@ class NetworkClient:
 
 
 def _seconds_or_none(milliseconds: int) -> float | None:
-    """Read a time that is switched off by a negative value."""
+    """Convert milliseconds to seconds; None for a negative value, which disables a limit."""
     return milliseconds / 1000 if milliseconds >= 0 else None

@@ -1,4 +1,4 @@
-"""What the network layer tells whoever counts: metrics are made elsewhere."""
+"""The notifications of the network layer, from which metrics are computed elsewhere."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ if TYPE_CHECKING:
 
 
 class NetworkListener(Protocol):
-    """Hears of requests, answers and connections, on the event loop's thread.
+    """A listener to requests, responses and connections, called on the event loop's thread.
 
-    Called once per request and answer, never per record. A method must be quick, must not block and
-    must not raise. Bootstrap nodes have negative ids.
+    Called once per request and response, never per record. A method must be fast, must not block
+    and must not raise. Bootstrap nodes have negative ids.
     """
 
     def connected(self, node_id: int) -> None:
-        """Hear that a connection is ready for requests."""
+        """Handle a connection that is ready for requests."""
 
     def disconnected(self, node_id: int) -> None:
-        """Hear that a connection that was ready has ended, for whatever reason."""
+        """Handle the end of a connection that was ready, for whatever reason."""
 
     def connection_failed(self, node_id: int) -> None:
-        """Hear that an attempt to connect has ended without a connection."""
+        """Handle a connection attempt that ended without a connection."""
 
     def authenticated(self, node_id: int) -> None:
-        """Hear, before `connected`, that TLS or SASL let a connection through."""
+        """Handle a connection that passed TLS or SASL; called before `connected`."""
 
     def authentication_failed(self, node_id: int) -> None:
-        """Hear, before `connection_failed`, that TLS or SASL did not."""
+        """Handle a connection that TLS or SASL rejected; called before `connection_failed`."""
 
     def reauthenticated(self, node_id: int, latency: float) -> None:
-        """Hear that a connection's session was renewed, which took `latency` seconds (KIP-368)."""
+        """Handle the renewal of a connection's session, which took `latency` seconds (KIP-368)."""
 
     def reauthentication_failed(self, node_id: int) -> None:
-        """Hear, before `disconnected`, that the renewal of its session was refused."""
+        """Handle a refused renewal of a session; called before `disconnected`."""
 
     def request_sent(self, node_id: int, api_key: ApiKey, size: int) -> None:
-        """Hear that a request of `size` bytes, framing included, was queued to be sent."""
+        """Handle a request of `size` bytes, framing included, that was queued to be sent."""
 
     def response_received(self, node_id: int, api_key: ApiKey, size: int, latency: float) -> None:
-        """Hear of an answer: `size` bytes with framing, `latency` seconds after its request."""
+        """Handle a response of `size` bytes, with framing, `latency` seconds after its request."""
 
     def throttled(self, node_id: int, api_key: ApiKey, seconds: float) -> None:
-        """Hear that a quota was exceeded, and for how long the broker makes us wait (KIP-219)."""
+        """Handle an exceeded quota; the broker makes us wait for `seconds` (KIP-219)."""

@@ -1,4 +1,4 @@
-"""What a broker said it understands, and the version to speak with it."""
+"""The API versions that a broker supports, and the choice of the version to use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLIENT_SOFTWARE_NAME = "spark-kafka-sink"
 
 
 def api_versions_request() -> ApiVersionsRequest:
-    """Make the first request of a connection, which names this client and its version."""
+    """Return the first request of a connection, which names this client and its version."""
     return ApiVersionsRequest(
         client_software_name=CLIENT_SOFTWARE_NAME,
         client_software_version=_client_software_version(),
@@ -36,7 +36,7 @@ def _client_software_version() -> str:
         return "unknown"
 
 
-#: The oldest brokers that are supported, but for the APIs that came later.
+#: The oldest supported brokers, except for APIs that were added later.
 _OLDEST: Final = "2.1"
 _SINCE: Final[Mapping[ApiKey, str]] = {
     ApiKey.DESCRIBE_PRODUCERS: "2.8",
@@ -47,16 +47,16 @@ _SINCE: Final[Mapping[ApiKey, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class NodeApiVersions:
-    """What a broker said it understands (org.apache.kafka.clients.NodeApiVersions)."""
+    """The API versions of a broker (org.apache.kafka.clients.NodeApiVersions)."""
 
     #: API key -> lowest and highest version.
     versions: Mapping[int, tuple[int, int]]
-    #: Feature -> level that the whole cluster has agreed on, such as transaction.version.
+    #: Feature -> level finalized for the whole cluster, such as that of transaction.version.
     finalized_features: Mapping[str, int]
 
     @classmethod
     def of(cls, response: ApiVersionsResponse) -> Self:
-        """Read the broker's answer."""
+        """Create it from the broker's response."""
         return cls(
             versions={key.api_key: (key.min_version, key.max_version) for key in response.api_keys},
             finalized_features={
@@ -65,10 +65,10 @@ class NodeApiVersions:
         )
 
     def version_for(self, api_key: ApiKey, max_version: int | None = None) -> int:
-        """Choose the highest version that both sides have; UnsupportedVersionError if none.
+        """Return the highest version that both sides support; UnsupportedVersionError if none.
 
-        `max_version` is the highest that the caller's request can be sent in, where that is less
-        than what this package speaks.
+        `max_version` is the highest version that the caller's request can be sent in, if that is
+        less than what this package supports.
         """
         ours = request_class(api_key).versions
         if max_version is not None:

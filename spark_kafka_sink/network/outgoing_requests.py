@@ -1,7 +1,7 @@
-"""The requests of one connection whose bytes the socket has not taken yet, in their order.
+"""The requests of one connection that the socket has not yet accepted in full, in order.
 
-A peer that stops reading fills the socket's buffer, and from then on requests wait here. Touches no
-socket and reads no clock.
+When a peer stops reading, the socket's buffer fills up, and further requests wait here. Does no I/O
+and reads no clock.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class OutgoingRequest:
     """A request that waits for the socket."""
 
-    #: What the socket has not taken of it.
+    #: The bytes that the socket has not yet accepted.
     buffers: Sequence[bytes | memoryview]
-    #: What the caller waits for: the answer, or the sending where the broker does not answer.
+    #: What the caller waits for: the response, or the sending if the broker does not answer.
     outcome: asyncio.Future[Any]
     has_response: bool
 
@@ -32,7 +32,7 @@ class OutgoingRequests:
     def __init__(self) -> None:
         self._requests: deque[OutgoingRequest] = deque()
         self._waiting_since = 0.0
-        #: How many of them the broker will not answer.
+        #: The number of requests that the broker will not answer.
         self.without_response = 0
 
     def __len__(self) -> int:
@@ -42,7 +42,7 @@ class OutgoingRequests:
         return iter(self._requests)
 
     def add(self, request: OutgoingRequest, now: float) -> None:
-        """Append a request, or what is left of it."""
+        """Append a request, or the unsent rest of one."""
         if not self._requests:
             self._waiting_since = now
         self._requests.append(request)
@@ -50,11 +50,11 @@ class OutgoingRequests:
 
     @property
     def first(self) -> OutgoingRequest:
-        """Return the oldest request."""
+        """The oldest request."""
         return self._requests[0]
 
     def pop(self) -> OutgoingRequest:
-        """Remove and return the oldest request, whose last byte the socket has taken."""
+        """Remove and return the oldest request, after the socket has accepted its last byte."""
         request = self._requests.popleft()
         self.without_response -= not request.has_response
         return request
@@ -64,14 +64,15 @@ class OutgoingRequests:
         return any(request.outcome is outcome for request in self._requests)
 
     def stalls_at(self, taken_at: float, timeout: float) -> float | None:
-        """Return when the peer counts as gone, if its socket takes nothing until then.
+        """Return when the peer is considered gone, unless its socket accepts bytes by then.
 
-        `taken_at` is when the socket last took any bytes. None where nothing waits for it.
+        `taken_at` is when the socket last accepted any bytes. Returns None if nothing is waiting
+        for it.
         """
         return max(self._waiting_since, taken_at) + timeout if self._requests else None
 
     def clear(self) -> list[OutgoingRequest]:
-        """Remove and return all of them."""
+        """Remove and return all requests."""
         requests = list(self._requests)
         self._requests.clear()
         self.without_response = 0

@@ -1,4 +1,4 @@
-"""How large a broker's answer may be, before and after the broker has shown who it is."""
+"""The size limits of responses, before and after the broker has authenticated."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from spark_kafka_sink.protocol.primitives import MAX_ELEMENTS
 
 
 class ResponseLimits(NamedTuple):
-    """The limits of one answer."""
+    """The limits of one response."""
 
     frame_bytes: int
-    #: Elements of arrays, and tagged fields, in all.
+    #: The number of array elements and tagged fields, in total.
     elements: int
 
 
-#: Until the broker has authenticated and told its API versions: those answers are short, and a
-#: stranger may have sent them.
+#: For responses until the broker has authenticated and returned its API versions: they are short,
+#: and may come from a stranger.
 FIRST_RESPONSES: Final = ResponseLimits(frame_bytes=512 * 1024, elements=10_000)
-#: No answer to a producer's request comes near this; a larger size is a lie or another protocol.
+#: No response to a producer's request comes near this; a larger size is a lie or another protocol.
 LATER_RESPONSES: Final = ResponseLimits(frame_bytes=128 * 1024 * 1024, elements=MAX_ELEMENTS)

@@ -1,11 +1,11 @@
-"""One authentication by SASL: which request comes next, and what an answer means (KIP-43, KIP-152).
+"""One SASL authentication: the next request, and the meaning of each response (KIP-43, KIP-152).
 
-    handshake  names the mechanism; the broker agrees, or lists those that it has
-    token      carries the mechanism's messages both ways, until both sides are done
+    handshake  names the mechanism; the broker accepts it, or lists the ones it supports
+    token      carries the mechanism's messages in both directions until both sides are done
 
-Touches no socket: who owns the connection sends each request and hands in its answer. The first
-authentication of a connection and each later one (KIP-368) are the same here. An error names the
-broker, the mechanism and the user, and never a secret, even where the broker quotes one.
+Does no I/O: the owner of the connection sends each request and passes in the response. The first
+authentication of a connection and every later one (KIP-368) work the same way. Errors name the
+broker, the mechanism and the user, and never show a secret, even if the broker quotes one.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from spark_kafka_sink.security.sasl import SaslClient
 
 
-#: More of a broker's words, in characters, is of no use to anybody.
+#: The longest message of a broker that an error quotes, in characters.
 _LONGEST_REASON: Final = 2_000
 
 
 class AuthenticationState(Enum):
-    """Where an authentication is."""
+    """The state of an authentication."""
 
     INITIAL = auto()
     #: The handshake was sent.
@@ -66,19 +66,19 @@ TRANSITIONS: Final[Mapping[AuthenticationState, frozenset[AuthenticationState]]]
 
 
 class SaslAuthenticator:
-    """See the module. Made anew for each authentication."""
+    """A single SASL authentication; every authentication needs a new instance."""
 
     def __init__(self, client: SaslClient, node: Node) -> None:
-        """Say nothing yet."""
+        """Create the authenticator; `begin` returns the first request."""
         self._client = client
         self._node = node
         self._state = _S.INITIAL
-        #: Seconds until the broker wants another authentication; None for never.
+        #: Seconds until the broker requires reauthentication; None if it never does.
         self.session_lifetime: float | None = None
 
     @property
     def state(self) -> AuthenticationState:
-        """Where it is."""
+        """The current state."""
         return self._state
 
     def _move(self, target: AuthenticationState) -> None:
@@ -90,15 +90,14 @@ class SaslAuthenticator:
         self._state = target
 
     def begin(self) -> SaslHandshakeRequest:
-        """Give the first request."""
+        """Return the first request."""
         self._move(_S.NEGOTIATING)
         return SaslHandshakeRequest(mechanism=self._client.mechanism)
 
     def receive(self, response: Any) -> SaslAuthenticateRequest | None:
-        """Take the answer to the last request, and give the next one; None when it is done.
+        """Handle the response to the last request; return the next request, or None when done.
 
-        Raises AuthenticationError for what will be the same the next time, NetworkError for what
-        may not.
+        Raises AuthenticationError for a permanent failure, NetworkError for a transient one.
         """
         try:
             if self._state is _S.NEGOTIATING:
@@ -167,5 +166,5 @@ class SaslAuthenticator:
         return f"{self._node}: {client.mechanism} authentication of user {user}"
 
     def _hide(self, text: str) -> str:
-        """Return what may be shown of a text of the broker's."""
+        """Return a broker's text for an error: printable, cut short and without secrets."""
         return quoted(text, (self._client.secret, *self._client.hidden), _LONGEST_REASON)

@@ -1,9 +1,9 @@
-"""A connection's session: by whom it is authenticated, and until when (KIP-368).
+"""The SASL session of a connection: how it was authenticated, and until when (KIP-368).
 
-As in Java a session is renewed by whoever sends next after most of its time has passed: a
-connection that nobody uses is left alone. Brokers take nothing but the authentication while it
-lasts, so what is to be sent meanwhile is held back, and goes out behind it in its order; answers to
-what was sent before still come.
+As in Java, a session is renewed by the first request after most of its lifetime has passed; an idle
+connection is left alone. During an authentication, brokers accept no other requests. Requests are
+therefore held back and sent after it in their order, while responses to earlier requests still
+arrive.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from spark_kafka_sink.security.sasl import SaslClient
 
 _THREAD: Final = "kafka-sasl"
-#: After which share of a session it is renewed, and how much of it chance adds
-#: (SaslClientAuthenticator.ReauthInfo).
+#: The share of a session's lifetime after which it is renewed, and the most that is added to it at
+#: random (SaslClientAuthenticator.ReauthInfo).
 RENEWAL_SHARE: Final = 0.85
 RENEWAL_JITTER: Final = 0.10
 
 
 @dataclass(frozen=True, slots=True)
 class HeldRequest:
-    """A request that waits for the end of an authentication."""
+    """A request that is held back until an authentication ends."""
 
     request: Any
     version: int
-    #: What the caller waits for.
+    #: The future that the caller waits for.
     outcome: asyncio.Future[Any]
     has_response: bool
     #: When it was held back, by the loop's clock.
@@ -45,7 +45,7 @@ class HeldRequest:
 
 
 class SaslSession:
-    """See the module."""
+    """The SASL session of one connection."""
 
     def __init__(
         self,
@@ -54,19 +54,19 @@ class SaslSession:
         ask: Callable[[Any], Awaitable[Any]],
         clock: Callable[[], float],
     ) -> None:
-        """`ask` sends a request of the authentication, past all that is held, for its answer."""
+        """Set how to authenticate; `ask` sends a request past those held, for its response."""
         self._node = node
         self._new_client = new_client
         self._ask = ask
         self._clock = clock
         self._renew_at = math.inf
-        #: Whether an authentication is under way.
+        #: Whether the session is being renewed.
         self.is_renewing = False
         self.held: deque[HeldRequest] = deque()
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to authenticate again."""
+        """Whether the session is due for renewal."""
         return self._clock() >= self._renew_at
 
     def held_until(self, timeout: float) -> float | None:
@@ -74,13 +74,13 @@ class SaslSession:
         return self.held[0].since + timeout if self.held else None
 
     async def authenticate(self, client: SaslClient) -> None:
-        """Authenticate; raises AuthenticationError, or NetworkError where it may succeed later."""
+        """Authenticate; raises AuthenticationError, or NetworkError if it may succeed later."""
         authenticator = SaslAuthenticator(client, self._node)
         request: Any = authenticator.begin()
         while request is not None:
             response = await self._ask(request)
-            # A broker may ask for a second's work (SCRAM's iterations), and other connections
-            # must not wait for it.
+            # A broker may demand a second of work (SCRAM's iterations), which must not block other
+            # connections.
             answered = await in_daemon_thread(_THREAD, authenticator.receive, response)
             request = answered.get()
         lifetime = authenticator.session_lifetime
@@ -88,6 +88,6 @@ class SaslSession:
         self._renew_at = math.inf if lifetime is None else self._clock() + lifetime * share
 
     async def renew(self) -> None:
-        """Authenticate again; see `authenticate`. What is held afterwards is the caller's."""
+        """Authenticate again; see `authenticate`. The caller sends the held requests afterwards."""
         await self.authenticate(await self._new_client(self._node))
         self.is_renewing = False

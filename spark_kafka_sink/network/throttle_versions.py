@@ -1,4 +1,4 @@
-"""Which answers leave the waiting to the client when a quota is exceeded (KIP-219)."""
+"""The response versions that leave it to the client to pause for a quota (KIP-219)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from spark_kafka_sink.protocol.api_keys import ApiKey
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: From which version on a broker answers at once and leaves the waiting to the client
-#: (`AbstractResponse.shouldClientThrottle`). Before, its answer came late, and all was done.
+#: The version from which on a broker responds at once and leaves the pause to the client
+#: (`AbstractResponse.shouldClientThrottle`). In earlier versions the broker delayed its response
+#: instead.
 _CLIENT_THROTTLES_FROM: Final[Mapping[ApiKey, int]] = MappingProxyType(
     {
         ApiKey.PRODUCE: 6,
@@ -31,5 +32,5 @@ _CLIENT_THROTTLES_FROM: Final[Mapping[ApiKey, int]] = MappingProxyType(
 
 
 def client_throttles(api_key: ApiKey, api_version: int) -> bool:
-    """Return whether the client has to pause when an answer of this version says so."""
+    """Return whether the client has to pause if a response of this version asks for it."""
     return api_key not in _CLIENT_THROTTLES_FROM or api_version >= _CLIENT_THROTTLES_FROM[api_key]

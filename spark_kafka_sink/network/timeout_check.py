@@ -1,9 +1,9 @@
-"""Finding out that something has taken too long, but not because the process was paused.
+"""Detecting timeouts, except those caused by a pause of the process.
 
-After a pause of the whole process (SIGSTOP, a slow machine) an answer may already be in the socket,
-and its deadline over. Like Java's client, which reads before it looks at the time, nothing here
-times out before the loop has had the chance to read: neither a connection (`TimeoutCheck`), nor who
-waits for what comes of an answer (`done_by`).
+After a pause of the whole process (SIGSTOP, a slow machine), a response may already be in the
+socket although its deadline has passed. Like the Java client, which reads before it checks the
+time, nothing here times out before the loop has had the chance to read: neither a connection
+(`TimeoutCheck`), nor a caller that waits for the result of a response (`done_by`).
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-#: Checks, each one loop round after the last, that must all find something overdue. The first may
-#: follow a poll that a signal interrupted and that reports no socket. The second round polls again
-#: and reads the socket; the third runs the task that waits for the bytes, before the check.
+#: Consecutive checks, one loop round apart, that must all find something overdue. The first may
+#: follow a poll that was interrupted by a signal and reports no socket. The second round polls
+#: again and reads the socket; the third runs the task that waits for the bytes, before the check.
 CHECKS_UNTIL_TIMEOUT: Final = 3
-#: Rounds of the loop after a deadline in which what has arrived is still waited for. Two read and
-#: decode it; then each task that waits for the one before it needs a round: who sent the request,
-#: and whoever waits for that one. Some are to spare.
+#: Loop rounds after a deadline in which data that has arrived is still waited for. Two of them read
+#: and decode it. Then each task that waits for another one needs a round: the sender of the
+#: request, and the callers that wait for the sender. The remaining rounds are a reserve.
 ROUNDS_UNTIL_GIVING_UP: Final = 10
 
 
 async def done_by(future: asyncio.Future[Any], deadline: float) -> bool:
-    """Wait for a future until a time of the loop's clock; return whether it is done.
+    """Wait for a future until a time by the loop's clock; return whether it is done.
 
-    It counts as done in time if all that it needs had arrived by then. The future is not cancelled.
+    It counts as done in time if everything it needs had arrived by then. It is not cancelled.
     """
     left = deadline - asyncio.get_running_loop().time()
     await asyncio.wait({future}, timeout=left)
@@ -39,7 +39,7 @@ async def done_by(future: asyncio.Future[Any], deadline: float) -> bool:
 
 
 class TimeoutCheck:
-    """Looks at the deadlines of one connection when the first of them passes."""
+    """A timer that checks the deadlines of one connection when the first of them passes."""
 
     def __init__(
         self,
@@ -47,16 +47,16 @@ class TimeoutCheck:
         deadlines: Callable[[], Mapping[str, float | None]],
         on_timeout: Callable[[str], None],
     ) -> None:
-        """Wait for `check_at`.
+        """Create the check; `check_at` schedules it.
 
-        `deadlines` returns, for each thing that can go wrong, when it will have; None where the
-        connection does not wait. `on_timeout` is called with the one that did.
+        `deadlines` returns the deadline of each thing that can time out; None if the connection is
+        not waiting for it. `on_timeout` is called with the one that timed out.
         """
         self._loop = loop
         self._deadlines = deadlines
         self._on_timeout = on_timeout
         self._next_check: asyncio.TimerHandle | None = None
-        #: How many checks in a row have found something overdue.
+        #: The number of consecutive checks that found something overdue.
         self._overdue_checks = 0
 
     def check_at(self, deadline: float) -> None:
@@ -66,7 +66,7 @@ class TimeoutCheck:
             self._next_check = self._loop.call_at(deadline, self._check)
 
     def cancel(self) -> None:
-        """Cancel the check that is scheduled."""
+        """Cancel the scheduled check."""
         if self._next_check is not None:
             self._next_check.cancel()
 
@@ -79,5 +79,6 @@ class TimeoutCheck:
         if overdue is not None and self._overdue_checks >= CHECKS_UNTIL_TIMEOUT:
             self._on_timeout(overdue)
         elif deadlines:
-            # A deadline that is over makes this the next round, after the sockets of that round.
+            # A deadline that has passed schedules the next round, after that round has read its
+            # sockets.
             self.check_at(min(deadlines.values()))

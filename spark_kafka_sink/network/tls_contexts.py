@@ -1,8 +1,8 @@
-"""TLS contexts for connections, made of files that may be replaced meanwhile.
+"""TLS contexts for connections, built from files that may be replaced at any time.
 
-The files are read for each connection, so that a renewed certificate is used by the next one. One
-that cannot be used (somebody may be writing it right now) is passed over with a warning as long as
-there is one from before.
+The files are read for every connection, so that the next one uses a renewed certificate. If they
+cannot be used (someone may be writing them right now), the previous context stays in use and a
+warning is logged.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ logger = logging.getLogger(__name__)
 
 
 class TlsContexts:
-    """Gives the context for the next connection."""
+    """The source of the TLS context for each new connection."""
 
     def __init__(
         self, settings: TlsSettings, prefix: str = "", hidden: Collection[str] = ()
     ) -> None:
-        """Read nothing yet.
+        """Create the source without reading any file.
 
-        `prefix` goes before the names of settings in errors, which show nothing of `hidden`.
+        `prefix` precedes the names of settings in errors; errors show nothing of `hidden`.
         """
         self._settings = settings
         self._prefix = prefix
@@ -41,9 +41,9 @@ class TlsContexts:
         self._context: ssl.SSLContext | None = None
 
     def current(self) -> ssl.SSLContext:
-        """Return a context of what the files hold now. It may block.
+        """Return a context built from the current files. May block.
 
-        Raises ConfigError where they cannot be used, and never could.
+        Raises ConfigError if the files cannot be used and never could.
         """
         try:
             stores = (

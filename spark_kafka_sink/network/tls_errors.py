@@ -1,8 +1,8 @@
-"""What went wrong in TLS, in words: which side refused what, and what to do.
+"""TLS errors in words: which side refused what, and what to do.
 
-What will be the same the next time is an AuthenticationError (as Java's SslAuthenticationException,
-for SSLHandshakeException and its like): a certificate, a name, a version, a peer that speaks no
-TLS. A connection that just ended is a NetworkError.
+Permanent errors are AuthenticationErrors (as Java's SslAuthenticationException, for
+SSLHandshakeException and similar ones): a certificate, a name, a version, a peer that does not
+speak TLS. A connection that merely ended is a NetworkError.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.model import Node
 
-#: OpenSSL's X509_V_ERR_* -> what is wrong with the broker's certificate, and what to do.
+#: OpenSSL's X509_V_ERR_* codes of the broker's certificate.
 _NOT_YET_VALID, _EXPIRED = 9, 10
 _UNKNOWN_ISSUERS: Final = frozenset({2, 18, 19, 20, 21, 27})
 _WRONG_HOST: Final = frozenset({62, 64})
@@ -27,7 +27,7 @@ _OWN_CERTIFICATE: Final = "check the certificate in ssl.keystore.*"
 _NEEDS_CERTIFICATE: Final = (
     "it wants a client certificate that it trusts (ssl.client.auth): set ssl.keystore.*"
 )
-#: Part of OpenSSL's name of an alert -> what the broker means by it.
+#: The alert in OpenSSL's reason -> what the broker means by it.
 _ALERTS: Final[Mapping[str, str]] = {
     "CERTIFICATE_REQUIRED": _NEEDS_CERTIFICATE,
     "BAD_CERTIFICATE": _NEEDS_CERTIFICATE,
@@ -48,26 +48,26 @@ _ALERTS: Final[Mapping[str, str]] = {
     "INSUFFICIENT_SECURITY": "it wants stronger cipher suites than ssl.cipher.suites has",
     "UNRECOGNIZED_NAME": "it has no certificate for this host name",
 }
-#: What OpenSSL says when what came is no TLS at all.
+#: OpenSSL's reasons if the received bytes are not TLS at all.
 _NO_TLS: Final = frozenset(
     {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE"}
 )
-#: What this side finds no common ground by.
+#: OpenSSL's reasons if both sides have no version or cipher suite in common.
 _NOTHING_IN_COMMON: Final = frozenset(
     {"UNSUPPORTED_PROTOCOL", "NO_PROTOCOLS_AVAILABLE", "WRONG_SSL_VERSION", "NO_CIPHERS_AVAILABLE"}
 )
 _ENDED: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
-#: A TLS record of the type `alert`, version 3.x: what a TLS listener answers plain bytes with.
+#: The start of a TLS alert, version 3.x, with which a TLS listener responds to plain bytes.
 _ALERT_RECORD: Final = b"\x15\x03"
 
 
 def looks_like_tls(data: bytes) -> bool:
-    """Tell whether the first bytes of a peer are an alert of TLS."""
+    """Return whether the first bytes of a peer are a TLS alert."""
     return data.startswith(_ALERT_RECORD)
 
 
 def peer_speaks_tls(node: Node) -> AuthenticationError:
-    """Make the error for a plain connection to a TLS listener."""
+    """Return the error for a plain connection to a TLS listener."""
     return AuthenticationError(
         f"{node}: this listener speaks TLS, and security.protocol has none: check "
         "security.protocol; set it to SSL or SASL_SSL, or use a listener without TLS"
@@ -75,7 +75,7 @@ def peer_speaks_tls(node: Node) -> AuthenticationError:
 
 
 def peer_speaks_no_tls(node: Node) -> AuthenticationError:
-    """Make the error for a TLS connection to a plain listener."""
+    """Return the error for a TLS connection to a plain listener."""
     return AuthenticationError(
         f"{node}: this listener does not speak TLS: use the port of a TLS listener, or set "
         "security.protocol to PLAINTEXT or SASL_PLAINTEXT"
@@ -83,7 +83,7 @@ def peer_speaks_no_tls(node: Node) -> AuthenticationError:
 
 
 def tls_failure(error: ssl.SSLError, node: Node) -> KafkaError:
-    """Make our error of Python's."""
+    """Convert Python's TLS error into one of ours."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return AuthenticationError(f"{node}: {_certificate_problem(error, node)}")
     if isinstance(error, _ENDED):
@@ -102,7 +102,7 @@ def tls_failure(error: ssl.SSLError, node: Node) -> KafkaError:
 
 
 def alert_failure(reason: str, node: Node) -> KafkaError:
-    """Make the error of an alert that the broker has sent, in the handshake or after it."""
+    """Return the error for an alert that the broker has sent, in the handshake or after it."""
     alert = reason.partition("_ALERT_")[2]
     meaning = _ALERTS.get(alert)
     if meaning is None:

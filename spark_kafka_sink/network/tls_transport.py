@@ -1,7 +1,7 @@
-"""TLS over a plain transport: OpenSSL turns bytes into bytes, the socket stays ours.
+"""TLS over a plain transport: OpenSSL converts the bytes, the socket remains ours.
 
-Both sides of the connection may make OpenSSL say something (a read may have to answer a key
-update), and what it says must leave in the order in which it was said: hence the lock.
+Both reads and writes can make OpenSSL produce output (a read may have to answer a key update), and
+the output must be sent in the order in which it was produced: hence the lock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import Node
     from spark_kafka_sink.network.transport import PlaintextTransport
 
-#: How many bytes are encrypted before they are sent: some records of TLS, and little memory.
+#: The number of bytes encrypted before they are sent: several TLS records, but little memory.
 CHUNK_BYTES = 131_072
 
 
@@ -29,14 +29,14 @@ _ENDED_AT_ONCE = "the peer closed the connection at the beginning of the TLS han
 
 
 class HandshakeEndedError(ConnectionError):
-    """The peer hung up on our first message without a word; it may not speak TLS at all."""
+    """The peer hung up on our first message without a response; it may not speak TLS at all."""
 
 
 class TlsTransport:
-    """A `Transport` whose bytes are encrypted on their way. Made by `handshake`."""
+    """A `Transport` that encrypts its bytes. Created by `handshake`."""
 
     def __init__(self, plain: PlaintextTransport, context: ssl.SSLContext, node: Node) -> None:
-        """Take over a connected transport; nothing is said yet."""
+        """Take over a connected transport; nothing is sent yet."""
         self._plain = plain
         self._node = node
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -48,11 +48,11 @@ class TlsTransport:
     async def handshake(
         cls, plain: PlaintextTransport, context: ssl.SSLContext, node: Node
     ) -> TlsTransport:
-        """Make sure of the peer, and have it make sure of us, as the context says.
+        """Perform the TLS handshake, in which both sides authenticate as the context requires.
 
-        Takes over `plain`, and closes it when that fails. Raises AuthenticationError for what will
-        fail the next time as well, HandshakeEndedError or another OSError for a connection that
-        ended, ValueError for a host that cannot stand in a certificate.
+        Takes over `plain`, and closes it on failure. Raises AuthenticationError for a permanent
+        failure, HandshakeEndedError or another OSError for a connection that ended, ValueError for
+        a host that cannot be in a certificate.
         """
         try:
             transport = cls(plain, context, node)
@@ -72,7 +72,7 @@ class TlsTransport:
             except ssl.SSLError as error:
                 if isinstance(error, ssl.SSLEOFError) and not self._heard_anything:
                     raise HandshakeEndedError(_ENDED_AT_ONCE) from None
-                # The peer is told why, if it still listens.
+                # Send the alert that says why, if the peer still reads.
                 with suppress(OSError):
                     await self._flush()
                 raise tls_failure(error, self._node) from error
@@ -82,11 +82,11 @@ class TlsTransport:
 
     @property
     def taken_at(self) -> float:
-        """See `Transport.taken_at`."""
+        """When the operating system last accepted bytes; see `Transport.taken_at`."""
         return self._plain.taken_at
 
     async def write(self, buffers: Sequence[bytes | memoryview]) -> None:
-        """See `Transport.write`."""
+        """Encrypt and send all buffers; see `Transport.write`."""
         try:
             for buffer in buffers:
                 view = memoryview(buffer).cast("B")
@@ -96,22 +96,23 @@ class TlsTransport:
                         await self._flush()
             await self._flush()
         except OSError:
-            # Who refuses our certificate in TLS 1.3 says so after the handshake, and hangs up.
+            # In TLS 1.3 a peer that refuses our certificate says so after the handshake, and hangs
+            # up.
             self._raise_alert_received()
             raise
 
     def begin_write(self, buffers: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
-        """See `Transport.begin_write`: what is encrypted too early could not be taken back."""
+        """Return all buffers: what is encrypted too early could not be taken back."""
         return buffers
 
     async def read(self) -> bytes:
-        """See `Transport.read`; AuthenticationError where the peer says that it refuses us."""
+        """Wait for bytes and decrypt them; AuthenticationError if the peer refuses us."""
         while True:
             try:
                 return self._tls.read(READ_SIZE)
             except ssl.SSLWantReadError:
-                # A flush under way takes along what reading makes OpenSSL say. To wait for it would
-                # be to read nothing from a peer that has answered, but takes no more bytes.
+                # A flush under way also sends the output of this read. Waiting for it would mean
+                # reading nothing from a peer that has responded but accepts no more bytes.
                 if not self._sending.locked():
                     await self._flush()
                 await self._receive()
@@ -151,7 +152,7 @@ class TlsTransport:
                 raise failure from error
 
     def close(self) -> None:
-        """See `Transport.close`; says goodbye if that costs no waiting."""
+        """Close the connection, with a TLS close notification if that needs no waiting."""
         if not self._sending.locked():
             with suppress(ssl.SSLError, OSError):
                 self._tls.unwrap()

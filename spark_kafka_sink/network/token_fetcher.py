@@ -1,8 +1,8 @@
-"""Asks a token endpoint for a token, over HTTPS: one POST, one answer, no redirects.
+"""A token request to an OAuth endpoint over HTTPS: one POST, one response, no redirects.
 
-A redirect would take the client's secret to who knows where, so it is an answer without a token,
-like any other. Blocking: for a thread of its own, and for a bounded time, whatever the endpoint
-does: an answer that comes byte by byte must be complete in time, too.
+A redirect could send the client's secret anywhere, so it is treated like any other response without
+a token. The call blocks and needs a thread of its own. It takes a bounded time, whatever the
+endpoint does: a response that arrives byte by byte has to be complete in time as well.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.security.client_credentials import ClientCredentials
 
-#: Where the settings say nothing; Java would wait for ever.
+#: The default in seconds; the Java client would wait forever.
 DEFAULT_TIMEOUT: Final = 10.0
-#: No token comes near this.
+#: The most bytes read of a response; no token comes near this size.
 _MOST_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class FetchTimeouts:
-    """Seconds: for the connection to one address, and for the whole answer."""
+    """The timeouts in seconds: for connecting to one address, and for the whole response."""
 
     connect: float = DEFAULT_TIMEOUT
     read: float = DEFAULT_TIMEOUT
 
 
 class _SocketUntil:
-    """A connected socket as http.client uses one, all of whose operations end by one moment."""
+    """A connected socket for http.client, all of whose operations share one deadline."""
 
     def __init__(
         self, connected: socket.socket, ends_at: float, clock: Callable[[], float]
@@ -48,7 +48,7 @@ class _SocketUntil:
         self._clock = clock
 
     def in_time(self) -> socket.socket:
-        """Return the socket with what is left of the time; TimeoutError if nothing is."""
+        """Return the socket, its timeout set to the time left; TimeoutError if none is left."""
         left = self._ends_at - self._clock()
         if left <= 0:
             raise TimeoutError
@@ -60,25 +60,25 @@ class _SocketUntil:
         self.in_time().sendall(data)
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        """Return what the answer is read from."""
+        """Return a reader of the response."""
         return io.BufferedReader(_Answer(self))
 
     def close(self) -> None:
-        """Leave the socket open: http.client closes it before it has read the answer."""
+        """Leave the socket open: http.client closes it before it has read the response."""
 
 
 class _Answer(io.RawIOBase):
-    """The bytes that come from a socket, each of them in time."""
+    """The bytes received from a socket before its deadline."""
 
     def __init__(self, source: _SocketUntil) -> None:
         self._source = source
 
     def readable(self) -> bool:
-        """Say yes, as BufferedReader asks."""
+        """Return True, as BufferedReader requires."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Wait for some bytes."""
+        """Wait for bytes and store them in the buffer."""
         return self._source.in_time().recv_into(buffer)
 
 
@@ -88,10 +88,10 @@ def fetch_token(
     tls_context: Callable[[], ssl.SSLContext],
     clock: Callable[[], float],
 ) -> str:
-    """Get a token; `clock` gives seconds since any moment.
+    """Fetch a token; `clock` returns seconds since an arbitrary moment.
 
-    Raises AuthenticationError where the endpoint refuses for good or is not whom it should be,
-    NetworkError where it may answer otherwise later; neither shows the secret.
+    Raises AuthenticationError if the endpoint refuses permanently or its certificate is not
+    trusted, NetworkError if it may respond differently later; neither shows the secret.
     """
     request = token_request(credentials)
     parts = urlsplit(credentials.url)
@@ -124,7 +124,7 @@ def fetch_token(
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         if isinstance(error, TimeoutError):
             reason = awaited
-        # What is no HTTP is quoted by the library.
+        # The library's message quotes a response that is not HTTP, and that may contain secrets.
         raise NetworkError(
             f"the token endpoint {credentials.endpoint} cannot be asked: "
             f"{credentials.quoted(reason)}"

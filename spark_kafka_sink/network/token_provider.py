@@ -1,10 +1,10 @@
-"""Keeps one token of OAUTHBEARER, and replaces it before it ends.
+"""One current OAUTHBEARER token, replaced before it expires.
 
-Java's ExpiringCredentialRefreshingLogin, but for its thread.
+Like Java's ExpiringCredentialRefreshingLogin, but without its thread.
 
-Whoever needs a token gets the one at hand at once. It is replaced in the background; while that
-fails, the old one is used up to its end, and another try is made every few seconds. A token whose
-end is not known is used for one authentication only.
+Callers get the current token at once. It is replaced in the background; while that fails, the old
+token is used until it expires, with another attempt every few seconds. A token without a known
+expiry is used for one authentication only.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two tries to replace a token that still lasts.
+#: Seconds between two attempts to replace a token that is still valid.
 RETRY_INTERVAL: Final = 10.0
 
 
 class TokenProvider:
-    """See the module. Belongs to one event loop; `close` it."""
+    """The current token of one client. Belongs to one event loop; `close` it."""
 
     def __init__(
         self,
@@ -39,9 +39,9 @@ class TokenProvider:
         wall_clock: Callable[[], float],
         hidden: Collection[str] = (),
     ) -> None:
-        """Get nothing yet.
+        """Create the provider without getting a token.
 
-        `wall_clock` gives seconds since 1970; errors and warnings show nothing of `hidden`.
+        `wall_clock` returns seconds since 1970; errors and warnings show nothing of `hidden`.
         """
         self._get_token = get_token
         self._hidden = hidden
@@ -52,7 +52,7 @@ class TokenProvider:
         self._refresh: asyncio.TimerHandle | None = None
 
     async def token(self) -> OAuthBearerToken:
-        """Give a token that has not ended, getting one if need be.
+        """Return a token that has not expired, getting one if necessary.
 
         Raises AuthenticationError, ConfigError or NetworkError, as the source does.
         """
@@ -60,13 +60,13 @@ class TokenProvider:
         if token is not None and not self._has_ended(token):
             return token
         getting = self._getting or self._start()
-        # Ours is not the only wait for it: it goes on when ours is cancelled.
+        # Other callers may be waiting for the same task, so it continues if this wait is cancelled.
         await asyncio.wait({getting})
         return getting.result()
 
     @property
     def is_getting(self) -> bool:
-        """Whether the source was asked and has not answered."""
+        """Whether a token has been requested from the source and has not arrived yet."""
         return self._getting is not None
 
     def _has_ended(self, token: OAuthBearerToken) -> bool:
@@ -92,7 +92,7 @@ class TokenProvider:
     def _ended(
         self, token: OAuthBearerToken, ended_at: float, asked_at: float, now: float
     ) -> AuthenticationError | NetworkError:
-        # A reference may stand for the subject, too.
+        # The subject may come from a reference, too.
         subject = hide(repr(token.subject), self._hidden)
         if ended_at > asked_at:
             return NetworkError(
@@ -123,7 +123,7 @@ class TokenProvider:
         self._schedule(RETRY_INTERVAL)
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Stop refreshing, and cancel a request that is under way."""
         if self._refresh is not None:
             self._refresh.cancel()
         if self._getting is not None:

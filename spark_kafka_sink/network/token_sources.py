@@ -1,9 +1,9 @@
-"""Where tokens of OAUTHBEARER come from: made here, read, asked for over HTTPS, or a function's.
+"""Sources of OAUTHBEARER tokens: made here, read from a file, fetched over HTTPS, or a function.
 
-Each source is a coroutine function that gives one token. None of them blocks the event loop: what
-may block runs on a thread, and a login waits for it no longer than the settings allow. That holds
-for functions of a user's above all, of which nothing is known. Only their coroutine functions run
-on the event loop, as coroutine functions expect.
+Each source is a coroutine function that returns one token. None of them blocks the event loop:
+whatever may block runs on a thread, and a login waits for it no longer than the settings allow.
+This matters most for users' functions, about which nothing is known. Only their coroutine functions
+run on the event loop, as coroutine functions expect.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def token_source(
 ) -> GetToken:
     """Return the function that gets a token; `hosts` are those of bootstrap.servers.
 
-    Its errors show nothing that came from a reference. Raises ConfigError where the function that
-    the settings name cannot be had.
+    Its errors show nothing that came from a reference. Raises ConfigError if the function named in
+    the settings cannot be loaded.
     """
     get_token = _source(login, settings, wall_clock, hosts)
     hidden = hidden_texts(settings, login)
@@ -86,7 +86,7 @@ def _source(
 
 
 def endpoint_tls(options: Mapping[str, str]) -> TlsSettings:
-    """Read the `ssl.*` options of a login module, as Java does; ValueError where they cannot be."""
+    """Read the `ssl.*` options of a login module, as in Java; ValueError if unsupported."""
     if "ssl.truststore.certificates" in options or "ssl.keystore.key" in options:
         raise ValueError("sasl.jaas.config: for the token endpoint name files, ssl.*.location")
     return TlsSettings(
@@ -148,7 +148,7 @@ def _from_endpoint(
     credentials: ClientCredentials, login: TokenLogin, settings: SecuritySettings
 ) -> GetToken:
     hidden = hidden_texts(settings, login)
-    # The endpoint's words are cut short, and half of a hidden text could not be found afterwards.
+    # The endpoint's message is cut short, and half of a hidden text could not be found afterwards.
     credentials = replace(credentials, hidden=hidden)
     contexts = TlsContexts(
         endpoint_tls(login.tls_options), f"{settings.prefix}sasl.jaas.config: ", hidden
@@ -182,10 +182,10 @@ def _from_endpoint(
 async def _fetched(
     credentials: ClientCredentials, timeouts: FetchTimeouts, contexts: TlsContexts
 ) -> Outcome:
-    """Ask once, for as long as the timeouts allow together.
+    """Fetch a token once, within the two timeouts together.
 
-    A name service that does not answer, or many addresses of which none does, would take longer;
-    the thread then ends by itself, and nobody waits for it.
+    A hanging name service, or many addresses that do not answer, would take longer; the thread then
+    ends by itself and is not waited for.
     """
     clock = asyncio.get_running_loop().time
     total = timeouts.connect + timeouts.read
@@ -220,7 +220,7 @@ def _from_function(
         except KafkaError:
             raise
         except Exception as error:
-            # What it raised may hold anything: it is the cause, and not quoted.
+            # Its error may contain anything, so it is the cause and not quoted.
             raise NetworkError(
                 f"{source} raised {type(error).__name__} instead of giving a token"
             ) from error
@@ -230,7 +230,7 @@ def _from_function(
 
 
 async def _awaited(given: Coroutine[Any, Any, object], source: str, seconds: float) -> object:
-    """Wait for a coroutine here: what it keeps from call to call belongs to this loop."""
+    """Wait for a coroutine on this loop, which owns what the coroutine keeps between calls."""
     task = asyncio.ensure_future(given)
     try:
         if await done_by(task, asyncio.get_running_loop().time() + seconds):
@@ -244,7 +244,7 @@ async def _awaited(given: Coroutine[Any, Any, object], source: str, seconds: flo
 
 
 def _given(given: object, source: str, subject_claim: str) -> OAuthBearerToken:
-    """Read what a function gave: a token, or a token and its end in seconds since 1970."""
+    """Convert a function's result: a token, or a token and its expiry in seconds since 1970."""
     if isinstance(given, OAuthBearerToken):
         return given
     match given:

@@ -1,7 +1,7 @@
-"""Moving bytes over one socket. Knows no Kafka.
+"""Sending and receiving bytes over one socket, independent of Kafka.
 
-Writes go out by `sendmsg`, straight from the buffers they lie in: asyncio's own transports join
-them into one bytes object first (all of Python 3.11), which would copy every record batch again.
+Writes use `sendmsg` on the caller's buffers. asyncio's own transports join the buffers into one
+bytes object first (in all of Python 3.11), which would copy every record batch once more.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.network.host_resolver import Address
 
-#: Linux takes at most 1024 buffers in one call (IOV_MAX).
+#: Linux accepts at most 1024 buffers in one call (IOV_MAX).
 MAX_BUFFERS_PER_WRITE = 1024
 READ_SIZE = 65_536
-#: A buffer size that leaves the choice to the system.
+#: The buffer size that leaves the choice to the system.
 SYSTEM_DEFAULT = -1
 
 
 @dataclass(frozen=True, slots=True)
 class SocketOptions:
-    """How a socket is set up before it is connected."""
+    """The options of a socket, set before it is connected."""
 
     #: send.buffer.bytes (SO_SNDBUF) and receive.buffer.bytes (SO_RCVBUF).
     send_buffer_bytes: int = SYSTEM_DEFAULT
     receive_buffer_bytes: int = SYSTEM_DEFAULT
 
     def apply(self, sock: socket.socket) -> None:
-        """Set the options; a buffer that is `SYSTEM_DEFAULT` is left to the system."""
+        """Set the options on a socket; a buffer size of `SYSTEM_DEFAULT` is left to the system."""
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, True)
         if self.send_buffer_bytes != SYSTEM_DEFAULT:
@@ -49,22 +49,23 @@ class Transport(Protocol):
 
     @property
     def taken_at(self) -> float:
-        """When the operating system last took bytes to be sent, by the loop's clock."""
+        """When the operating system last accepted bytes to send, by the loop's clock."""
 
     async def write(self, buffers: Sequence[bytes | memoryview]) -> None:
-        """Send all buffers, in order; return when the operating system has taken the last byte."""
+        """Send all buffers in order; return when the system has accepted the last byte."""
 
     def begin_write(self, buffers: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
-        """Send what the operating system takes at once, and give the rest, for `write`.
+        """Send what the operating system accepts at once, and return the rest, for `write`.
 
-        Only while no `write` is under way. Fails never: what is wrong `write` will find as well.
+        May only be called while no `write` is under way. Never raises: `write` will meet the same
+        error.
         """
 
     async def read(self) -> bytes:
-        """Return the bytes that have come, at least one; nothing at the end of the stream."""
+        """Wait for bytes and return them; return nothing at the end of the stream."""
 
     def close(self) -> None:
-        """Close at once; pending reads and writes fail. May be called twice."""
+        """Close at once; pending reads and writes fail. May be called more than once."""
 
 
 def _views(buffers: Sequence[bytes | memoryview]) -> deque[memoryview]:
@@ -78,12 +79,12 @@ class PlaintextTransport:
         """Take over a connected, non-blocking socket."""
         self._socket = sock
         self._loop = asyncio.get_running_loop()
-        #: See `Transport.taken_at`.
+        #: When the operating system last accepted bytes; see `Transport.taken_at`.
         self.taken_at = self._loop.time()
 
     @classmethod
     async def connect(cls, address: Address, options: SocketOptions) -> PlaintextTransport:
-        """Connect to an address; OSError when that fails, also where its family is switched off."""
+        """Connect to an address; OSError if that fails, also if its address family is disabled."""
         sock = socket.socket(address.family, socket.SOCK_STREAM, address.protocol)
         try:
             sock.setblocking(False)
@@ -95,7 +96,7 @@ class PlaintextTransport:
         return cls(sock)
 
     async def write(self, buffers: Sequence[bytes | memoryview]) -> None:
-        """See `Transport.write`."""
+        """Send all buffers; see `Transport.write`."""
         pending = _views(buffers)
         while True:
             try:
@@ -106,14 +107,14 @@ class PlaintextTransport:
                 return
 
     def begin_write(self, buffers: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
-        """See `Transport.begin_write`."""
+        """Send what the operating system accepts at once; see `Transport.begin_write`."""
         pending = _views(buffers)
         with suppress(OSError):
             self._send(pending)
         return pending
 
     def _send(self, pending: deque[memoryview]) -> None:
-        """Send what is pending until there is nothing left, or the socket takes no more."""
+        """Send the pending buffers; raises BlockingIOError when the socket accepts no more."""
         while pending:
             sent = self._socket.sendmsg(islice(pending, MAX_BUFFERS_PER_WRITE))
             self.taken_at = self._loop.time()
@@ -125,22 +126,22 @@ class PlaintextTransport:
                 sent -= len(first)
 
     async def read(self) -> bytes:
-        """See `Transport.read`."""
+        """Wait for bytes and return them; see `Transport.read`."""
         return await self._loop.sock_recv(self._socket, READ_SIZE)
 
     def read_nowait(self) -> bytes:
-        """Return what has come; nothing where nothing has, or where the stream has ended."""
+        """Return what has arrived; nothing if nothing has, or if the stream has ended."""
         with suppress(OSError):
             return self._socket.recv(READ_SIZE)
         return b""
 
     def write_nowait(self, data: bytes) -> None:
-        """Send as much as the operating system takes at once; the rest is lost."""
+        """Send as much as the operating system accepts at once; the rest is discarded."""
         with suppress(OSError):
             self._socket.send(data)
 
     def close(self) -> None:
-        """See `Transport.close`."""
+        """Close the socket; see `Transport.close`."""
         if self._socket.fileno() >= 0:
             self._loop.remove_writer(self._socket)
             self._loop.remove_reader(self._socket)
