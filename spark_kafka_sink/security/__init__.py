@@ -1,1 +1,1 @@
-"""How client and broker make sure of each other: SASL mechanisms, tokens, TLS contexts."""
+"""How client and broker authenticate each other: SASL mechanisms, tokens, TLS contexts."""

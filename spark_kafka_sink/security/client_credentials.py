@@ -1,4 +1,4 @@
-"""The client-credentials grant (RFC 6749, 4.4; KIP-768), as data: what to ask, what came back."""
+"""The client-credentials grant (RFC 6749, 4.4; KIP-768) as data: the request and the response."""
 
 from __future__ import annotations
 
@@ -15,45 +15,46 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
 _OK: Final = range(200, 300)
-#: Answers that say the request will never be good (Java's HttpJwtRetriever has a list like this).
+#: The status codes of permanent errors (Java's HttpJwtRetriever has a similar list).
 _FINAL: Final = frozenset(range(400, 500)) - {408, 425, 429}
 _LONGEST_REASON: Final = 300
-#: A shorter value in a URL's query is a flag or a version and not a key; any text has it by chance.
+#: A shorter value in a URL's query is a flag or a version, not a key; any text contains it by
+#: chance.
 _SHORTEST_KEY: Final = 4
-#: Where a secret that is sent in the clear does not leave the machine.
+#: Hosts to which a secret can be sent in clear text without leaving the machine.
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientCredentials:
-    """How a client gets tokens from its provider."""
+    """The credentials with which a client gets tokens from its provider."""
 
-    #: May have a key in its query: errors show `endpoint`.
+    #: May contain a key in its query; errors show `endpoint` instead.
     url: str = field(repr=False)
     client_id: str = field(repr=False)
     client_secret: str = field(repr=False)
     scope: str | None = None
-    #: Whether id and secret are form-encoded before they are joined, as RFC 6749 has it and many
-    #: providers do not (sasl.oauthbearer.header.urlencode).
+    #: Whether id and secret are form-encoded before they are joined, which RFC 6749 requires and
+    #: many providers do not expect (sasl.oauthbearer.header.urlencode).
     urlencode: bool = False
-    #: What references in the settings stood for.
+    #: The values of references in the settings.
     hidden: Collection[str] = field(default=(), repr=False, compare=False)
 
     @property
     def endpoint(self) -> str:
-        """The scheme, host and port of the URL, which hold no secret."""
+        """The scheme, host and port of the URL, which contain no secret."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
     def quoted(self, text: str) -> str:
-        """Return what may be shown of the provider's words, which may quote what it was sent."""
+        """Return the provider's text without secrets, which it may quote from the request."""
         secrets = {self.client_secret, *_query_values(self.url), *self.hidden}
         return quoted(text, secrets, _LONGEST_REASON)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRequest:
-    """An HTTP POST."""
+    """An HTTP POST that requests a token."""
 
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
@@ -61,9 +62,9 @@ class TokenRequest:
 
 
 def check_url(url: str) -> None:
-    """Raise ValueError where a URL is not one to send a client's secret to.
+    """Raise ValueError if a client's secret must not be sent to a URL.
 
-    Everywhere but on this machine that is HTTPS.
+    Except for this machine itself, only HTTPS is allowed.
     """
     parts = split_url(url)
     if parts.scheme == "https" and parts.hostname:
@@ -79,7 +80,7 @@ def check_url(url: str) -> None:
 
 
 def split_url(url: str) -> SplitResult:
-    """Take a URL apart; ValueError, which does not show it, if it is malformed."""
+    """Split a URL; ValueError, which does not show it, if it is malformed."""
     if not url.isascii() or not url.isprintable() or " " in url:
         raise ValueError("must hold no spaces, control characters or letters outside ASCII")
     try:
@@ -92,7 +93,7 @@ def split_url(url: str) -> SplitResult:
 
 
 def _query_values(url: str) -> Iterator[str]:
-    """Return what may be a key in a URL's query, as it was written and as it is meant."""
+    """Yield the values in a URL's query that may be keys, as written and decoded."""
     for parameter in urlsplit(url).query.split("&"):
         name, equals, value = parameter.partition("=")
         written = value if equals else name
@@ -102,7 +103,7 @@ def _query_values(url: str) -> Iterator[str]:
 
 
 def token_request(credentials: ClientCredentials) -> TokenRequest:
-    """Ask for a token."""
+    """Build the request for a token."""
     pair = (credentials.client_id, credentials.client_secret)
     if credentials.urlencode:
         pair = quote_plus(pair[0]), quote_plus(pair[1])
@@ -121,10 +122,10 @@ def token_request(credentials: ClientCredentials) -> TokenRequest:
 
 
 def access_token(credentials: ClientCredentials, status: int, body: bytes) -> str:
-    """Take the token from the provider's answer.
+    """Return the token in the provider's response.
 
-    Raises AuthenticationError where the provider refuses for good, NetworkError where it may answer
-    otherwise later; both with its reason, neither with the client's secret.
+    Raises AuthenticationError if the provider refuses permanently, NetworkError if it may respond
+    differently later; both with its reason, neither with the client's secret.
     """
     answer = _json_object(body)
     if status in _OK:

@@ -1,10 +1,10 @@
-"""JAAS login entries, as in Java's `sasl.jaas.config`: a login module, and its options.
+"""JAAS login entries, as in Java's `sasl.jaas.config`: a login module and its options.
 
     org.apache.kafka.common.security.scram.ScramLoginModule required username="a" password="b";
 
-Read as `org.apache.kafka.common.security.JaasConfig` reads them, with Java's escapes in quotes and
-both of its kinds of comments; values without quotes are taken whatever they look like. The entries
-hold passwords, so no error shows more of them than the name of the module.
+Parsed like `org.apache.kafka.common.security.JaasConfig`, with Java's escapes in quotes and both of
+its kinds of comments; unquoted values are accepted in any form. The entries hold passwords, so
+errors show nothing of them but the name of the module.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-#: A quoted text ends with its line, as in Java's StreamTokenizer.
+#: A quoted text ends on its line, as in Java's StreamTokenizer.
 _TOKEN: Final = re.compile(
     r"""(?P<space>\s+|//[^\r\n]*|/\*.*?\*/)
       | "(?P<double>(?:\\.|[^"\\\r\n])*)"
@@ -32,20 +32,20 @@ _CONTROL_FLAGS: Final = ("required", "requisite", "sufficient", "optional")
 
 @dataclass(frozen=True, slots=True)
 class LoginModule:
-    """One entry; its repr does not show the options, which are secrets or near to one."""
+    """One entry; its repr does not show the options, which may be secrets."""
 
-    #: The Java class.
+    #: The name of the Java class.
     name: str
     options: Mapping[str, str] = field(repr=False)
 
     def is_class(self, java_class: str) -> bool:
-        """Tell whether it names this class, which some platforms ship under a prefix of theirs."""
+        """Return whether it names this class, which some platforms ship under their own prefix."""
         return self.name == java_class or self.name.endswith(f".{java_class}")
 
 
 class _Token(NamedTuple):
     text: str
-    #: Whether it is `=` or `;`, and no quoted text that looks so.
+    #: Whether it is an unquoted `=` or `;`.
     is_mark: bool = False
 
 
@@ -54,9 +54,9 @@ _END: Final = _Token(";", is_mark=True)
 
 
 def parse_jaas(text: str) -> LoginModule:
-    """Read the one entry of a `sasl.jaas.config`.
+    """Parse the only entry of a `sasl.jaas.config`.
 
-    Raises ValueError: the end of a sentence about the setting.
+    Raises ValueError, whose message is the end of a sentence about the setting.
     """
     tokens = _tokens(text)
     name, flag = next(tokens, _END), next(tokens, _END)

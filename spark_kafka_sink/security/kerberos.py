@@ -1,12 +1,12 @@
-"""GSSAPI (RFC 4752) with Kerberos: the exchange, and what Java's Krb5LoginModule says of a login.
+"""GSSAPI (RFC 4752) with Kerberos: the exchange, and the options of Java's Krb5LoginModule.
 
-    ESTABLISHING  tokens of the context, both ways, until client and broker have proved themselves
-    CHOOSING      the broker offers security layers, wrapped; the client takes none of them
-    COMPLETE      the choice was sent; what is left is the broker's consent
+    ESTABLISHING  the context's tokens go both ways until client and broker have authenticated
+    CHOOSING      the broker offers security layers, wrapped; the client chooses none of them
+    COMPLETE      the choice was sent; only the broker's consent is missing
 
-Kafka uses no security layer of SASL's: what encrypts is TLS (`SASL_SSL`). As in RFC 4752 no name is
-sent to act for: the client is who its ticket says. The context itself is a library's, and comes
-from outside; its first token too, since getting it asks a KDC.
+Kafka uses none of SASL's security layers; TLS encrypts (`SASL_SSL`). No authorization identity is
+sent (RFC 4752 makes it optional): the client is the principal of its ticket. A library provides the
+context from outside this module, and also its first token, since getting it involves a KDC.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 KRB5_LOGIN_MODULE: Final = "com.sun.security.auth.module.Krb5LoginModule"
 _LAYER_OFFER_BYTES: Final = 4
 _NO_LAYER: Final = 1
-#: No layer, and so no message of one: a largest size of 0.
+#: No layer, and therefore a maximum message size of 0.
 _CHOICE: Final = bytes((_NO_LAYER, 0, 0, 0))
 _LAYERS: Final = {2: "integrity", 4: "confidentiality"}
-#: What says how Java's module is to go about what is done here in its own way, or not at all.
+#: Options that control details of Java's module; they have no effect here.
 _WITHOUT_EFFECT: Final = frozenset(
     {"donotprompt", "storekey", "refreshkrb5config", "debug", "refreshticket"}
 )
-#: What would need a password, or has somebody else's work done, by the value that does without.
+#: Unsupported options -> the one value that is accepted, and why others are not.
 _REFUSED: Final[Mapping[str, tuple[str, str]]] = {
     "renewtgt": ("false", "a ticket cache is renewed by who fills it (kinit -R, k5start)"),
     "isinitiator": ("true", "this client only initiates"),
@@ -45,33 +45,33 @@ _SERVICE_NAME: Final = "servicename"
 
 
 class GssContext(Protocol):
-    """A context of a GSSAPI library's that initiates; its errors are AuthenticationError."""
+    """An initiating context of a GSSAPI library; its errors are AuthenticationErrors."""
 
     @property
     def is_established(self) -> bool:
-        """Whether both sides have proved who they are."""
+        """Whether both sides have completed the context."""
 
     @property
     def is_mutual(self) -> bool:
-        """Whether the broker has proved itself too."""
+        """Whether the broker has authenticated as well."""
 
     def step(self, token: bytes) -> bytes | None:
-        """Take the broker's token; give the next one, if there is one."""
+        """Process the broker's token; return the next one, if there is one."""
 
     def unwrap(self, message: bytes) -> bytes:
-        """Take the protection off a message of the broker's, making sure of it."""
+        """Verify a message of the broker and return its content."""
 
     def wrap(self, message: bytes) -> bytes:
-        """Protect a message against changes."""
+        """Protect a message against modification."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KerberosLogin:
-    """Where tickets come from. With both a cache and a keytab, the cache goes first, as in Java."""
+    """The source of tickets. As in Java, the cache takes precedence over the keytab."""
 
-    #: What the brokers are called by: `kafka` of `kafka/host@REALM`.
+    #: The service of the brokers' principals: `kafka` in `kafka/host@REALM`.
     service_name: str
-    #: Who logs in; None for whoever the ticket cache belongs to.
+    #: The principal that logs in; None for the owner of the ticket cache.
     principal: str | None = None
     use_ticket_cache: bool = False
     #: None for the system's default (KRB5CCNAME).
@@ -81,7 +81,7 @@ class KerberosLogin:
     mechanism = SaslMechanism.GSSAPI
 
     def __str__(self) -> str:
-        """Name the source of tickets in a sentence."""
+        """Return the name of the source of tickets for use in a sentence."""
         cache = f"the ticket cache {self.ticket_cache or '(the default one)'}"
         keytab = f"the keytab {self.keytab}"
         if self.keytab is None:
@@ -90,10 +90,10 @@ class KerberosLogin:
 
 
 def read_kerberos(options: Mapping[str, str], service_name: str | None) -> KerberosLogin:
-    """Read the options of Krb5LoginModule, and sasl.kerberos.service.name.
+    """Parse the options of Krb5LoginModule and sasl.kerberos.service.name.
 
-    Raises ValueError, a sentence that begins with a setting, for what is wrong and for what cannot
-    be done here.
+    Raises ValueError, whose message begins with a setting, for options that are invalid or not
+    supported.
     """
     given = {name.lower(): value for name, value in options.items()}
     names = {name.lower(): name for name in options}
@@ -149,7 +149,7 @@ def _service_name(jaas: str | None, setting: str | None) -> str:
 
 
 class GssapiState(Enum):
-    """Where an exchange is."""
+    """The state of an exchange."""
 
     INITIAL = auto()
     ESTABLISHING = auto()
@@ -170,21 +170,21 @@ TRANSITIONS: Final[Mapping[GssapiState, frozenset[GssapiState]]] = {
 
 
 class GssapiClient:
-    """One exchange."""
+    """One GSSAPI exchange."""
 
     mechanism = SaslMechanism.GSSAPI
-    #: Keys and tickets never come near a text.
+    #: Keys and tickets never appear in a text.
     secret = ""
     hidden: Collection[str] = ()
-    #: GSSAPI has no message for refusals.
+    #: GSSAPI has no message for a refusal.
     failure = None
 
     def __init__(
         self, context: GssContext, first_token: bytes, *, principal: str, service: str
     ) -> None:
-        """Take a context, and the token that it has begun with.
+        """Set the context, and its first token.
 
-        `principal` is who logs in, `service` the broker's principal, without its realm.
+        `principal` is the client's principal, `service` the broker's without its realm.
         """
         self._context = context
         self._first_token = first_token
@@ -198,12 +198,12 @@ class GssapiClient:
 
     @property
     def state(self) -> GssapiState:
-        """Where it is."""
+        """The current state."""
         return self._state
 
     @property
     def is_complete(self) -> bool:
-        """See `SaslClient`."""
+        """Whether the exchange is complete; see `SaslClient`."""
         return self._state is _S.COMPLETE
 
     def _move(self, target: GssapiState) -> None:
@@ -214,12 +214,12 @@ class GssapiClient:
         self._state = target
 
     def initial_response(self) -> bytes:
-        """See `SaslClient`."""
+        """Return the first token; see `SaslClient`."""
         self._move(_S.ESTABLISHING)
         return self._first_token
 
     def evaluate_challenge(self, challenge: bytes) -> bytes | None:
-        """See `SaslClient`."""
+        """Handle the broker's message; see `SaslClient`."""
         steps = {_S.ESTABLISHING: self._establish, _S.CHOOSING: self._choose}
         step = steps.get(self._state)
         if step is None:
@@ -240,7 +240,7 @@ class GssapiClient:
         if not self._context.is_mutual:
             raise AuthenticationError(f"the broker has not proved that it is {self._service}")
         self._move(_S.CHOOSING)
-        # The broker speaks next, and waits for an answer even where there is none to give.
+        # The broker speaks next, and it waits for an answer even if there is nothing to send.
         return answer or b""
 
     def _choose(self, challenge: bytes) -> bytes:

@@ -1,8 +1,8 @@
-"""Certificates and keys out of what Kafka's settings hold: PEM, PKCS12, and no JKS.
+"""Certificates and keys in the formats of Kafka's settings: PEM and PKCS12, but not JKS.
 
-PEM is read leniently, as Kafka reads it (DefaultSslEngineFactory.PemParser): text around the blocks
-is skipped, and a block may stand on one line, as it does in a .properties file. PKCS12 needs the
-library `cryptography`. JKS is Java's own format: the error says how to convert it.
+PEM is parsed leniently, as in Kafka (DefaultSslEngineFactory.PemParser): text around the blocks is
+skipped, and a block may be on a single line, as in a .properties file. PKCS12 needs the library
+`cryptography`. JKS is Java's own format; the error explains how to convert it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PEM: Final = "PEM"
-#: What is between the two lines has no five dashes: a search for an end that is missing stops at
-#: the next block.
+#: The content between the two lines cannot contain five dashes, so that a search for a missing end
+#: stops at the next block.
 _BLOCK: Final = re.compile(
     r"-----BEGIN ([A-Z0-9 ]{1,64})-----((?:[^-]|-(?!----))*+)-----END \1-----"
 )
-#: Lines before the base64 of an old encrypted key: "Proc-Type: 4,ENCRYPTED".
+#: Header lines before the base64 of an encrypted key in the old format: "Proc-Type: 4,ENCRYPTED".
 _PARAMETER: Final = re.compile(r"^[^\r\n:]+:[^\r\n]*$", re.MULTILINE)
 _CERTIFICATES: Final = frozenset({"CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE"})
 _LINE: Final = 64
@@ -29,21 +29,21 @@ _JKS_MAGICS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 
 
 class KeyStoreError(ValueError):
-    """A store cannot be read; the message is the end of a sentence about the setting."""
+    """A store that cannot be read; the message is the end of a sentence about the setting."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A certificate with the chain behind it, and its private key; both PEM."""
+    """A certificate with its chain, and its private key, both as PEM."""
 
     certificates: str
     key: str = field(repr=False)
-    #: What the key is encrypted with, if it is.
+    #: The password that the key is encrypted with, if any.
     password: str | None = field(repr=False, default=None)
 
 
 def pem_certificates(text: str) -> str:
-    """Give the certificates in a text; KeyStoreError when there is none."""
+    """Return the certificates in a text; KeyStoreError if there are none."""
     blocks = [block for label, block in _blocks(text) if label in _CERTIFICATES]
     if not blocks:
         raise KeyStoreError("holds no certificate in PEM (-----BEGIN CERTIFICATE-----)")
@@ -51,7 +51,7 @@ def pem_certificates(text: str) -> str:
 
 
 def pem_key(text: str) -> str:
-    """Give the one private key in a text; KeyStoreError when there is none, or another one."""
+    """Return the only private key in a text; KeyStoreError if there is none, or several."""
     keys = [block for label, block in _blocks(text) if label.endswith("PRIVATE KEY")]
     if len(keys) != 1:
         raise KeyStoreError(
@@ -73,7 +73,10 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
 
 
 def pkcs12_certificates(data: bytes, password: str | None) -> str:
-    """Give all certificates of a PKCS12 store as PEM; KeyStoreError when it cannot be read."""
+    """Return all certificates of a PKCS12 store as PEM; KeyStoreError if there are none.
+
+    Raises KeyStoreError as well if the store cannot be read.
+    """
     serialization, store = _load(data, password)
     certificates = [store.cert, *store.additional_certs]
     pem = "".join(
@@ -87,9 +90,9 @@ def pkcs12_certificates(data: bytes, password: str | None) -> str:
 
 
 def pkcs12_key_pair(data: bytes, password: str | None) -> KeyPair:
-    """Give the key of a PKCS12 store with its chain; KeyStoreError when it has none.
+    """Return the key of a PKCS12 store with its chain; KeyStoreError if it has none.
 
-    The key comes encrypted with a password that nobody else has, so that no plain copy is made.
+    The key is encrypted with a new random password, so that no plain copy of it is made.
     """
     serialization, store = _load(data, password)
     if store.key is None or store.cert is None:
@@ -108,7 +111,8 @@ def pkcs12_key_pair(data: bytes, password: str | None) -> KeyPair:
 
 
 def _load(data: bytes, password: str | None) -> tuple[Any, Any]:
-    # By content, as Java does: what is called JKS there has long been PKCS12 most of the time.
+    # The format is recognized by content, as in Java: most stores called JKS there have long been
+    # PKCS12.
     if data.startswith(_JKS_MAGICS):
         raise KeyStoreError(
             "is in Java's own format (JKS or JCEKS), which cannot be read here. Convert it: "
@@ -130,6 +134,6 @@ def _load(data: bytes, password: str | None) -> tuple[Any, Any]:
     try:
         store = pkcs12.load_pkcs12(data, None if password is None else password.encode())
     except (ValueError, UnsupportedAlgorithm):
-        # Its message is of no help, and may have parts of the store in it.
+        # Its message does not help, and may contain parts of the store.
         raise KeyStoreError("is no PKCS12 store, or its password is wrong") from None
     return serialization, store

@@ -1,7 +1,7 @@
-"""The principals of a keytab, MIT's file of Kerberos keys, so that an error can name them.
+"""The principals of a keytab, MIT's file of Kerberos keys, so that errors can name them.
 
-The library says of a keytab that is missing, of another kind or for somebody else nothing but that
-there are no credentials. Keys are passed over, unread. Layout (version 2, all big-endian):
+If a keytab is missing, has another format or belongs to another principal, the library only says
+that there are no credentials. Keys are skipped, unread. Layout (version 2, all big-endian):
 
     0x0502, then entries: size:i32 (negative: a hole), components:u16, realm, component...,
     name type:u32, timestamp:u32, ...; realm and components: length:u16 and bytes
@@ -21,9 +21,9 @@ _LENGTH: Final = struct.Struct(">H")
 
 
 def keytab_principals(data: bytes) -> list[str]:
-    """Name who a keytab has keys of, `name@REALM`, each once, in its order.
+    """Return the distinct principals in a keytab, as `name@REALM`, in its order.
 
-    Raises ValueError where it is no keytab, or not whole.
+    Raises ValueError if it is not a keytab, or is truncated.
     """
     if not data.startswith(_VERSION):
         raise ValueError("it is not a keytab")
@@ -41,7 +41,7 @@ def _principals(data: memoryview) -> Iterator[str]:
         if size > 0:
             yield _principal(data[position : position + size])
         elif size == 0:
-            # What is behind it was never written.
+            # The rest of the file was never written.
             return
         position += abs(size)
 

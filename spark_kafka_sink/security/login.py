@@ -1,10 +1,10 @@
-"""Who logs in, and how: a mechanism and the login module of Java's `sasl.jaas.config`.
+"""The login of a client: a SASL mechanism and the login module of Java's `sasl.jaas.config`.
 
-A `Login` is what lasts: user and password, or where tokens come from. For each exchange it makes a
-`SaslClient`. Nothing is asked for or read here: where a token has to be got first, its source says
-so as data, and who owns sockets and files gets it.
+A `Login` is the lasting part: user and password, or the source of tokens. It creates a `SaslClient`
+for each exchange. Nothing is fetched or read here: a token's source is described as data, and the
+network layer gets the token.
 
-Whatever is wrong raises ValueError, a sentence that begins with a setting and shows no secret.
+All errors are ValueErrors whose message begins with a setting and shows no secret.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ _IAM_MODULE: Final = "software.amazon.msk.auth.iam.IAMLoginModule"
 _TLS_OPTION: Final = "ssl."
 _UNSECURED: Final = "unsecuredLogin"
 _EXTENSION: Final = "Extension_"
-#: Java's name for extensions beside a token that is not unsecured.
+#: Java's prefix for extensions of tokens other than unsecured ones.
 _OTHER_EXTENSION: Final = "extension_"
-#: What an unsecured token sets by itself.
+#: The claims that an unsecured token always sets itself.
 _RESERVED_CLAIMS: Final = frozenset({"iat", "exp"})
 _LIFETIME: Final = "3600"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PasswordLogin:
-    """A user and a password: PLAIN and SCRAM."""
+    """A username and a password, for PLAIN and SCRAM."""
 
     mechanism: SaslMechanism
     username: str = field(repr=False)
@@ -71,7 +71,7 @@ class PasswordLogin:
     token_auth: bool = False
 
     def client(self) -> SaslClient:
-        """Begin an exchange."""
+        """Create the client of a new exchange."""
         if self.mechanism is SaslMechanism.PLAIN:
             return PlainClient(self.username, self.password)
         return ScramClient(self.mechanism, self.username, self.password, token_auth=self.token_auth)
@@ -79,29 +79,29 @@ class PasswordLogin:
 
 @dataclass(frozen=True, slots=True)
 class UnsecuredToken:
-    """A token that this client makes by itself and nobody signs."""
+    """An unsigned token that this client makes itself."""
 
     claims: Mapping[str, object]
-    #: Seconds.
+    #: In seconds.
     lifetime: float
     subject_claim: str
 
     def make(self, now: float) -> OAuthBearerToken:
-        """Make one that begins now."""
+        """Make a token that is valid from `now` on."""
         token = unsecured_token(self.claims, now=now, lifetime=self.lifetime)
         return read_token(token.value, subject_claim=self.subject_claim)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenFile:
-    """A file that holds a token, and that somebody may replace."""
+    """A file that holds a token and may be replaced at any time."""
 
     path: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenFunction:
-    """A function that is called for each token; the network layer knows which."""
+    """A function that is called for each token; the network layer loads it."""
 
     name: str
 
@@ -113,11 +113,11 @@ class MskIamToken:
     profile: str | None = None
     role_arn: str | None = None
     session_name: str = "spark-kafka-sink"
-    #: Of the cluster, where the names of its brokers do not say.
+    #: The cluster's region; None to find it in the brokers' names or the environment.
     region: str | None = None
 
     def __str__(self) -> str:
-        """Name the credentials in a sentence."""
+        """Return the name of the credentials for use in a sentence."""
         if self.role_arn is not None:
             return f"AWS role {self.role_arn}"
         return "AWS credentials" if self.profile is None else f"AWS profile {self.profile}"
@@ -130,18 +130,18 @@ TokenSource: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenLogin:
-    """A token, to be got from its source: OAUTHBEARER."""
+    """A token that is fetched from its source, for OAUTHBEARER."""
 
     source: TokenSource
     extensions: Mapping[str, str] = field(default_factory=dict)
     subject_claim: str = "sub"
-    #: The `ssl.*` options of the login module: how the token endpoint is made sure of.
+    #: The `ssl.*` options of the login module, for TLS connections to the token endpoint.
     tls_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     mechanism = SaslMechanism.OAUTHBEARER
 
     def client(self, token: OAuthBearerToken) -> SaslClient:
-        """Begin an exchange that shows this token."""
+        """Create the client of an exchange that presents this token."""
         return OAuthBearerClient(token, self.extensions)
 
 
@@ -149,7 +149,7 @@ Login: TypeAlias = PasswordLogin | TokenLogin | KerberosLogin
 
 
 def login_module(login: Login) -> str:
-    """Return the Java class of the login module that logs in so."""
+    """Return the Java class of the login module for this login."""
     if isinstance(login, TokenLogin) and isinstance(login.source, MskIamToken):
         return _IAM_MODULE
     return _MODULES[login.mechanism]
@@ -157,9 +157,9 @@ def login_module(login: Login) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenSettings:
-    """The settings of OAUTHBEARER beside sasl.jaas.config."""
+    """The OAUTHBEARER settings besides sasl.jaas.config."""
 
-    #: What sasl.login.callback.handler.class names; None where it is not set.
+    #: The name in sasl.login.callback.handler.class; None if it is not set.
     handler: str | None = None
     url: str | None = field(default=None, repr=False)
     client_id: str | None = field(default=None, repr=False)
@@ -172,12 +172,13 @@ class TokenSettings:
 def read_login(
     mechanism: str, jaas: str | None, tokens: TokenSettings, *, service_name: str | None = None
 ) -> Login:
-    """Read the settings of SASL; see the module for errors.
+    """Parse the SASL settings; see the module for errors.
 
     `service_name` is sasl.kerberos.service.name.
     """
     if mechanism == _AWS_MSK_IAM:
-        # Clusters take the same signature by OAUTHBEARER, and Python's signer makes it so.
+        # MSK clusters accept the same signature through OAUTHBEARER, as Amazon's Python signer
+        # makes it.
         options = {} if jaas is None else _parsed(jaas).options
         return TokenLogin(source=_msk_iam(options))
     if mechanism not in _MODULES:
@@ -330,7 +331,7 @@ def _msk_iam(options: Mapping[str, str]) -> MskIamToken:
 
 
 def _unsecured(options: Mapping[str, str]) -> UnsecuredToken:
-    """Read what Java's OAuthBearerUnsecuredLoginCallbackHandler reads."""
+    """Parse the options that Java's OAuthBearerUnsecuredLoginCallbackHandler reads."""
     subject_claim = options.get(f"{_UNSECURED}PrincipalClaimName") or "sub"
     claims = dict(_claims(options))
     if not claims.get(subject_claim):
@@ -355,7 +356,7 @@ def _claims(options: Mapping[str, str]) -> Iterator[tuple[str, object]]:
         if kind == "String":
             yield claim, value
         elif kind == "List":
-            # The first character is what the others are separated by.
+            # The first character is the separator of the items.
             yield claim, value[1:].split(value[0]) if value[1:] else []
         elif kind == "Number":
             try:

@@ -1,7 +1,7 @@
-"""OAUTHBEARER (RFC 7628): tokens, the exchange that shows one, and when to get another.
+"""OAUTHBEARER (RFC 7628): tokens, the exchange that presents one, and when to refresh it.
 
-A token is mostly a JWT (RFC 7519), which is read here for its end and its subject, and for what a
-refusal may be about: whether it is genuine is for the broker to say. Times are seconds since 1970.
+A token is usually a JWT (RFC 7519). It is parsed for its expiry and its subject, and for the claims
+that a refusal may be about; only the broker verifies it. Times are seconds since 1970.
 """
 
 from __future__ import annotations
@@ -24,41 +24,41 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 _SEPARATOR: Final = "\x01"
-#: RFC 6750's b68token; anything else could end the message early.
+#: RFC 6750's b64token; any other character could end the message early.
 _TOKEN: Final = re.compile(r"[-A-Za-z0-9._~+/]+=*")
 _EXTENSION_NAME: Final = re.compile(r"[A-Za-z]+")
 _EXTENSION_VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]+")
 _JWT_PARTS: Final = 3
 _LONGEST_FAILURE: Final = 500
-#: Of what a token says, so much of each value, and so many values, are told.
+#: The longest claim and the most values of a claim that an error shows.
 _LONGEST_CLAIM: Final = 200
 _MOST_VALUES: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthBearerToken:
-    """A token, and what is known of it."""
+    """A token, and what is known about it."""
 
     value: str = field(repr=False)
-    #: Who it is for, for people to read.
+    #: The subject, for display.
     subject: str = "unknown"
-    #: When it began to be valid; None where it does not say.
+    #: When it became valid; None if it does not say.
     started_at: float | None = None
-    #: When it ends; None where it does not say: then it is used once only.
+    #: When it expires; None if it does not say, in which case it is used only once.
     expires_at: float | None = None
-    #: What it says of itself that brokers look at, for people to read; empty where it says nothing.
+    #: Its claims that brokers check, for display; empty if it has none.
     says: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        """Raise ValueError where the value cannot be sent; the sentence does not show it."""
+        """Raise ValueError if the value cannot be sent; the message does not show it."""
         if _TOKEN.fullmatch(self.value) is None:
             raise ValueError("the token is empty, or holds characters that no token has")
 
 
 def read_token(value: str, *, subject_claim: str = "sub") -> OAuthBearerToken:
-    """Read a token's payload; one that is no JWT has neither end nor subject.
+    """Parse a token; one that is not a JWT has neither expiry nor subject.
 
-    Raises ValueError where it is no token at all.
+    Raises ValueError if it is not a token at all.
     """
     header, claims = _json_part(value.strip(), 0), _json_part(value.strip(), 1)
     subject = claims.get(subject_claim)
@@ -72,7 +72,7 @@ def read_token(value: str, *, subject_claim: str = "sub") -> OAuthBearerToken:
 
 
 def _json_part(value: str, index: int) -> Mapping[str, Any]:
-    """Read the header (0) or the claims (1) of a JWT; nothing where it is none."""
+    """Return the header (0) or the claims (1) of a JWT; nothing if it is not a JWT."""
     parts = value.split(".")
     if len(parts) != _JWT_PARTS:
         return {}
@@ -86,7 +86,7 @@ def _json_part(value: str, index: int) -> Mapping[str, Any]:
 
 
 def _says(header: Mapping[str, Any], claims: Mapping[str, Any]) -> str:
-    """Tell what brokers compare: a refusal of theirs does not say which of it was wrong."""
+    """Return the claims that brokers check: a refusal does not say which of them was wrong."""
     audience = claims.get("aud")
     told = [
         ("issuer", [claims.get("iss")]),
@@ -100,7 +100,7 @@ def _says(header: Mapping[str, Any], claims: Mapping[str, Any]) -> str:
     ]
     end = _time(claims.get("exp"))
     if end is not None:
-        # A number that is no time, which JSON may well hold, is left out.
+        # JSON may hold a number that is not a valid time; it is left out.
         with suppress(ValueError, OverflowError, OSError):
             sayings.append(f"end {datetime.fromtimestamp(end, UTC):%Y-%m-%d %H:%M:%S} UTC")
     return ", ".join(sayings)
@@ -111,9 +111,9 @@ def _time(claim: object) -> float | None:
 
 
 def unsecured_token(claims: Mapping[str, Any], *, now: float, lifetime: float) -> OAuthBearerToken:
-    """Make a token that nobody signed, as Java's OAuthBearerUnsecuredLoginCallbackHandler does.
+    """Make an unsigned token, as Java's OAuthBearerUnsecuredLoginCallbackHandler does.
 
-    Only for brokers that take such tokens, which no cluster that matters does.
+    Only for brokers that accept such tokens, which no production cluster does.
     """
     payload = {"iat": now, "exp": now + lifetime, **claims}
     encoded = (
@@ -127,18 +127,19 @@ def unsecured_token(claims: Mapping[str, Any], *, now: float, lifetime: float) -
 class RefreshPolicy:
     """When a token is replaced (Java's `sasl.login.refresh.*`); times in seconds."""
 
-    #: Which share of its life a token is used for, and how much of it chance may add.
+    #: The share of its lifetime for which a token is used, and the most that is added to it at
+    #: random.
     window_factor: float = 0.8
     window_jitter: float = 0.05
-    #: How long a token is kept at least, and how long before its end it is not used any more;
-    #: both give way where its life is shorter than the two together.
+    #: The minimum time until a token is replaced, and the minimum time from then to its expiry.
+    #: Both are ignored if its remaining lifetime is shorter than the two together.
     min_period: float = 60.0
     buffer: float = 300.0
 
     def refresh_at(self, token: OAuthBearerToken, now: float, chance: float) -> float:
-        """Tell when a token that has come at `now` is to be replaced; `chance` is in [0, 1).
+        """Return when to replace a token that arrived at `now`; `chance` is in [0, 1).
 
-        As ExpiringCredentialRefreshingLogin.refreshMs. A token without an end is replaced at once.
+        As ExpiringCredentialRefreshingLogin.refreshMs. A token without an expiry is due at once.
         """
         if token.expires_at is None:
             return now
@@ -151,7 +152,7 @@ class RefreshPolicy:
 
 
 class OAuthBearerClient:
-    """One exchange."""
+    """One OAUTHBEARER exchange."""
 
     mechanism = SaslMechanism.OAUTHBEARER
     hidden: Collection[str] = ()
@@ -159,7 +160,7 @@ class OAuthBearerClient:
     def __init__(
         self, token: OAuthBearerToken, extensions: Mapping[str, str] = MappingProxyType({})
     ) -> None:
-        """Take what is sent; ValueError for extensions that `check_extensions` refuses."""
+        """Set what is sent; ValueError for extensions that `check_extensions` rejects."""
         check_extensions(extensions)
         self.secret = token.value
         self._extensions = extensions
@@ -170,13 +171,13 @@ class OAuthBearerClient:
         self.failure: str | None = None
 
     def initial_response(self) -> bytes:
-        """See `SaslClient`."""
+        """Return the message that presents the token; see `SaslClient`."""
         pairs = {"auth": f"Bearer {self.secret}", **self._extensions}
         message = "".join(f"{name}={value}{_SEPARATOR}" for name, value in pairs.items())
         return f"n,,{_SEPARATOR}{message}{_SEPARATOR}".encode()
 
     def evaluate_challenge(self, challenge: bytes) -> bytes | None:
-        """See `SaslClient`. A refusal comes as JSON, and wants an answer before the end comes."""
+        """Handle the broker's message; a refusal is JSON and must be answered before the end."""
         if not challenge:
             self.is_complete = True
             return None
@@ -189,7 +190,7 @@ class OAuthBearerClient:
 
 
 def check_extensions(extensions: Mapping[str, str]) -> None:
-    """Raise ValueError for SASL extensions (KIP-342) that cannot be sent, naming the first."""
+    """Raise ValueError for the first SASL extension (KIP-342) that cannot be sent."""
     for name, value in extensions.items():
         if _EXTENSION_NAME.fullmatch(name) is None or name == "auth":
             raise ValueError(f"the SASL extension {name!r} must have a name of letters, not 'auth'")

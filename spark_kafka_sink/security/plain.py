@@ -1,4 +1,4 @@
-"""PLAIN (RFC 4616): user and password as they are. Only TLS keeps them secret on the way."""
+"""PLAIN (RFC 4616): username and password in clear text. Only TLS protects them in transit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NUL = "\0"
 
 
 class PlainClient:
-    """One exchange of a single message."""
+    """A PLAIN exchange, which consists of a single message."""
 
     mechanism = SaslMechanism.PLAIN
     failure = None
@@ -21,7 +21,7 @@ class PlainClient:
     advice = CHECK_LOGIN
 
     def __init__(self, username: str, password: str) -> None:
-        """Take what is sent; ValueError for a NUL, which would move the border between the two."""
+        """Set the credentials; ValueError for a NUL, which would shift the border between them."""
         for name, value in (("username", username), ("password", password)):
             if _NUL in value:
                 raise ValueError(f"the {name} must not contain NUL")
@@ -30,10 +30,10 @@ class PlainClient:
         self.is_complete = False
 
     def initial_response(self) -> bytes:
-        """See `SaslClient`. No authorization id: the user acts as themselves."""
+        """Return the message, without an authorization id: the user acts as themselves."""
         self.is_complete = True
         return f"{_NUL}{self.user}{_NUL}{self.secret}".encode()
 
     def evaluate_challenge(self, challenge: bytes) -> bytes | None:  # noqa: ARG002
-        """See `SaslClient`. Whatever the broker says with its consent changes nothing."""
+        """Return None: what the broker sends with its consent changes nothing."""
         return None

@@ -1,11 +1,11 @@
-"""Takes secrets out of texts that come from outside: what a broker or an endpoint said, a path.
+"""Hiding secrets in texts from outside: the words of a broker or an endpoint, a path.
 
-A peer that quotes what it was sent may quote it in another encoding: base64 of a header, a URL's
-percent signs, JSON's or Python's escapes, hexadecimal digits, or several of them on top of one
-another. What is found is replaced; where a secret is in a text but its place cannot be made out,
-nothing of the text is left.
+A peer that quotes what it received may quote it in another encoding: base64 of a header, a URL's
+percent-encoding, JSON or Python escapes, hexadecimal digits, or several of them nested. Whatever is
+found is replaced; if a text contains a secret whose position cannot be determined, the whole text
+is replaced.
 
-The peer chooses the text, so every step takes time in proportion to its length.
+The peer chooses the text, so every step takes time proportional to its length.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 HIDDEN: Final = "[hidden]"
-#: A shorter secret is hidden as it stands, but not searched for in what looks like base64: any text
-#: would have it by chance.
+#: A shorter secret is hidden as it is, but not searched for in what looks like base64, where it
+#: would occur by chance in any text.
 _SHORTEST: Final = 4
-#: How many encodings may lie on top of one another.
+#: The number of nested encodings that are searched.
 _DEPTH: Final = 3
-#: The most characters that one character of a secret takes in a text, roughly, and the most that
-#: are searched in all.
+#: The most characters, roughly, that one character of a secret takes in a text, and the most
+#: characters that are searched.
 _EXPANSION: Final = 12
 _MOST_SEARCHED: Final = 1 << 16
 #: Base64 in either alphabet, and hexadecimal digits.
@@ -35,25 +35,25 @@ _RUN: Final = re.compile(r"[A-Za-z0-9+/_-]{4,}={0,2}")
 _HEX: Final = re.compile(r"[0-9a-fA-F]{8,}")
 _BASE64_GROUP: Final = 4
 _URL_SAFE: Final = str.maketrans("-_", "+/")
-#: What separates the bytes of a long encoding: line breaks (MIME), and signs between digits.
+#: Separators within a long encoding: line breaks (MIME), and punctuation between digits.
 _SEPARATORS: Final = re.compile(r"\\[rn]|[\s:,-]")
 _CONTROLS: Final = {"n": "\n", "r": "\r", "t": "\t"}
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
 
 
 def hide(text: str, secrets: Collection[str]) -> str:
-    """Return a text without secrets, however they are encoded in it."""
-    # Of two secrets of which one contains the other, the longer one goes first.
+    """Return a text with all secrets hidden, however they are encoded in it."""
+    # If one secret contains another, the longer one is hidden first.
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
         text = _hide(text, secret)
     return text
 
 
 def quoted(text: str, secrets: Collection[str], longest: int) -> str:
-    """Return what may be shown of a peer's text: no secret, at most so much, all of it printable.
+    """Return a peer's text for an error: no secrets, at most `longest` characters, all printable.
 
-    Secrets are looked for beyond what is shown, and the end of what was searched is not shown: it
-    may be a part of a secret.
+    Secrets are searched for beyond the part that is shown, and the end of the searched text is not
+    shown, since it may be part of a secret.
     """
     margin = _EXPANSION * max(map(len, secrets), default=0)
     searched = text[: min(longest + margin, _MOST_SEARCHED)]
@@ -79,7 +79,7 @@ def _hide(text: str, secret: str) -> str:
 
 
 def _forms(secret: str) -> tuple[str, ...]:
-    """Write a secret as URLs, JSON, Python and HTML do; the longest forms first."""
+    """Return a secret as written in URLs, JSON, Python, HTML and hexadecimal, longest first."""
     data = secret.encode("utf-8", "surrogatepass")
     percent = {quote(data), quote(data, safe=""), quote_plus(data)}
     forms = {
@@ -98,7 +98,7 @@ def _forms(secret: str) -> tuple[str, ...]:
 
 
 def _is_within(texts: Iterator[str], forms: tuple[str, ...], depth: int) -> bool:
-    """Return whether one of the texts has a form of a secret, or an encoding of one."""
+    """Return whether any of the texts contains a form of a secret, or an encoding of one."""
     return any(
         any(form in text for form in forms)
         or (
@@ -113,9 +113,9 @@ def _is_within(texts: Iterator[str], forms: tuple[str, ...], depth: int) -> bool
 
 
 def _decoded(run: str, shortest: str) -> Iterator[str]:
-    """Decode a run as base64 and as hexadecimal digits, wherever in it the encoding begins.
+    """Yield a run decoded as base64 and as hexadecimal digits, from every possible start.
 
-    A run that has no room for the shortest form of a secret is left alone.
+    A run that is too short for the shortest form of a secret is skipped.
     """
     if len(run) <= len(shortest):
         return
@@ -133,7 +133,7 @@ def _decoded(run: str, shortest: str) -> Iterator[str]:
 
 
 def _transformed(text: str) -> Iterator[str]:
-    """Undo what may tear an encoding into pieces: escapes, line breaks and separators."""
+    """Yield the text without what may split an encoding: escapes, line breaks, separators."""
     yield unquote_plus(text)
     yield html.unescape(text)
     unescaped = _ESCAPE.sub(_unescaped, text)

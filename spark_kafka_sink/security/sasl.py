@@ -1,8 +1,8 @@
-"""SASL mechanisms, as seen from outside: bytes to send, and bytes that came.
+"""SASL mechanisms as seen from outside: bytes to send, and bytes received.
 
-A `SaslClient` holds one exchange (Kafka's SaslClient of javax.security.sasl) and is made anew for
-each authentication. It touches no socket. What it refuses, it refuses with AuthenticationError,
-whose sentence says nothing of broker and user: who carries the bytes adds them.
+A `SaslClient` holds one exchange (Kafka's SaslClient of javax.security.sasl) and is created anew
+for each authentication. It does no I/O. Its errors are AuthenticationErrors that name neither
+broker nor user; the code that sends the bytes adds them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SaslMechanism(StrEnum):
-    """The mechanisms that work here (`sasl.mechanism`)."""
+    """The supported mechanisms (`sasl.mechanism`)."""
 
     PLAIN = "PLAIN"
     SCRAM_SHA_256 = "SCRAM-SHA-256"
@@ -26,7 +26,7 @@ class SaslMechanism(StrEnum):
     GSSAPI = "GSSAPI"
 
 
-#: What to look at where a password was refused.
+#: Advice for a password that was refused.
 CHECK_LOGIN: Final = (
     "Check username and password in sasl.jaas.config, and that the cluster has this user for this "
     "mechanism"
@@ -38,22 +38,22 @@ class SaslClient(Protocol):
 
     @property
     def mechanism(self) -> SaslMechanism:
-        """The mechanism's name, as it is registered."""
+        """The registered name of the mechanism."""
 
     @property
     def user(self) -> str:
-        """Who authenticates, for people to read."""
+        """The user that authenticates, for display."""
 
     @property
     def secret(self) -> str:
-        """What no message may show, even where the broker quotes it."""
+        """The secret that no message may show, even if the broker quotes it."""
 
-    #: Likewise, but not this exchange's own: what references in the settings stood for.
+    #: Other texts that no message may show: the values of references in the settings.
     hidden: Collection[str]
 
     @property
     def advice(self) -> str:
-        """What to look at where the broker refuses the client: a sentence without its end."""
+        """What to check if the broker refuses the client: a sentence without its full stop."""
 
     @property
     def is_complete(self) -> bool:
@@ -61,21 +61,21 @@ class SaslClient(Protocol):
 
     @property
     def failure(self) -> str | None:
-        """What the broker has said against the client within the exchange, if it has."""
+        """What the broker said against the client within the exchange; None if it did not."""
 
     def initial_response(self) -> bytes:
-        """Give the first message; the client speaks first in all of these mechanisms."""
+        """Return the first message; in all of these mechanisms the client speaks first."""
 
     def evaluate_challenge(self, challenge: bytes) -> bytes | None:
-        """Take the broker's message; give the answer, or None where the exchange is at its end.
+        """Handle the broker's message; return the answer, or None at the end of the exchange.
 
-        Raises AuthenticationError where the message is not what the mechanism says it must be, or
-        does not prove what the broker has to prove.
+        Raises AuthenticationError if the message violates the mechanism, or does not prove what the
+        broker has to prove.
         """
 
 
 def no_common_mechanism(wanted: str, offered: Sequence[str]) -> AuthenticationError:
-    """Make the error for a broker that does not have the mechanism asked for."""
+    """Return the error for a broker that does not have the requested mechanism."""
     theirs = ", ".join(sorted(offered)) or "none"
     ours = ", ".join(SaslMechanism)
     common = sorted(set(offered) & set(SaslMechanism))

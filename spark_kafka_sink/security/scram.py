@@ -5,13 +5,13 @@
     client final   c=biws,r=<nonce><server's nonce>,p=<proof, base64>
     server final   v=<signature, base64>  or  e=<error>
 
-The password never travels, and the signature shows that the server knows it as well. No channel is
-bound: Kafka has no -PLUS mechanisms. A delegation token is a user and a password with `tokenauth`
-(KIP-48).
+The password is never sent, and the signature proves that the server knows it as well. There is no
+channel binding: Kafka has no -PLUS mechanisms. A delegation token is a username and a password with
+`tokenauth` (KIP-48).
 
-Passwords are taken as UTF-8 without SASLprep (RFC 4013), which RFC 5802 asks for: Kafka's brokers
-and tools make the stored keys so (`ScramFormatter.normalize`), and a password that SASLprep changes
-would never match them.
+Passwords are encoded as UTF-8 without SASLprep (RFC 4013), which RFC 5802 requires: Kafka's brokers
+and tools derive the stored keys that way (`ScramFormatter.normalize`), and a password that SASLprep
+changes would never match them.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ if TYPE_CHECKING:
 HASHES: Final[Mapping[SaslMechanism, str]] = MappingProxyType(
     {SaslMechanism.SCRAM_SHA_256: "sha256", SaslMechanism.SCRAM_SHA_512: "sha512"}
 )
-#: RFC 7677 asks for 4096 at least, and so does Kafka (`ScramMechanism.minIterations`): with fewer a
-#: false broker could guess the password from our proof.
+#: RFC 7677 requires at least 4096, and so does Kafka (`ScramMechanism.minIterations`): with fewer,
+#: an impostor of a broker could guess the password from our proof.
 MIN_ITERATIONS: Final = 4096
-#: A second's work or so. Kafka's own tools store at most 16384; a broker that asks for more than
-#: this wants to keep the client busy.
+#: About a second of work. Kafka's own tools store at most 16384; a broker that demands more than
+#: this only keeps the client busy.
 MAX_ITERATIONS: Final = 1_000_000
 _NONCE_BYTES: Final = 24
 _GS2_HEADER: Final = "n,,"
 _CHANNEL_BINDING: Final = base64.b64encode(_GS2_HEADER.encode()).decode()
-#: Attributes that Kafka's messages may end with change nothing; a mandatory one (m=) is refused.
+#: Attributes at the end of Kafka's messages are ignored; a mandatory extension (m=), which would
+#: come first, is refused.
 _SERVER_FIRST: Final = re.compile(
     r"r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+),s=(?P<salt>[A-Za-z0-9+/]+={0,2}),i=(?P<iterations>[0-9]{1,9})"
     r"(?:,[A-Za-z]=[^\0,]+)*"
@@ -55,12 +56,12 @@ _SERVER_FINAL: Final = re.compile(
 
 
 def sasl_name(user: str) -> str:
-    """Write a user's name so that it holds neither of the characters that structure a message."""
+    """Escape the characters of a username that structure a message."""
     return user.replace("=", "=3D").replace(",", "=2C")
 
 
 class ScramClient:
-    """One exchange."""
+    """One SCRAM exchange."""
 
     failure = None
     hidden: Collection[str] = ()
@@ -75,7 +76,7 @@ class ScramClient:
         token_auth: bool = False,
         nonce: str | None = None,
     ) -> None:
-        """Take the credentials; `nonce` is random unless given."""
+        """Set the credentials; `nonce` is random unless given."""
         self.mechanism = mechanism
         self.user = username
         self.is_complete = False
@@ -87,11 +88,11 @@ class ScramClient:
         self._server_signature: bytes | None = None
 
     def initial_response(self) -> bytes:
-        """See `SaslClient`."""
+        """Return the first message; see `SaslClient`."""
         return f"{_GS2_HEADER}{self._client_first_bare}".encode()
 
     def evaluate_challenge(self, challenge: bytes) -> bytes | None:
-        """See `SaslClient`."""
+        """Handle the broker's message; see `SaslClient`."""
         try:
             text = challenge.decode("utf-8")
         except UnicodeDecodeError:

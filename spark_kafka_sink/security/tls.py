@@ -1,12 +1,12 @@
-"""TLS contexts from Java's settings: a client's, and the embedded broker's.
+"""TLS contexts from Java's settings, for clients and for the embedded broker.
 
-`TlsSettings` are the `ssl.*` settings, checked against each other as Kafka's
-DefaultSslEngineFactory checks them; `tls_context` makes an `ssl.SSLContext` of them and of the
-files that they name, which somebody else has read. Python takes a key by the name of a file only:
-here that file is in memory where the system allows it (memfd), and private in any case.
+`TlsSettings` are the `ssl.*` settings, checked against each other as in Kafka's
+DefaultSslEngineFactory. `tls_context` creates an `ssl.SSLContext` from them and from the contents
+of the files that they name, which the caller has read. Python loads a key only from a named file;
+here that file is in memory if the system supports it (memfd), and private in any case.
 
-Whom a client trusts is what Java trusts: every certificate of the truststore, also one that is no
-root (X509_V_FLAG_PARTIAL_CHAIN), and without a truststore the system's own.
+A client trusts what Java trusts: every certificate in the truststore, even one that is not a root
+(X509_V_FLAG_PARTIAL_CHAIN), and without a truststore the system's certificates.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ STORE_TYPES: Final = ("JKS", "PKCS12", PEM)
 _VERSIONS: Final[Mapping[str, ssl.TLSVersion]] = MappingProxyType(
     {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 )
-#: What `ssl.protocol` may be, and the highest version that it allows.
+#: The values of `ssl.protocol`, and the highest version that each allows.
 _HIGHEST: Final[Mapping[str, str]] = MappingProxyType(
     {"TLS": "TLSv1.3", "TLSv1.3": "TLSv1.3", "TLSv1.2": "TLSv1.2"}
 )
-#: Python cannot choose among these: all of them, or none.
+#: Python cannot choose among these: it enables all of them, or none.
 _TLS_1_3_SUITES: Final = frozenset(
     {"TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256"}
 )
-#: Java's names (IANA's) of the suites of TLS 1.2, and OpenSSL's.
+#: Java's names (IANA's) of the TLS 1.2 cipher suites -> OpenSSL's names.
 _TLS_1_2_SUITES: Final[Mapping[str, str]] = MappingProxyType(
     {
         f"TLS_{exchange}WITH_{cipher}": f"{theirs}{openssl}"
@@ -77,31 +77,31 @@ _TLS_1_2_SUITES: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """The settings, under their own names; neither secrets nor paths are in the repr."""
+    """The `ssl.*` settings under their own names; the repr shows neither secrets nor paths."""
 
     protocol: str = "TLSv1.3"
     enabled_protocols: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
     cipher_suites: tuple[str, ...] = ()
-    #: Whether the certificate must be for the host's name (ssl.endpoint.identification.algorithm).
+    #: Whether the certificate must match the host's name (ssl.endpoint.identification.algorithm).
     check_hostname: bool = True
     truststore_type: str = "JKS"
     truststore_location: str | None = field(default=None, repr=False)
     truststore_password: str | None = field(default=None, repr=False)
-    #: PEM, in place of a location.
+    #: PEM text, instead of a location.
     truststore_certificates: str | None = field(default=None, repr=False)
     keystore_type: str = "JKS"
     keystore_location: str | None = field(default=None, repr=False)
     keystore_password: str | None = field(default=None, repr=False)
-    #: PEM, in place of a location.
+    #: PEM text, instead of a location.
     keystore_key: str | None = field(default=None, repr=False)
     keystore_certificate_chain: str | None = field(default=None, repr=False)
     key_password: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Raise ValueError, a sentence that begins with a setting, for what contradicts itself."""
+        """Raise ValueError, whose message begins with a setting, for contradictory settings."""
         for each in fields(self):
-            # An empty value must not mean the default: without a truststore the system's
-            # authorities are trusted.
+            # An empty value must not mean the default: without a truststore, the system's
+            # certificate authorities are trusted.
             if getattr(self, each.name) == "":
                 raise ValueError(f"ssl.{each.name.replace('_', '.')} must not be empty")
         self._check_truststore()
@@ -162,7 +162,7 @@ def _check_inline(setting: str, store: str, store_type: str, location: str | Non
 
 
 def _version_bounds(settings: TlsSettings) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:
-    """Find the lowest and the highest version of TLS that are allowed."""
+    """Return the lowest and the highest version of TLS that are allowed."""
     if settings.protocol not in _HIGHEST:
         raise ValueError(
             f"ssl.protocol must be one of: {', '.join(_HIGHEST)}, not {settings.protocol!r}: older "
@@ -189,7 +189,7 @@ def _version_bounds(settings: TlsSettings) -> tuple[ssl.TLSVersion, ssl.TLSVersi
 
 
 def _openssl_ciphers(settings: TlsSettings) -> str | None:
-    """Translate the suites of TLS 1.2; None where nothing is chosen among them."""
+    """Return OpenSSL's names of the chosen TLS 1.2 suites; None if none were chosen."""
     suites = settings.cipher_suites
     if not suites:
         return None
@@ -208,9 +208,9 @@ def _openssl_ciphers(settings: TlsSettings) -> str | None:
 def tls_context(
     settings: TlsSettings, *, truststore: bytes | None = None, keystore: bytes | None = None
 ) -> ssl.SSLContext:
-    """Make a context; `truststore` and `keystore` are the content of the files at the locations.
+    """Create a client's context; `truststore` and `keystore` are the contents of the files.
 
-    Raises ValueError, a sentence that begins with a setting, where a store cannot be used.
+    Raises ValueError, whose message begins with a setting, if a store cannot be used.
     """
     context = _context(ssl.PROTOCOL_TLS_CLIENT, settings)
     context.check_hostname = settings.check_hostname
@@ -221,7 +221,7 @@ def tls_context(
 
 
 class ClientAuth(StrEnum):
-    """Whether a server wants to see its clients' certificates (`ssl.client.auth`)."""
+    """Whether a server requests its clients' certificates (`ssl.client.auth`)."""
 
     NONE = "none"
     REQUESTED = "requested"
@@ -244,7 +244,7 @@ def tls_server_context(
     truststore: bytes | None = None,
     keystore: bytes | None = None,
 ) -> ssl.SSLContext:
-    """Make the context of a server, as `tls_context` does; it needs a certificate to show."""
+    """Create a server's context, like `tls_context`; it needs a certificate to present."""
     if settings.keystore_key is None and settings.keystore_location is None:
         raise ValueError("ssl.keystore.location is needed: a server shows a certificate")
     context = _context(ssl.PROTOCOL_TLS_SERVER, settings)
@@ -257,7 +257,7 @@ def tls_server_context(
 
 def _context(protocol: int, settings: TlsSettings) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
-    # TLS 1.2's way to begin anew in mid-connection; Kafka's brokers have none of it either.
+    # Disables TLS 1.2 renegotiation, which Kafka's brokers do not allow either.
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.minimum_version, context.maximum_version = _version_bounds(settings)
     ciphers = _openssl_ciphers(settings)
@@ -267,7 +267,7 @@ def _context(protocol: int, settings: TlsSettings) -> ssl.SSLContext:
         except ssl.SSLError:
             raise ValueError("ssl.cipher.suites names none that this OpenSSL has") from None
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    # Java does not insist on all that RFC 5280 asks of certificates, nor did Python before 3.13.
+    # Java does not enforce all that RFC 5280 demands of certificates; nor did Python before 3.13.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
 
@@ -314,7 +314,7 @@ def _load_own(context: ssl.SSLContext, settings: TlsSettings, content: bytes | N
         raise ValueError(f"{setting} {error}") from None
     with _private_file(f"{pair.key}{pair.certificates}".encode()) as path:
         try:
-            # OpenSSL would ask on the terminal for a password that it is not given.
+            # Without a password, OpenSSL would prompt for one on the terminal.
             context.load_cert_chain(path, password=pair.password or "")
         except (ssl.SSLError, ValueError):
             raise ValueError(
@@ -329,7 +329,7 @@ def _text(content: bytes | None) -> str:
 
 @contextmanager
 def _private_file(data: bytes) -> Iterator[str]:
-    """Give the name of a file that only this user can read, and that is gone afterwards."""
+    """Yield the name of a file that only this user can read, and that is deleted afterwards."""
     if hasattr(os, "memfd_create"):
         with open(os.memfd_create("key"), "wb") as file:  # noqa: PTH123 -- by descriptor
             file.write(data)
