@@ -1,1 +1,1 @@
-"""Questions about a cluster that need no producer: topics, partitions, rights."""
+"""Requests to a cluster that need no producer: topics, transactions, consumer groups."""

@@ -1,10 +1,9 @@
-"""Requests that are tried until a deadline, each at the broker that it concerns.
+"""Requests that are retried until a deadline, each sent to the broker it concerns.
 
-One request and its answer are a call. It is sent to any broker, to one that is named, to the
-coordinator of a transactional id or of a group, or to the leader of a partition; when the answer
-can be retried, or none came, the broker is looked up again and the request sent again after a
-back-off. Answers that cannot be retried are the caller's: what a code means depends on what was
-asked.
+A call is one request and its response. It is sent to any broker, to a given one, to the coordinator
+of a transactional id or of a group, or to the leader of a partition. If the response is retriable,
+or none arrives, the broker is looked up again and the request resent after a back-off. Errors that
+are not retriable are left to the caller: what a code means depends on the request.
 
 Lives on the loop of its NetworkClient. Times are seconds of that loop's clock.
 """
@@ -46,34 +45,34 @@ if TYPE_CHECKING:
     from spark_kafka_sink.network.broker_connection import BrokerConnection
     from spark_kafka_sink.network.node_api_versions import NodeApiVersions
 
-#: From which version on FindCoordinator asks for many keys.
+#: The first FindCoordinator version that accepts several keys.
 _COORDINATOR_KEYS_VERSION = 4
-#: What sets the deadlines, for errors.
+#: The limit that sets the deadlines, for errors.
 _TIMEOUT = "the time-out of this call"
-#: Seconds between two looks at a connection that is being opened.
+#: Seconds between two checks of a connection that is being opened.
 _LOOK_AGAIN = 0.1
-#: Marker writing takes moments (KIP-588): a busy transaction is asked about again soon, as Java's
-#: AddPartitionsToTxnHandler does.
+#: In seconds. Writing markers takes moments (KIP-588), so a request for a busy transaction is
+#: resent soon, as in Java's AddPartitionsToTxnHandler.
 BUSY_BACKOFF = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class AnyBroker:
-    """Whoever is there."""
+    """Any available broker."""
 
     def __str__(self) -> str:
-        """Name the broker for an error."""
+        """Return the broker's description for an error."""
         return "any broker"
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorOf:
-    """The transaction coordinator of an id."""
+    """The transaction coordinator of a transactional id."""
 
     transactional_id: str
 
     def __str__(self) -> str:
-        """Name the broker for an error."""
+        """Return the broker's description for an error."""
         return f"the coordinator of {self.transactional_id!r}"
 
 
@@ -84,7 +83,7 @@ class GroupCoordinatorOf:
     group_id: str
 
     def __str__(self) -> str:
-        """Name the broker for an error."""
+        """Return the broker's description for an error."""
         return f"the coordinator of group {self.group_id!r}"
 
 
@@ -95,38 +94,39 @@ class LeaderOf:
     topic_partition: TopicPartition
 
     def __str__(self) -> str:
-        """Name the broker for an error."""
+        """Return the broker's description for an error."""
         return f"the leader of {self.topic_partition}"
 
 
 Destination: TypeAlias = AnyBroker | CoordinatorOf | GroupCoordinatorOf | LeaderOf | Node
 _Key: TypeAlias = tuple[CoordinatorType, str]
-#: What to send, given the versions of the broker; the number caps the version where it has to.
+#: Builds the request for the versions of the broker; the number, if any, caps the request's
+#: version.
 BuildRequest: TypeAlias = "Callable[[NodeApiVersions], tuple[Any, int | None]]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request, and how to read its answer."""
+    """A request, and how to read its response."""
 
     destination: Destination
     build: BuildRequest
-    #: The error codes of an answer; it is retried while one of them can be.
+    #: The error codes of a response; the call is retried while one of them is retriable.
     error_codes: Callable[[Any], Sequence[int]]
-    #: What is tried, for errors: "EndTxn of 'orders.ledger'".
+    #: A description for errors: "EndTxn of 'orders.ledger'".
     what: str
-    #: Codes to hand to the caller although they can be retried.
+    #: Retriable codes that are returned to the caller all the same.
     accepts: frozenset[int] = frozenset()
 
 
 class ClusterCalls:
-    """Makes calls; see the module. `close` it."""
+    """The calls to one cluster; see the module. `close` it."""
 
     def __init__(self, config: ProducerConfig) -> None:
-        """Open nothing yet."""
+        """Create it without opening a connection."""
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
-        # To look at a topic must not create it, as with Java's admin client.
+        # Describing a topic must not create it, as in Java's admin client.
         self._client = NetworkClient(
             replace(config, allow_auto_create_topics=False), on_change=self._changed.set
         )
@@ -135,7 +135,7 @@ class ClusterCalls:
         )
         self._max_in_flight = config.max_in_flight_requests_per_connection
         self._slots: dict[int, asyncio.Semaphore] = {}
-        #: By the type and the name of what they look after.
+        #: The known coordinators, by the type and the name of what they coordinate.
         self._coordinators: dict[_Key, Node] = {}
 
     async def close(self) -> None:
@@ -147,13 +147,13 @@ class ClusterCalls:
         await wait_for_answer(self._client, (), Patience(seconds, _TIMEOUT), on_wait=on_wait)
 
     async def nodes(self, deadline: float) -> list[Node]:
-        """Name every broker of the cluster, as of now."""
+        """Return every broker of the cluster, as of now."""
         attempts = 0
         while True:
             try:
                 await self._client.update_metadata(deadline)
             except NetworkError as error:
-                # Its connection may have ended since it was last used.
+                # The connection may have ended since it was last used.
                 await self.back_off(attempts, deadline, "Metadata", error)
                 attempts += 1
             else:
@@ -180,10 +180,10 @@ class ClusterCalls:
                 attempts += 1
 
     async def partition_count(self, topic: str, deadline: float, *, may_appear: bool) -> int:
-        """Count a topic's partitions.
+        """Return the number of a topic's partitions.
 
-        Raises KafkaTimeoutError when it is not known by the deadline, or sooner, unless it
-        `may_appear`, when no broker knows it; BrokerError when refused.
+        Raises KafkaTimeoutError if the topic is not known by the deadline, or sooner if no broker
+        knows it, unless it `may_appear`; BrokerError if it is refused.
         """
 
         def is_missing() -> bool:
@@ -196,7 +196,7 @@ class ClusterCalls:
         return self._client.metadata.snapshot.partition_count(topic)
 
     async def call_all(self, calls: Sequence[Call], deadline: float) -> list[Any]:
-        """Make calls side by side; each gives its answer, or the KafkaError that it ended with."""
+        """Make calls concurrently; return each one's response, or the KafkaError that ended it."""
 
         async def answer(call: Call) -> Any:
             try:
@@ -207,7 +207,7 @@ class ClusterCalls:
         return await asyncio.gather(*(answer(call) for call in calls))
 
     async def try_all(self, calls: Sequence[Call], deadline: float) -> list[Any]:
-        """Try each call once, side by side, and give what came of it, be it a NetworkError."""
+        """Try each call once, concurrently; return each one's response, or its KafkaError."""
 
         async def answer(call: Call) -> Any:
             try:
@@ -218,11 +218,11 @@ class ClusterCalls:
         return await asyncio.gather(*(answer(call) for call in calls))
 
     async def call(self, call: Call, deadline: float) -> Any:
-        """Make a call until it is answered for good.
+        """Make a call until it gets a final response.
 
-        Raises KafkaTimeoutError, with the last cause, when that takes beyond the deadline;
-        UnsupportedVersionError when the broker is too old, AuthenticationError when client and
-        broker do not accept each other.
+        Raises KafkaTimeoutError, with the last cause, if there is none by the deadline,
+        UnsupportedVersionError if the broker is too old, AuthenticationError if client and broker
+        reject each other.
         """
         attempts = 0
         cause: KafkaError | None = None
@@ -230,7 +230,7 @@ class ClusterCalls:
             try:
                 response = await self._ask(call, deadline)
             except NetworkError as error:
-                # A try that the deadline has cut off tells less than the one before it.
+                # An attempt that the deadline has cut off says less than the one before it.
                 if cause is None or self._loop.time() < deadline:
                     cause = error
                 self._look_up_again(call.destination)
@@ -247,7 +247,7 @@ class ClusterCalls:
     async def back_off(
         self, attempts: int, deadline: float, what: str, cause: KafkaError | None
     ) -> None:
-        """Pause before the next try; raises KafkaTimeoutError where there is no time for one."""
+        """Wait before the next attempt; raises KafkaTimeoutError if there is no time for one."""
         await self._sleep(self._backoff.delay(attempts), deadline, what, cause)
 
     async def _sleep(
@@ -260,7 +260,7 @@ class ClusterCalls:
         await asyncio.sleep(delay)
 
     async def transaction_version(self, deadline: float) -> int:
-        """Tell the finalized level of transaction.version, as a broker said when it was reached."""
+        """Return the finalized level of transaction.version, as reported when connecting."""
         try:
             connection = await self._client.least_loaded_connection(deadline)
         except NetworkError as error:
@@ -277,7 +277,7 @@ class ClusterCalls:
         return self._backoff.delay(attempts)
 
     async def _ask(self, call: Call, deadline: float) -> Any:
-        """Make one try; raises NetworkError when no answer comes."""
+        """Make one attempt; raises NetworkError if no response arrives."""
         node = await self._node(call.destination, deadline)
         if node is None:
             connection = await self._client.least_loaded_connection(deadline)
@@ -308,7 +308,7 @@ class ClusterCalls:
             if began and self._client.refusal is not None:
                 raise self._client.refusal
             if now >= deadline or (began and ready_at > now and not throttled):
-                # Its back-off has begun: by then somebody else may be the one to ask.
+                # Its back-off has begun; when that ends, another broker may be the one to send to.
                 raise NetworkError(f"{node} cannot be reached: {self._client.last_error}")
             began = ready_at <= now
             pause = ready_at - now if ready_at > now else _LOOK_AGAIN
@@ -321,10 +321,10 @@ class ClusterCalls:
         except TimeoutError:
             return
 
-    # --- whom to ask
+    # --- destinations
 
     async def _node(self, destination: Destination, deadline: float) -> Node | None:
-        """Look up whom to ask; None: anybody."""
+        """Look up the node of a destination; None for any broker."""
         if isinstance(destination, CoordinatorOf):
             return await self._coordinator(_transaction(destination.transactional_id), deadline)
         if isinstance(destination, GroupCoordinatorOf):
@@ -339,7 +339,7 @@ class ClusterCalls:
         topic, partition = topic_partition
         await self._client.wait_for_topics([topic], deadline, partition=partition, limit=_TIMEOUT)
         if self._client.metadata.next_update_at() <= self._loop.time():
-            # Nobody does it in passing here, as the producer's thread does.
+            # Unlike in the producer, there is no background thread here that does this.
             await self._client.update_metadata(deadline)
         node = self._client.metadata.snapshot.leader_of(topic_partition)
         if node is None:
@@ -370,11 +370,11 @@ class ClusterCalls:
     async def find_coordinators(
         self, transactional_ids: Iterable[str], deadline: float
     ) -> dict[Node, list[str]]:
-        """Group ids by their coordinators, which are asked for in one request where they can be."""
+        """Group ids by their coordinators, looking up several with one request if possible."""
         wanted = list(dict.fromkeys(transactional_ids))
         unknown = tuple(name for name in wanted if _transaction(name) not in self._coordinators)
         if len(unknown) > 1:
-            # What is not found at once is asked for, and waited for, one by one.
+            # Ids that are not found by this are looked up, and waited for, one by one.
             with suppress(NetworkError):
                 await self._find_at_once(unknown, deadline)
         groups: dict[Node, list[str]] = {}
@@ -395,7 +395,7 @@ class ClusterCalls:
                 self._coordinators[_transaction(found.key)] = node
 
     def forget_coordinators(self, transactional_ids: Iterable[str]) -> None:
-        """Look them up again when they are next needed."""
+        """Remove the coordinators of ids; they are looked up again when needed."""
         for name in transactional_ids:
             self._coordinators.pop(_transaction(name), None)
 
@@ -443,6 +443,6 @@ def _find_coordinators(transactional_ids: tuple[str, ...]) -> Call:
 
 
 def _found(response: Any) -> tuple[int, Node]:
-    """Read the one coordinator of an answer, in its old or its new form."""
+    """Return the error code and the node of the only coordinator, in the old or the new format."""
     answer = response.coordinators[0] if response.coordinators else response
     return answer.error_code, Node(answer.node_id, answer.host, answer.port)

@@ -1,7 +1,7 @@
-"""What the driver asks before a job: does anybody answer, do the topics exist, may we write?
+"""The driver's checks before a job: does a broker answer, do the topics exist, may we write?
 
-Blocking, over a short-lived event loop; no producer, no record and no kernel is loaded for it. The
-loop runs on a thread of its own, since a notebook already runs one on the caller's.
+Blocking, over a short-lived event loop, without loading a producer, records or kernels. The loop
+runs on a thread of its own, since a notebook already runs one on the caller's thread.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.config.producer_config import ProducerConfig
 
-#: How long the names of all topics, for an error, may take.
+#: Seconds for listing all topic names for an error.
 LIST_TIMEOUT: Final = 3.0
-#: How many existing names an error about a missing topic suggests.
+#: The most existing names that an error about a missing topic suggests.
 _MOST_NAMES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """What a broker says of a topic."""
+    """A topic as a broker describes it."""
 
     name: str
     partitions: int
-    #: Whether this client may write to it; None where the broker does not tell.
+    #: Whether this client may write to it; None if the broker does not say.
     can_write: bool | None
 
 
 def describe_topics(
     config: ProducerConfig, topics: Sequence[str], *, is_dry_run: bool, timeout: float
 ) -> dict[str, TopicDescription]:
-    """Ask for topics; with no topics this proves that a broker answers.
+    """Return descriptions of topics; without topics, this proves that a broker answers.
 
-    A missing topic is refused with the nearest existing names, unless the configuration lets
-    brokers create it: then they are asked to, but in a dry run, where the topic is left out of the
-    answer.
+    A missing topic is an error that suggests the nearest existing names, unless the configuration
+    lets brokers create topics. In that case they are requested to create it, except in a dry run,
+    whose result omits the topic.
 
-    Raises NetworkError when no broker can be reached, BrokerError when a topic is missing or
-    refused, KafkaTimeoutError when a topic is not created in time; within `timeout` seconds
-    or max.block.ms, whichever is less, and sooner where waiting will not help (`first_contact`).
+    Raises NetworkError if no broker can be reached, BrokerError if a topic is missing or refused,
+    KafkaTimeoutError if a topic is not created in time: within `timeout` seconds or max.block.ms,
+    whichever is less, and sooner if waiting will not help (`first_contact`).
     """
     with ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(
@@ -123,13 +123,13 @@ async def _missing_topic_error(
 
 
 def similar_names(topic: str, existing: Sequence[str]) -> str:
-    """Say which existing topics have a name like that of a missing one."""
+    """Return a text that names the existing topics with names similar to a missing one."""
     names = ", ".join(map(repr, nearest_names(topic, existing, most=_MOST_NAMES)))
     return f"similar names: {names}" if names else "no topic has a similar name"
 
 
 def list_topics(config: ProducerConfig) -> list[str]:
-    """List the topics that this client may know of, without internal ones, for an error.
+    """List the topics that this client may see, without internal ones, for an error.
 
     Raises KafkaError, within LIST_TIMEOUT seconds.
     """

@@ -1,8 +1,8 @@
-"""The wait for a cluster that was not reached before.
+"""Waiting for a cluster that has not been reached before.
 
-Somebody waits for the answer, so what will not change by itself ends the wait within
+A user is waiting for the answer, so a failure that will not resolve itself ends the wait within
 `FINAL_SECONDS`: connections that are refused everywhere, names without an address, and whatever the
-caller knows to be final. For anything else the wait goes on as long as it may take.
+caller knows to be final. For any other failure the wait lasts as long as the caller allows.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from spark_kafka_sink.errors import KafkaError
     from spark_kafka_sink.network.network_client import NetworkClient
 
-#: A broker that is restarted, and a topic that is created, are there again, or known, by then.
+#: Time enough for a broker to restart, and for a new topic to become known.
 FINAL_SECONDS: Final = 3.0
 _FINAL: Final = "waiting longer would not help"
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to wait, in seconds, and by which limit."""
+    """How long to wait, in seconds, and the name of that limit for errors."""
 
     seconds: float
     limit: str
@@ -42,8 +42,8 @@ async def wait_for_answer(
 ) -> None:
     """Wait until topics are known; without topics, until any broker answers.
 
-    `is_final` says whether the last answer will stay what it is; `on_wait` is told why the wait
-    goes on beyond `FINAL_SECONDS`.
+    `is_final` returns whether the last answer will not change; `on_wait` is called with the reason
+    for waiting beyond `FINAL_SECONDS`.
 
     Raises what `NetworkClient.wait_for_topics` raises.
     """

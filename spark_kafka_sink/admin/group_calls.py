@@ -1,4 +1,4 @@
-"""The calls that concern consumer groups: pure descriptions, as `transaction_calls`."""
+"""Calls about consumer groups: pure descriptions, like those in `transaction_calls`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.errors import BrokerError
 
-#: The last version of OffsetCommit that names topics; later ones have their ids.
+#: The last OffsetCommit version that names topics; later ones have topic ids.
 _LAST_COMMIT_WITH_NAMES: Final = 9
 
 
 def commit_offsets_call(group_id: str, offsets: Mapping[TopicPartition, int]) -> Call:
-    """Ask a group's coordinator to remember offsets, as one who is no member of the group.
+    """Build the call that commits offsets of a group from outside the group.
 
-    Kafka takes them while the group has no members, and makes a group that there is not.
+    Kafka accepts them as long as the group has no members, and creates a group that does not exist.
     """
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for (topic, partition), offset in offsets.items():
@@ -48,13 +48,14 @@ def commit_offsets_call(group_id: str, offsets: Mapping[TopicPartition, int]) ->
         build=lambda _: (request, _LAST_COMMIT_WITH_NAMES),
         error_codes=lambda answer: [code for _, code in _codes(answer)],
         what=f"OffsetCommit of group {group_id!r}",
-        # What has been read was there: waiting does not bring a topic that is gone, or elsewhere.
+        # The topics existed when they were read: waiting does not bring back one that was deleted
+        # or that is in another cluster.
         accepts=frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}),
     )
 
 
 def refused_offsets(response: Any, what: str) -> dict[TopicPartition, BrokerError]:
-    """Give the partitions whose offsets were not taken, and why."""
+    """Return the partitions whose offsets were refused, and why."""
     return {
         topic_partition: broker_error(code, f"{what} for {topic_partition}")
         for topic_partition, code in _codes(response)

@@ -1,7 +1,7 @@
 """A thread with an event loop of its own, for blocking calls.
 
-A notebook already runs a loop on the caller's thread. The loop runs only while a call does: between
-calls nothing is awake, and a connection that ended meanwhile is found to have ended by the next.
+A notebook already runs a loop on the caller's thread. The loop here runs only during a call:
+nothing runs between calls, and the next call detects a connection that has ended in the meantime.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs coroutines one at a time; see the module. `close` it."""
+    """A thread that runs coroutines one at a time; `close` it."""
 
     def __init__(self, name: str) -> None:
-        """Start nothing before the first call."""
+        """Create the thread, which starts with the first call."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
         self._runner = asyncio.Runner()
         self._closed = False
 
     def run(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run what `function` gives, made on the loop's thread, to its end.
+        """Call `function` on the loop's thread, and run its coroutine to the end.
 
         Raises IllegalStateError after `close`.
         """
@@ -41,7 +41,7 @@ class LoopThread:
         return self._thread.submit(lambda: self._runner.run(run())).result()
 
     def close(self) -> None:
-        """End the loop and the thread; may be called twice."""
+        """Close the loop and end the thread; may be called more than once."""
         if self._closed:
             return
         self._closed = True

@@ -1,11 +1,11 @@
-"""The bytes of a partition, as records and as the ends of transactions, in order of their offsets.
+"""The contents of a partition, as records and as ends of transactions, in offset order.
 
-For readers that look at everything up to the high watermark and judge for themselves what counts: a
+For readers that read everything up to the high watermark and decide themselves what counts: a
 record of a transaction counts once the COMMIT marker of its producer id follows, and never after an
-ABORT. Waiting for the last stable offset instead would make one reader wait for the transactions of
-all others that write to the partition.
+ABORT marker. Waiting for the last stable offset instead would make one reader wait for the
+transactions of all other producers of the partition.
 
-Compaction keeps that sound: a marker is kept for as long as a batch of its transaction is
+This remains true under compaction: a marker is kept as long as a batch of its transaction is
 (LogCleaner's CleanedTransactionMetadata).
 """
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 class DataRecord(NamedTuple):
-    """A record, and whose transaction it belongs to."""
+    """A record, and the producer whose transaction it belongs to."""
 
     record: Record
-    #: None for a record outside of any transaction: it counts at once.
+    #: The producer id; None for a record outside of any transaction, which counts at once.
     transaction_of: int | None
 
 
@@ -40,7 +40,7 @@ class EndMarker(NamedTuple):
 
     offset: int
     producer_id: int
-    #: From transaction.version 2 on, and after a time-out, one above that of the records (KIP-890).
+    #: With transaction.version 2, and after a timeout, one above that of the records (KIP-890).
     producer_epoch: int
     committed: bool
 
@@ -49,17 +49,17 @@ PartitionEvent: TypeAlias = DataRecord | EndMarker
 
 
 class PartitionChunk(NamedTuple):
-    """What one answer had of a partition."""
+    """The contents of a partition in one Fetch response."""
 
     events: tuple[PartitionEvent, ...]
-    #: Where to read on.
+    #: The offset to continue at.
     next_offset: int
 
 
 def read_chunk(data: Buffer, *, offset: int, markers_only: bool = False) -> PartitionChunk:
-    """Read the batches of a Fetch answer from `offset` on; records before it are left out.
+    """Decode the batches of a Fetch response from `offset` on; records before it are left out.
 
-    With `markers_only` no record is decoded. A next offset equal to `offset` says that there was
+    With `markers_only` no record is decoded. A next offset equal to `offset` means that there was
     no whole batch. Raises CorruptRecordError.
     """
     events: list[PartitionEvent] = []
@@ -79,7 +79,7 @@ def _events(batch: memoryview) -> Iterator[PartitionEvent]:
     if header.is_control:
         for record in decoded.records:
             marker = decode_control_record(record)
-            # Others, such as those of KRaft, concern no reader.
+            # Other control records, such as those of KRaft, concern no reader.
             if marker.type in {ControlRecordType.ABORT, ControlRecordType.COMMIT}:
                 yield EndMarker(
                     record.offset,

@@ -1,7 +1,7 @@
-"""A few records as record batches, without the compiled kernels.
+"""Record batches of a few records, encoded without the compiled kernels.
 
-For what is written once in a while: a ledger's entries. Loading the kernels costs a driver half a
-second, and encoding ten records in Python some microseconds.
+For rare writes, such as a ledger's entries. Loading the kernels costs a driver half a second, and
+encoding ten records in Python only some microseconds.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 class KeyValue(NamedTuple):
-    """A record of a compacted topic; without a value it is a tombstone."""
+    """A record of a compacted topic; a tombstone if it has no value."""
 
     key: bytes
     value: bytes | None
 
 
-#: Most that the fields of a record beside key and value take: length, attributes, deltas, sizes.
+#: The most bytes of a record's fields besides key and value: length, attributes, deltas, sizes.
 _MAX_RECORD_OVERHEAD = 32
-#: The longest batch that every broker takes by default (message.max.bytes is a little above it).
+#: The longest batch that brokers accept by default (message.max.bytes is a little above it).
 DEFAULT_MAX_BATCH_BYTES = 900_000
 
 
@@ -42,7 +42,7 @@ def transactional_batches(
 ) -> Iterator[bytearray]:
     """Encode records into as few batches as their size allows, with sequence numbers from 0 on.
 
-    A record above the limit gets a batch of its own. `timestamp_ms` is every record's.
+    A record above the limit gets a batch of its own. `timestamp_ms` applies to every record.
     """
     sequence = 0
     for group in _groups(records, max_batch_bytes):
@@ -73,7 +73,7 @@ def _groups(records: Sequence[KeyValue], max_batch_bytes: int) -> Iterator[list[
 
 
 def _encode(record: KeyValue, offset_delta: int) -> bytes:
-    # Attributes, and the difference to the batch's timestamp: none.
+    # The attributes and the timestamp delta, both 0.
     body = b"".join(
         (b"\0\0", encode_varint(offset_delta), _sized(record.key), _sized(record.value), b"\0")
     )

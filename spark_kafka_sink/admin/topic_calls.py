@@ -1,4 +1,4 @@
-"""The calls that concern topics and what is in them: pure descriptions, as `transaction_calls`."""
+"""Calls about topics and their contents: pure descriptions, like those in `transaction_calls`."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.model import TopicPartition
 
-#: Resource type of DescribeConfigs (ConfigResource.Type.TOPIC).
+#: The resource type of topics in DescribeConfigs (ConfigResource.Type.TOPIC).
 _TOPIC_RESOURCE: Final = 2
-#: The last version of Fetch that names topics; later ones have their ids.
+#: The last Fetch version that names topics; later ones have topic ids.
 _LAST_FETCH_WITH_NAMES: Final = 12
 _READ_UNCOMMITTED: Final = 0
 _READ_COMMITTED: Final = 1
-#: Bytes asked for at once; a first batch above it comes all the same (KIP-74).
+#: Bytes requested at once; a first batch above this is returned all the same (KIP-74).
 FETCH_MAX_BYTES: Final = 16 * 1024 * 1024
 _FETCH_MAX_WAIT_MS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create; -1 leaves a number to the cluster's defaults (KIP-464)."""
+    """A topic to create; -1 selects the cluster's default (KIP-464)."""
 
     name: str
     partitions: int = -1
@@ -53,7 +53,7 @@ class NewTopic:
 
 
 def create_topic_call(topic: NewTopic, *, timeout_ms: int) -> Call:
-    """Ask for a topic."""
+    """Build the call that creates a topic."""
     request = CreateTopicsRequest(
         topics=(
             CreatableTopic(
@@ -76,7 +76,7 @@ def create_topic_call(topic: NewTopic, *, timeout_ms: int) -> Call:
 
 
 def was_created(response: Any, what: str) -> bool:
-    """Tell whether the topic is new; raises BrokerError, with the broker's own words."""
+    """Return whether the topic is new; raises BrokerError, with the broker's own message."""
     result = response.topics[0]
     if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
         return False
@@ -86,7 +86,7 @@ def was_created(response: Any, what: str) -> bool:
 
 
 def describe_configs_call(topic: str) -> Call:
-    """Ask for all settings of a topic."""
+    """Build the call that requests all settings of a topic."""
     request = DescribeConfigsRequest(
         resources=(
             DescribeConfigsResource(
@@ -99,13 +99,13 @@ def describe_configs_call(topic: str) -> Call:
         build=lambda _: (request, None),
         error_codes=lambda answer: (answer.results[0].error_code,),
         what=f"DescribeConfigs of topic {topic!r}",
-        # Any broker knows which topics there are: no need to wait for one that is not there.
+        # Every broker knows which topics exist, so waiting for a missing one is pointless.
         accepts=frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}),
     )
 
 
 def described_configs(response: Any, what: str) -> Mapping[str, str | None]:
-    """Read a topic's settings; raises BrokerError, with the broker's own words."""
+    """Return a topic's settings; raises BrokerError, with the broker's own message."""
     result = response.results[0]
     if result.error_code:
         raise _error(result.error_code, what, result.error_message)
@@ -128,12 +128,12 @@ def _error(code: int, what: str, message: str | None) -> BrokerError:
 def offset_call(
     topic_partition: TopicPartition, question: int, *, is_committed: bool = False
 ) -> Call:
-    """Ask for the log's start (EARLIEST_TIMESTAMP) or its high watermark (LATEST_TIMESTAMP).
+    """Build the call for a log's start (EARLIEST_TIMESTAMP) or end (LATEST_TIMESTAMP).
 
-    With `is_committed` the latter is the last stable offset: where read_committed consumers wait.
-    By ListOffsets and not by what Fetch says of it: a new leader's high watermark may lag behind
-    what its predecessor has acknowledged, and ListOffsets refuses to tell it until it does not
-    (KIP-207).
+    The end is the high watermark or, with `is_committed`, the last stable offset, where
+    read_committed consumers wait. This uses ListOffsets rather than the offsets in a Fetch
+    response: a new leader's high watermark may lag behind what its predecessor has acknowledged,
+    and until it has caught up, ListOffsets returns an error (KIP-207).
     """
     request = ListOffsetsRequest(
         isolation_level=_READ_COMMITTED if is_committed else _READ_UNCOMMITTED,
@@ -157,7 +157,7 @@ def offset_call(
 
 
 def offset(response: Any, what: str) -> int:
-    """Read the one offset; raises BrokerError."""
+    """Return the offset in a response; raises BrokerError."""
     partition = _offset_of(response)
     if partition.error_code:
         raise broker_error(partition.error_code, what)
@@ -169,7 +169,7 @@ def _offset_of(response: Any) -> Any:
 
 
 def fetch_call(topic_partition: TopicPartition, offset: int) -> Call:
-    """Ask for batches up to the high watermark, of whatever transactions."""
+    """Build the call that reads batches up to the high watermark, of all transactions."""
     request = FetchRequest(
         max_wait_ms=_FETCH_MAX_WAIT_MS,
         min_bytes=1,
@@ -197,7 +197,7 @@ def fetch_call(topic_partition: TopicPartition, offset: int) -> Call:
 
 
 def fetched_records(response: Any, what: str) -> Buffer:
-    """Give the batches of the one partition; raises BrokerError."""
+    """Return the batches of the only partition; raises BrokerError."""
     code = _fetch_error(response)
     if code:
         raise broker_error(code, what)
@@ -208,5 +208,5 @@ def fetched_records(response: Any, what: str) -> Buffer:
 
 
 def _fetch_error(response: Any) -> int:
-    """Read the code of the one partition; an answer that failed as a whole speaks for it."""
+    """Return the error code of the only partition, or that of a response that failed as a whole."""
     return int(response.error_code or response.responses[0].partitions[0].error_code)

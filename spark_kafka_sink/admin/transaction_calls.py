@@ -1,4 +1,4 @@
-"""The calls that concern transactions: pure descriptions of what is sent, and what answers mean."""
+"""Calls about transactions: pure descriptions of requests, and of what responses mean."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ if TYPE_CHECKING:
     from spark_kafka_sink.network.node_api_versions import NodeApiVersions
     from spark_kafka_sink.protocol.schema import Records
 
-#: What brokers older than 3.0 do not have (KIP-664).
+#: The APIs that brokers older than 3.0 lack (KIP-664).
 APIS_SINCE_3_0: Final = (ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_TRANSACTIONS)
-#: The first version of ListTransactions that filters by a pattern (KIP-1152).
+#: The first ListTransactions version that filters by a pattern (KIP-1152).
 _PATTERN_VERSION: Final = 2
-#: The last version of Produce that adds no partition to the transaction (KIP-890).
+#: The last Produce version that adds no partition to the transaction (KIP-890).
 _LAST_TV1_PRODUCE: Final = 11
 _ACKS_ALL: Final = -1
 
 
 def transaction_version(versions: NodeApiVersions) -> int:
-    """Tell by which rules the cluster has transactions begin and end."""
+    """Return the version with which transactions begin and end in the cluster."""
     return versions.finalized_features.get(TRANSACTION_VERSION_FEATURE, 0)
 
 
@@ -73,9 +73,9 @@ def _top_error(response: Any) -> Sequence[int]:
 
 
 def list_call(destination: Destination, *, states: tuple[str, ...], pattern: str | None) -> Call:
-    """Ask a broker for the transactional ids that it coordinates.
+    """Build the call that lists the transactional ids that a broker coordinates.
 
-    `pattern` spares the network where the broker knows patterns: what comes is to be filtered.
+    `pattern` saves traffic if the broker supports patterns; the caller has to filter in any case.
     """
 
     def build(versions: NodeApiVersions) -> tuple[Any, int | None]:
@@ -96,7 +96,7 @@ def list_call(destination: Destination, *, states: tuple[str, ...], pattern: str
 
 
 def listed(response: Any, what: str) -> list[ListedTransaction]:
-    """Read an answer of ListTransactions; raises BrokerError."""
+    """Return the transactions in a ListTransactions response; raises KafkaError."""
     if response.error_code:
         raise broker_error(response.error_code, what)
     if response.unknown_state_filters:
@@ -108,7 +108,7 @@ def listed(response: Any, what: str) -> list[ListedTransaction]:
 
 
 def describe_call(destination: Destination, transactional_ids: Sequence[str]) -> Call:
-    """Ask a coordinator about ids; every error is the caller's."""
+    """Build the call that describes ids; every error is left to the caller."""
     request = DescribeTransactionsRequest(transactional_ids=tuple(transactional_ids))
     return Call(
         destination=destination,
@@ -119,7 +119,7 @@ def describe_call(destination: Destination, transactional_ids: Sequence[str]) ->
 
 
 def description(state: Any) -> TransactionDescription | None:
-    """Read one id of an answer; None for an id that is not known.
+    """Return the description of one id in a response; None for an unknown id.
 
     Raises BrokerError.
     """
@@ -143,7 +143,7 @@ def description(state: Any) -> TransactionDescription | None:
 
 
 def describe_producers_call(topic_partition: TopicPartition) -> Call:
-    """Ask the leader of a partition which producers it knows there; needs READ on the topic."""
+    """Build the call that lists the producers of a partition; needs READ on the topic."""
     topic, partition = topic_partition
     request = DescribeProducersRequest(
         topics=(TopicRequest(name=topic, partition_indexes=(partition,)),)
@@ -157,7 +157,7 @@ def describe_producers_call(topic_partition: TopicPartition) -> Call:
 
 
 def open_producers(response: Any, what: str) -> list[OpenProducer]:
-    """Read who has an open transaction in the one partition, oldest first; raises BrokerError."""
+    """Return the producers with an open transaction, oldest first; raises BrokerError."""
     answer = response.topics[0].partitions[0]
     if answer.error_code:
         raise broker_error(answer.error_code, what)
@@ -174,11 +174,12 @@ def open_producers(response: Any, what: str) -> list[OpenProducer]:
 
 
 def end_call(end: TransactionEnd) -> Call:
-    """Ask for the end of a transaction, by the rules that it was begun by.
+    """Build the call that ends a transaction, in the version that it was begun with.
 
-    Version 5 bumps the epoch, and so it tells its own repetition from the end of the next
-    transaction; of a transaction whose first EndTxn was an older one it would not say that it is
-    committed. So the version goes with the transaction, whatever the cluster has become since.
+    EndTxn 5 bumps the epoch, and can therefore tell a retry from the end of the next transaction.
+    But if the first EndTxn of a transaction was an older one, version 5 would not report that the
+    transaction is committed. So the version is the transaction's own, even if the cluster's has
+    changed since.
     """
     request = EndTxnRequest(
         transactional_id=end.transactional_id,
@@ -203,7 +204,7 @@ def end_call(end: TransactionEnd) -> Call:
 
 
 def ended(response: Any, what: str) -> EndAnswer:
-    """Read a final answer of EndTxn; raises BrokerError as `end_answer`."""
+    """Return the answer in a final EndTxn response; raises BrokerError like `end_answer`."""
     producer = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
     return end_answer(
         response.error_code, what, producer=producer if producer.producer_id >= 0 else None
@@ -213,10 +214,11 @@ def ended(response: Any, what: str) -> EndAnswer:
 def init_call(
     transactional_id: str, *, transaction_timeout_ms: int, current: ProducerIdAndEpoch | None
 ) -> Call:
-    """Ask for the producer id of a transactional id; `current` is what the caller has it by.
+    """Build the call for the producer id of a transactional id; `current` is the caller's own.
 
-    Without `current` whoever has it is fenced, and its open transaction aborted (KIP-98); with it
-    only the next epoch is asked for, and refused to a caller that was itself fenced (KIP-360).
+    Without `current`, the id's producer is fenced and its open transaction aborted (KIP-98). With
+    it, only the next epoch is requested, which is refused to a caller that was itself fenced
+    (KIP-360).
     """
     known = current or NO_PRODUCER_ID_AND_EPOCH
     request = InitProducerIdRequest(
@@ -236,7 +238,7 @@ def init_call(
 def add_partition_call(
     transactional_id: str, producer: ProducerIdAndEpoch, topic_partition: TopicPartition
 ) -> Call:
-    """Let a partition take part in the transaction (TV1)."""
+    """Build the call that adds a partition to the transaction (TV1)."""
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
         v3_and_below_producer_id=producer.producer_id,
@@ -256,7 +258,7 @@ def add_partition_call(
 
 
 def added_error(response: Any) -> int:
-    """Read the one error code of an answer of AddPartitionsToTxn up to version 3."""
+    """Return the only error code of an AddPartitionsToTxn response up to version 3."""
     result = response.results_by_topic_v3_and_below[0].results_by_partition[0]
     return int(result.partition_error_code)
 
@@ -269,9 +271,9 @@ def produce_call(
     rules: int,
     timeout_ms: int,
 ) -> Call:
-    """Append a batch to its partition, in the open transaction, for all in-sync replicas.
+    """Build the call that appends a batch in the open transaction, on all in-sync replicas.
 
-    The same bytes may be sent again: the broker knows a batch by its sequence number.
+    The same bytes may be resent: the broker recognizes a batch by its sequence number.
     """
     request = ProduceRequest(
         transactional_id=transactional_id,
@@ -296,5 +298,5 @@ def produce_call(
 
 
 def produced_error(response: Any) -> int:
-    """Read the one error code of an answer of Produce to one partition."""
+    """Return the only error code of a Produce response for one partition."""
     return int(response.responses[0].partition_responses[0].error_code)

@@ -1,4 +1,4 @@
-"""What brokers tell of transactions, and how they answer whoever ends one (KIP-98, KIP-664)."""
+"""What brokers report about transactions, and the answers to ending one (KIP-98, KIP-664)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode, broker_error, error
 if TYPE_CHECKING:
     from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 
-#: The finalized feature that decides which rules transactions follow (KIP-890), and the level from
+#: The finalized feature that determines the rules of transactions (KIP-890), and the level from
 #: which on Produce adds partitions and EndTxn bumps the epoch (TV2).
 TRANSACTION_VERSION_FEATURE: Final = "transaction.version"
 TRANSACTION_V2: Final = 2
@@ -25,7 +25,8 @@ class ListedTransaction(NamedTuple):
 
     transactional_id: str
     producer_id: int
-    #: Kafka's name: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort...
+    #: The state's name in Kafka: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit,
+    #: CompleteAbort...
     state: str
 
 
@@ -34,54 +35,55 @@ class TransactionDescription:
     """A transactional id, as its coordinator describes it."""
 
     transactional_id: str
-    #: Kafka's name, as in `ListedTransaction`.
+    #: The state's name in Kafka, as in `ListedTransaction`.
     state: str
     producer: ProducerIdAndEpoch
     timeout_ms: int
-    #: Milliseconds since 1970 by the coordinator's clock; None where nothing is open.
+    #: Milliseconds since 1970 by the coordinator's clock; None if no transaction is open.
     start_time_ms: int | None
     partitions: tuple[TopicPartition, ...]
 
     @property
     def is_open(self) -> bool:
-        """Whether records are being written, or have been, and no end was asked for."""
+        """Whether a transaction is open and its end has not been requested."""
         return self.state == ONGOING
 
 
 class OpenProducer(NamedTuple):
-    """A producer with an open transaction in a partition, as the partition's leader has it."""
+    """A producer with an open transaction in a partition, as the partition's leader reports it."""
 
     producer: ProducerIdAndEpoch
-    #: The offset of the transaction's first record there: no read_committed consumer gets past it.
+    #: The offset of the transaction's first record there; read_committed consumers do not get past
+    #: it.
     start_offset: int
-    #: Of its last batch, in milliseconds since 1970.
+    #: The timestamp of its last batch, in milliseconds since 1970.
     last_timestamp_ms: int
 
 
 class TransactionEnd(NamedTuple):
-    """Which transaction is to end, and how."""
+    """The transaction to end, and how to end it."""
 
     transactional_id: str
     producer: ProducerIdAndEpoch
     committed: bool
-    #: The rules that it was begun by; None where that is not known: those of the cluster.
+    #: The version with which it was begun; None if that is unknown: the cluster's version is used.
     transaction_version: int | None = None
 
 
 class EndOutcome(Enum):
-    """What a coordinator answered for good."""
+    """The final answer of a coordinator."""
 
-    #: It ends, or has ended, as it was asked to.
+    #: The transaction is ending, or has ended, as requested.
     ENDED = "ended"
-    #: No open transaction of that producer id and epoch is there: it has ended one way or the
-    #: other, and the coordinator cannot tell which (or it never began).
+    #: There is no open transaction of that producer id and epoch: it was committed or aborted, and
+    #: the coordinator cannot tell which (or it never began).
     REFUSED = "refused"
 
 
-#: Answers by which a coordinator says that exactly this transaction is not open any more. Measured:
+#: Errors with which a coordinator says that exactly this transaction is no longer open. Measured:
 #: INVALID_TXN_STATE for one that was ended the other way, that timed out (4.3), or wrote nothing;
-#: PRODUCER_FENCED, or INVALID_PRODUCER_EPOCH, when the id has moved on, or timed out (3.9);
-#: INVALID_PRODUCER_ID_MAPPING when the id has expired or has another producer id.
+#: PRODUCER_FENCED, or INVALID_PRODUCER_EPOCH, if the id has moved on, or timed out (3.9);
+#: INVALID_PRODUCER_ID_MAPPING if the id has expired or has another producer id.
 REFUSALS: Final = frozenset(
     {
         ErrorCode.INVALID_TXN_STATE,
@@ -94,15 +96,15 @@ REFUSALS: Final = frozenset(
 
 
 class EndAnswer(NamedTuple):
-    """How the end of a transaction was answered."""
+    """The answer to a request to end a transaction."""
 
     outcome: EndOutcome
     error_code: int = ErrorCode.NONE
-    #: What the producer is known by from now on; None: what it was known by (TV1).
+    #: The producer id and epoch from now on; None if they are unchanged (TV1).
     producer: ProducerIdAndEpoch | None = None
 
     def __str__(self) -> str:
-        """Name the code where there is one: it is what an operator looks for."""
+        """Return the outcome with the name of its error, if any, which operators search for."""
         if self.error_code == ErrorCode.NONE:
             return self.outcome.value
         return f"{self.outcome.value} with {error_name(self.error_code)}"
@@ -111,9 +113,10 @@ class EndAnswer(NamedTuple):
 def end_answer(
     error_code: int, what: str, *, producer: ProducerIdAndEpoch | None = None
 ) -> EndAnswer:
-    """Read a final error code of EndTxn, and what came with it.
+    """Convert a final error code of EndTxn, and what came with it, into an answer.
 
-    Raises BrokerError for one that says nothing about the transaction: a missing right, say.
+    Raises BrokerError for an error that says nothing about the transaction, such as a missing
+    authorization.
     """
     if error_code == ErrorCode.NONE:
         return EndAnswer(EndOutcome.ENDED, producer=producer)
@@ -122,7 +125,7 @@ def end_answer(
     raise broker_error(error_code, what)
 
 
-#: Answers by which a producer learns that another one has its transactional id now.
+#: Errors from which a producer learns that another one has taken over its transactional id.
 FENCED: Final = frozenset(
     {
         ErrorCode.PRODUCER_FENCED,
@@ -133,7 +136,7 @@ FENCED: Final = frozenset(
 
 
 def producer_error(error_code: int, what: str) -> KafkaError:
-    """Make the error of a producer's request: ProducerFencedError or BrokerError."""
+    """Return the error of a producer's request: ProducerFencedError or BrokerError."""
     error = broker_error(error_code, what)
     if error_code in FENCED:
         return ProducerFencedError(str(error), code=error.code, name=error.name)
