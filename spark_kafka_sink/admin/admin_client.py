@@ -1,8 +1,8 @@
-"""What a driver asks a cluster about transactions, topics and groups: small, and blocking.
+"""A driver's requests about transactions, topics and groups: small, and blocking.
 
-Each call takes its time-out in seconds, and is retried with back-off as long as that lasts. Any
-thread may call; calls run one at a time, over connections that stay open between them. Made in the
-process that uses it, and never pickled.
+Every call has a timeout in seconds and is retried with back-off until then. Any thread may call;
+calls run one at a time, over connections that remain open between them. The client is created in
+the process that uses it, and never pickled.
 """
 
 from __future__ import annotations
@@ -46,31 +46,31 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Seconds before a partition is asked again whether it is stable, at first.
+#: The first pause, in seconds, before checking again whether a partition is stable.
 _FIRST_PAUSE = 0.003
-#: Most ids in one request: a coordinator of thousands is not kept busy by one of them.
+#: The most ids in one request, so that no request keeps a coordinator of thousands of ids busy.
 _IDS_PER_DESCRIBE = 500
-#: The most bytes of an inflated batch in a log: four times the largest that `transactional_batches`
-#: makes, since a topic's compression.type may have brokers compress ours. An outsider's batch costs
-#: no more than this.
+#: The largest decompressed batch that is read from a log, in bytes: four times the largest that
+#: `transactional_batches` builds, since brokers may compress ours (a topic's compression.type). A
+#: batch from any other producer cannot cost more memory than this.
 _MAX_UNCOMPRESSED_BYTES = 4 * DEFAULT_MAX_BATCH_BYTES
 
 
 class AdminClient:
-    """See the module. Use it as a context manager, or `close` it.
+    """A blocking client for administrative requests. Use it as a context manager, or `close` it.
 
-    Every call raises KafkaTimeoutError when it is not answered for good in time, BrokerError for an
-    answer that cannot be retried, and UnsupportedVersionError for a broker that is too old.
+    Every call raises KafkaTimeoutError if it gets no final answer in time, BrokerError for an error
+    that is not retriable, and UnsupportedVersionError for a broker that is too old.
     """
 
     def __init__(self, config: ProducerConfig) -> None:
-        """Connect to nothing yet."""
+        """Create the client without connecting."""
         self._config = config
         self._thread = LoopThread("kafka-admin")
         self._calls: ClusterCalls | None = None
 
     def __enter__(self) -> Self:
-        """Give the client itself."""
+        """Return the client itself."""
         return self
 
     def __exit__(
@@ -79,11 +79,11 @@ class AdminClient:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close."""
+        """Close the client."""
         self.close()
 
     def close(self) -> None:
-        """Close all connections; may be called twice."""
+        """Close all connections; may be called more than once."""
         calls, self._calls = self._calls, None
         if calls is not None:
             self._thread.run(calls.close)
@@ -92,15 +92,15 @@ class AdminClient:
     def reach(
         self, *, timeout: float, on_wait: Callable[[KafkaError], None] = lambda _: None
     ) -> None:
-        """Wait until any broker answers, but for seconds only where nobody listens.
+        """Wait until any broker answers, but only a few seconds if nothing is listening.
 
-        `on_wait` is told, once, why the wait takes longer. Raises NetworkError, or
+        `on_wait` is called once, with the reason, if the wait takes longer. Raises NetworkError, or
         AuthenticationError at once.
         """
         self._run(lambda calls, _: calls.reach(timeout, on_wait), timeout)
 
     def require_transaction_apis(self, needed_by: str, *, timeout: float) -> None:
-        """Raise UnsupportedVersionError unless every broker lists and describes transactions.
+        """Raise UnsupportedVersionError unless every broker can list and describe transactions.
 
         The error names the broker and the API, and ends with `needed_by`.
         """
@@ -110,7 +110,7 @@ class AdminClient:
 
         self._run(run, timeout)
 
-    # --- transactions of anybody
+    # --- transactions of any producer
 
     def list_transactions(
         self,
@@ -120,9 +120,10 @@ class AdminClient:
         states: tuple[str, ...] = (),
         pattern: str | None = None,
     ) -> list[ListedTransaction]:
-        """List the transactional ids that `accepts` takes, of every broker; all states if none.
+        """List the transactional ids of all brokers for which `accepts` returns True.
 
-        `pattern` (RE2J, the whole id) says the same to brokers that have patterns (KIP-1152).
+        Without `states`, all states match. `pattern` (RE2J, for the whole id) expresses the same
+        condition for brokers that support patterns (KIP-1152).
         """
 
         async def run(calls: ClusterCalls, deadline: float) -> list[ListedTransaction]:
@@ -141,7 +142,7 @@ class AdminClient:
     def describe_transactions(
         self, transactional_ids: Sequence[str], *, timeout: float
     ) -> dict[str, TransactionDescription | None]:
-        """Describe transactional ids; None for one that no coordinator knows."""
+        """Return descriptions of transactional ids; None for one that no coordinator knows."""
 
         async def run(
             calls: ClusterCalls, deadline: float
@@ -153,9 +154,9 @@ class AdminClient:
     def end_transactions(
         self, ends: Sequence[TransactionEnd], *, timeout: float
     ) -> list[EndAnswer | KafkaError]:
-        """End transactions side by side, each until its coordinator has answered for good.
+        """End transactions concurrently, each until its coordinator has given a final answer.
 
-        Gives an answer for each, or the error with which that one is not answered.
+        Returns an answer for each, or the error because of which there is none.
         """
 
         async def run(calls: ClusterCalls, deadline: float) -> list[EndAnswer | KafkaError]:
@@ -172,7 +173,7 @@ class AdminClient:
         return self._run(run, timeout) if ends else []
 
     def end_transaction(self, end: TransactionEnd, *, timeout: float) -> EndAnswer:
-        """End one transaction, as `end_transactions`; raises the error instead of giving it."""
+        """End one transaction, like `end_transactions`, but raise its error."""
         [answer] = self.end_transactions([end], timeout=timeout)
         if isinstance(answer, KafkaError):
             raise answer
@@ -181,11 +182,11 @@ class AdminClient:
     def write_markers(
         self, end: TransactionEnd, partitions: Sequence[TopicPartition], *, timeout: float
     ) -> EndAnswer:
-        """Have a producer that has nothing open end a transaction without records.
+        """Make a producer without an open transaction end a transaction without records.
 
-        What it is for are the markers that come into the partitions: they end whatever of this
-        producer's is open there. By the rules of TV1, which know such transactions; brokers take
-        them from older clients whatever rules they have.
+        The purpose is the markers that this writes to the partitions: they end whatever this
+        producer has open there. It uses the rules of TV1, which allow such transactions; brokers
+        accept them from older clients whichever rules they have.
         """
 
         async def run(calls: ClusterCalls, deadline: float) -> EndAnswer:
@@ -201,7 +202,7 @@ class AdminClient:
 
         return self._run(run, timeout)
 
-    # --- transactions of its own
+    # --- transactions of this client
 
     def init_producer_id(
         self,
@@ -211,10 +212,10 @@ class AdminClient:
         timeout: float,
         current: ProducerIdAndEpoch | None = None,
     ) -> ProducerIdAndEpoch:
-        """Take over a transactional id: abort its open transaction, fence its producer.
+        """Take over a transactional id: abort its open transaction and fence its producer.
 
-        Returns when no transaction of the id is left that has not ended. With `current` it only
-        asks for the next epoch of what the caller has. Raises ProducerFencedError where that was
+        Returns when every transaction of the id has ended. With `current` it only requests the next
+        epoch for the caller's own producer id. Raises ProducerFencedError if another producer has
         taken over.
         """
         call = transaction_calls.init_call(
@@ -226,7 +227,7 @@ class AdminClient:
         return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
 
     def transaction_version(self, *, timeout: float) -> int:
-        """Tell by which rules transactions begin now: 2 for TV2, less for TV1 (KIP-890)."""
+        """Return the version that new transactions have: 2 for TV2, less for TV1 (KIP-890)."""
 
         async def run(calls: ClusterCalls, deadline: float) -> int:
             return await calls.transaction_version(deadline)
@@ -243,10 +244,10 @@ class AdminClient:
         now_ms: int,
         timeout: float,
     ) -> int:
-        """Write records into one partition, in a transaction that is left open; give its version.
+        """Write records to one partition in a transaction that is left open; return its version.
 
-        The producer has written nothing by this epoch before. Raises ProducerFencedError where
-        another one has taken over.
+        The producer must not have written anything with this epoch before. Raises
+        ProducerFencedError if another one has taken over.
         """
 
         async def run(calls: ClusterCalls, deadline: float) -> int:
@@ -272,19 +273,19 @@ class AdminClient:
     # --- topics
 
     def create_topic(self, topic: NewTopic, *, timeout: float) -> bool:
-        """Create a topic; give False where there is one of that name already."""
+        """Create a topic; return False if one of that name exists already."""
         call = topic_calls.create_topic_call(topic, timeout_ms=int(timeout * 1000))
         return topic_calls.was_created(self._call(call, timeout), call.what)
 
     def topic_configs(self, topic: str, *, timeout: float) -> Mapping[str, str | None]:
-        """Give a topic's settings by Kafka's names."""
+        """Return a topic's settings by Kafka's names."""
         call = topic_calls.describe_configs_call(topic)
         return topic_calls.described_configs(self._call(call, timeout), call.what)
 
     def partition_count(self, topic: str, *, timeout: float, may_appear: bool = True) -> int:
-        """Count a topic's partitions.
+        """Return the number of a topic's partitions.
 
-        One that `may_appear`, having just been created, is waited for as long as the call may take.
+        A topic that `may_appear`, because it was just created, is waited for until the timeout.
         """
 
         async def run(calls: ClusterCalls, deadline: float) -> int:
@@ -299,37 +300,38 @@ class AdminClient:
     ) -> Mapping[TopicPartition, BrokerError]:
         """Set offsets of a group from outside it: for each partition the next one to be read.
 
-        Gives the partitions whose offset was refused, with the reason. A group that has members
-        refuses all with UNKNOWN_MEMBER_ID: only they may commit.
+        Returns the partitions whose offset was refused, with the reason. A group that has members
+        refuses all of them with UNKNOWN_MEMBER_ID: only members may commit.
         """
         if not offsets:
             return {}
         call = group_calls.commit_offsets_call(group_id, offsets)
         return group_calls.refused_offsets(self._call(call, timeout), call.what)
 
-    # --- what is in a partition
+    # --- contents of a partition
 
     def start_offset(self, topic_partition: TopicPartition, *, timeout: float) -> int:
-        """Give the offset of the first record that has not been deleted."""
+        """Return the offset of the first record that has not been deleted."""
         return self._offset(topic_partition, EARLIEST_TIMESTAMP, timeout)
 
     def end_offset(self, topic_partition: TopicPartition, *, timeout: float) -> int:
-        """Give the high watermark: every record before it has been replicated."""
+        """Return the high watermark: every record before it has been replicated."""
         return self._offset(topic_partition, LATEST_TIMESTAMP, timeout)
 
     def last_stable_offset(self, topic_partition: TopicPartition, *, timeout: float) -> int:
-        """Give the offset that no read_committed consumer gets past: that of an open transaction.
+        """Return the offset that read_committed consumers do not get past.
 
-        Where none is open it is the high watermark.
+        That is the start of the first open transaction, or the high watermark if none is open.
         """
         return self._offset(topic_partition, LATEST_TIMESTAMP, timeout, is_committed=True)
 
     def wait_until_stable(
         self, offsets: Mapping[TopicPartition, int], *, patience: float, timeout: float
     ) -> set[TopicPartition]:
-        """Wait until the last stable offset of each partition has reached the offset given.
+        """Wait until the last stable offset of each partition has reached the given offset.
 
-        Gives the partitions where it had not after `patience` seconds: a transaction is open there.
+        Returns the partitions where it had not after `patience` seconds: a transaction is open
+        there.
         """
 
         async def run(calls: ClusterCalls, deadline: float) -> set[TopicPartition]:
@@ -381,10 +383,10 @@ class AdminClient:
         timeout: float,
         markers_only: bool = False,
     ) -> PartitionChunk:
-        """Read what one answer has from `offset` on, up to the high watermark, waiting for nothing.
+        """Read the contents of one Fetch response from `offset` on, up to the high watermark.
 
-        Raises BrokerError with OFFSET_OUT_OF_RANGE where the log does not reach there, or does not
-        any more.
+        Raises BrokerError with OFFSET_OUT_OF_RANGE if the log does not reach there, or no longer
+        does.
         """
         call = topic_calls.fetch_call(topic_partition, offset)
         records = topic_calls.fetched_records(self._call(call, timeout), call.what)
@@ -393,9 +395,9 @@ class AdminClient:
     def read_log(
         self, topic_partition: TopicPartition, offset: int, sink: LogSink, *, timeout: float
     ) -> int:
-        """Read what one answer has from `offset` on into a sink; return where to read on.
+        """Read one Fetch response from `offset` on into a sink; return the offset to continue at.
 
-        As `read_partition`, and many times as fast: keys, values, and ends of transactions alone.
+        Like `read_partition`, but many times faster: only keys, values, and ends of transactions.
         """
         call = topic_calls.fetch_call(topic_partition, offset)
         records = topic_calls.fetched_records(self._call(call, timeout), call.what)
@@ -442,7 +444,7 @@ def _end_answer(answer: Any, what: str) -> EndAnswer | KafkaError:
 async def _describe(
     calls: ClusterCalls, transactional_ids: Sequence[str], deadline: float
 ) -> dict[str, TransactionDescription | None]:
-    """Ask each coordinator about all of its ids at once; look again for those that have moved."""
+    """Fetch descriptions of ids from their coordinators; look up again those that have moved."""
     found: dict[str, TransactionDescription | None] = {}
     missing = list(dict.fromkeys(transactional_ids))
     attempts = 0

@@ -100,8 +100,7 @@ class LeaderOf:
 
 Destination: TypeAlias = AnyBroker | CoordinatorOf | GroupCoordinatorOf | LeaderOf | Node
 _Key: TypeAlias = tuple[CoordinatorType, str]
-#: Builds the request for the versions of the broker; the number, if any, caps the request's
-#: version.
+#: A function that builds the request for a broker's versions, with an optional cap on its version.
 BuildRequest: TypeAlias = "Callable[[NodeApiVersions], tuple[Any, int | None]]"
 
 

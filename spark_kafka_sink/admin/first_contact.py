@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.errors import KafkaError
     from spark_kafka_sink.network.network_client import NetworkClient
 
-#: Time enough for a broker to restart, and for a new topic to become known.
+#: Seconds in which a broker can restart, and a new topic become known.
 FINAL_SECONDS: Final = 3.0
 _FINAL: Final = "waiting longer would not help"
 

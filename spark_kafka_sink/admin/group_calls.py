@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.errors import BrokerError
 
-#: The last OffsetCommit version that names topics; later ones have topic ids.
+#: The last OffsetCommit version that names topics; later ones use topic ids.
 _LAST_COMMIT_WITH_NAMES: Final = 9
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 #: The resource type of topics in DescribeConfigs (ConfigResource.Type.TOPIC).
 _TOPIC_RESOURCE: Final = 2
-#: The last Fetch version that names topics; later ones have topic ids.
+#: The last Fetch version that names topics; later ones use topic ids.
 _LAST_FETCH_WITH_NAMES: Final = 12
 _READ_UNCOMMITTED: Final = 0
 _READ_COMMITTED: Final = 1

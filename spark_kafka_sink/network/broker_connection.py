@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 MAX_CORRELATION_ID = 2**31 - 1
 #: The size of the length prefix of a frame, in bytes.
 FRAME_OVERHEAD = 4
-#: The reason for closing a connection that still holds records which were given up.
+#: The reason for closing a connection with unsent records that were given up.
 CLOSED_UNSENT = "closed by this client: records were given up that the broker had not yet read"
 
 

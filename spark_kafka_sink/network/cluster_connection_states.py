@@ -82,7 +82,7 @@ class ClusterConnectionStates:
         return node.state is ConnectionState.READY and now >= node.throttled_until
 
     def ready_at(self, node_id: int) -> float:
-        """Return when the node may be connected to or sent requests again; past if now."""
+        """Return the earliest time to connect to the node or send to it; in the past if now."""
         node = self._node(node_id)
         return (
             node.throttled_until

@@ -26,7 +26,7 @@ class AbsentPeerError(NetworkError):
 
 
 def finds_nobody(error: OSError) -> bool:
-    """Return whether a connection failed because nothing can be listening.
+    """Return whether a connection failed because nothing listens at the address.
 
     A machine without IPv6 has no local address from which to connect to an IPv6 address of a name.
     """

@@ -68,7 +68,7 @@ def in_daemon_thread(
     return outcome
 
 
-#: How long a result remains valid that arrived after the last wait for it had timed out.
+#: The lifetime, in seconds, of a result that arrived after the last wait for it had timed out.
 KEPT_SECONDS: Final = 60.0
 
 

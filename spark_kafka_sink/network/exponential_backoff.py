@@ -18,7 +18,7 @@ JITTER = 0.2
 class ExponentialBackoff:
     """Delays in seconds: `initial * 2**attempts`, at most `maximum`, plus or minus the jitter.
 
-    If `maximum` leaves no room to grow, it is always the delay, as in Java.
+    If `maximum` leaves no room to grow, the delay is always `maximum`, as in Java.
     """
 
     initial: float

@@ -24,7 +24,7 @@ class IdleCheck:
         is_busy: Callable[[], bool],
         on_idle: Callable[[str], None],
     ) -> None:
-        """Create the check; `on_idle` is called with the idle time in words, for a reason to close.
+        """Create the check; `on_idle` is called with a description of the idle time.
 
         With a `max_idle` of None an idle connection stays open. A connection that `is_busy` is left
         to request.timeout.ms.

@@ -1,4 +1,4 @@
-"""Finding out what a listener speaks that has hung up on our first message.
+"""Finding out which protocol a listener speaks after it hung up on our first message.
 
 A plain Kafka listener hangs up on a TLS handshake, many TLS listeners hang up on plain bytes, and
 so does a broker that is shutting down. To tell them apart, the listener is contacted the other way.

@@ -169,7 +169,7 @@ class Metadata:
         self._schedule.expire()
 
     def next_update_at(self) -> float:
-        """Return when to send the next request: once the back-off or the maximum age is over."""
+        """Return when the next request is due: when the back-off allows, or at the maximum age."""
         return self._schedule.next_at(has_new_topics=self._topics.has_new)
 
     def question(self, now: float) -> MetadataQuestion:
@@ -194,7 +194,7 @@ class Metadata:
         self._schedule.failed(now)
 
     def update(self, response: MetadataResponse, now: float, *, is_full: bool = True) -> None:
-        """Replace the snapshot by a response, keeping whatever is newer in the old one.
+        """Replace the snapshot with a response, keeping whatever is newer in the old one.
 
         `is_full` is that of the request. Raises DecodeError, and changes nothing, if the response
         contradicts itself.
@@ -274,7 +274,7 @@ class Metadata:
 
 
 def _is_incomplete(topic: TopicMetadata) -> bool:
-    """Return whether another response may soon have more; never so for a topic that was refused."""
+    """Return whether another response may soon say more; never so for a refused topic."""
     if topic.error_code:
         return not topic.is_refused
     return any(partition.leader_id == NO_LEADER for partition in topic.partitions)

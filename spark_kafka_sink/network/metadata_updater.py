@@ -90,9 +90,9 @@ class MetadataUpdater:
     async def update(self, deadline: float) -> None:
         """Request metadata from any node, or join a request that is already under way.
 
-        Raises NetworkError if no node answers by the deadline, DecodeError for a malformed
-        response, and at once AuthenticationError or ConfigError if connecting to a node fails
-        permanently.
+        Raises NetworkError if no node answers by the deadline and DecodeError for a malformed
+        response. Raises at once AuthenticationError, ConfigError or UnsupportedVersionError if a
+        connection to a node fails permanently.
         """
         if self._question is None:
             self._question = self._loop.create_task(self._update(deadline))
@@ -147,8 +147,8 @@ class MetadataUpdater:
     async def refresh(self, deadline: float) -> None:
         """Request metadata for all topics, however recent it is, and wait for the response.
 
-        Raises NetworkError or DecodeError if there is none by the deadline, and at once whatever
-        `update` raises at once.
+        Raises NetworkError or DecodeError if there is none by the deadline, and whatever `update`
+        raises at once.
         """
         began = self._loop.time()
         self._metadata.expire()
@@ -179,8 +179,8 @@ class MetadataUpdater:
         now.
 
         Raises BrokerError at once if a broker permanently refuses a topic (not authorized, invalid
-        name), KafkaTimeoutError with the last response if it is not known by the deadline (like the
-        Java producer's max.block.ms), NetworkError if no broker answers, and at once whatever
+        name), KafkaTimeoutError with the last response if a topic is not known by the deadline
+        (like the Java producer's max.block.ms), NetworkError if no broker answers, and whatever
         `update` raises at once.
         """
         wanted = list(topics)

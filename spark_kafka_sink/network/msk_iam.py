@@ -2,8 +2,8 @@
 
 The signer presigns a request with the AWS credentials of this process, and the cluster accepts that
 as an OAUTHBEARER token. The options of Java's IAMLoginModule select the credentials; without
-options, the AWS libraries find them in their usual places. Blocks, since credentials may have to be
-fetched.
+options, the AWS libraries find them in their usual places. The calls block, since credentials may
+have to be fetched.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.network.network_listener import NetworkListener
 
 
-#: Permanent errors, which every further attempt would meet again.
+#: Permanent errors: every further attempt would meet them again.
 REFUSALS: Final = (AuthenticationError, ConfigError)
 
 
@@ -159,11 +159,11 @@ class NetworkClient:
         return None
 
     def ready_at(self, node: Node) -> float:
-        """Return when the node can be connected to, or sent requests, again."""
+        """Return the earliest time to connect to the node or send to it."""
         return self._states.ready_at(node.node_id)
 
     def throttled_until(self, node: Node) -> float:
-        """Return until when (by the loop's clock) the node takes no requests; past if it does.
+        """Return until when, by the loop's clock, the node is throttled; in the past if it is not.
 
         Requests for such a node wait because the broker demands it, so they should not expire
         meanwhile.
@@ -185,7 +185,7 @@ class NetworkClient:
 
     @property
     def refusal(self) -> KafkaError | None:
-        """The permanent error of a connection attempt not repeated since; None without one.
+        """A permanent error of the last attempt to connect to some node; None without one.
 
         An AuthenticationError, or a ConfigError about something that a connection needs.
         """

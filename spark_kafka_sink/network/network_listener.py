@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class NetworkListener(Protocol):
-    """A listener to requests, responses and connections, called on the event loop's thread.
+    """A listener for requests, responses and connections, called on the event loop's thread.
 
     Called once per request and response, never per record. A method must be fast, must not block
     and must not raise. Bootstrap nodes have negative ids.

@@ -54,7 +54,10 @@ class SaslSession:
         ask: Callable[[Any], Awaitable[Any]],
         clock: Callable[[], float],
     ) -> None:
-        """Set how to authenticate; `ask` sends a request past those held, for its response."""
+        """Set how to authenticate.
+
+        `ask` sends a request ahead of the held ones and returns its response.
+        """
         self._node = node
         self._new_client = new_client
         self._ask = ask

@@ -21,7 +21,7 @@ _LENGTH: Final = struct.Struct(">H")
 
 
 def keytab_principals(data: bytes) -> list[str]:
-    """Return the distinct principals in a keytab, as `name@REALM`, in its order.
+    """Return the distinct principals in a keytab, as `name@REALM`, in file order.
 
     Raises ValueError if it is not a keytab, or is truncated.
     """

@@ -1,4 +1,4 @@
-"""Hiding secrets in texts from outside: the words of a broker or an endpoint, a path.
+"""Hiding secrets in texts from outside: messages of a broker or an endpoint, and paths.
 
 A peer that quotes what it received may quote it in another encoding: base64 of a header, a URL's
 percent-encoding, JSON or Python escapes, hexadecimal digits, or several of them nested. Whatever is

@@ -1,8 +1,8 @@
 """SASL mechanisms as seen from outside: bytes to send, and bytes received.
 
-A `SaslClient` holds one exchange (Kafka's SaslClient of javax.security.sasl) and is created anew
-for each authentication. It does no I/O. Its errors are AuthenticationErrors that name neither
-broker nor user; the code that sends the bytes adds them.
+A `SaslClient` holds one exchange (javax.security.sasl.SaslClient in Kafka) and is created anew for
+each authentication. It does no I/O. Its errors are AuthenticationErrors that name neither broker
+nor user; the code that sends the bytes adds them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class SaslClient(Protocol):
 
     @property
     def failure(self) -> str | None:
-        """What the broker said against the client within the exchange; None if it did not."""
+        """The broker's reason for refusing the client within the exchange; None without one."""
 
     def initial_response(self) -> bytes:
         """Return the first message; in all of these mechanisms the client speaks first."""

@@ -36,7 +36,7 @@ HASHES: Final[Mapping[SaslMechanism, str]] = MappingProxyType(
     {SaslMechanism.SCRAM_SHA_256: "sha256", SaslMechanism.SCRAM_SHA_512: "sha512"}
 )
 #: RFC 7677 requires at least 4096, and so does Kafka (`ScramMechanism.minIterations`): with fewer,
-#: an impostor of a broker could guess the password from our proof.
+#: a fake broker could guess the password from our proof.
 MIN_ITERATIONS: Final = 4096
 #: About a second of work. Kafka's own tools store at most 16384; a broker that demands more than
 #: this only keeps the client busy.

@@ -257,7 +257,7 @@ def tls_server_context(
 
 def _context(protocol: int, settings: TlsSettings) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
-    # Disables TLS 1.2 renegotiation, which Kafka's brokers do not allow either.
+    # Disable TLS 1.2 renegotiation, which Kafka's brokers do not allow either.
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.minimum_version, context.maximum_version = _version_bounds(settings)
     ciphers = _openssl_ciphers(settings)
