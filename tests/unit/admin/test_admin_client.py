@@ -1,4 +1,4 @@
-"""The admin client against the embedded broker: transactions of others, its own, and topics."""
+"""The admin client against the embedded broker: any transactions, its own, and topics."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _events(admin, place=PLACE, offset=0, *, markers_only=False):
 
 
 def test_open_transactions_are_listed_by_what_the_caller_accepts(admin):
-    """Ids come with their producer id and state; others are left out, whatever the pattern."""
+    """Ids are listed with producer id and state; others are omitted, whatever the pattern."""
     producer = _open(admin, "orders.1")
     _open(admin, "orders.eu.1")
     listed = admin.list_transactions(
@@ -107,7 +107,7 @@ def test_a_pattern_spares_the_network_where_the_broker_has_patterns(admin):
 
 
 def test_every_broker_is_asked_for_its_transactions(broker, admin):
-    """A broker that cannot list its own fails the listing: half a list is none."""
+    """If a broker cannot list its transactions the listing fails, rather than being partial."""
     _open(admin, "orders.1")
     broker.on(ApiKey.LIST_TRANSACTIONS, AnswerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     with pytest.raises(BrokerError, match="ListTransactions"):
@@ -116,7 +116,7 @@ def test_every_broker_is_asked_for_its_transactions(broker, admin):
 
 @pytest.mark.parametrize("api_key", [ApiKey.METADATA, ApiKey.FIND_COORDINATOR], ids=str)
 def test_a_lost_connection_is_made_again(broker, admin, api_key):
-    """The broker has been started again since the last call: that is no error of this one."""
+    """A broker that was restarted since the last call causes no error."""
     producers = {name: _open(admin, name) for name in ("orders.1", "orders.2")}
     broker.on(api_key, CloseConnection(), times=1)
     with _admin(broker) as other:
@@ -129,13 +129,13 @@ def test_a_lost_connection_is_made_again(broker, admin, api_key):
 
 
 def test_a_state_that_no_broker_knows_is_an_error(admin):
-    """A filter that the broker cannot apply would list too little."""
+    """A filter that the broker does not know would list too little, so it is an error."""
     with pytest.raises(KafkaError, match="knows no state"):
         admin.list_transactions(lambda _: True, states=("Sleeping",), timeout=TIMEOUT)
 
 
 def test_a_transaction_is_described_by_its_coordinator(admin):
-    """Producer id and epoch, time-out and partitions are told; an unknown id is None."""
+    """Producer id, epoch, timeout and partitions are returned, and None for an unknown id."""
     producer = _open(admin, "orders.1")
     found = admin.describe_transactions(["orders.1", "nobody"], timeout=TIMEOUT)
     described = found["orders.1"]
@@ -157,7 +157,7 @@ def test_an_id_without_a_transaction_has_no_start_time(admin):
 
 
 def test_describing_goes_on_when_a_coordinator_has_moved(broker, admin):
-    """NOT_COORDINATOR, and a lost connection, lead to another look-up."""
+    """NOT_COORDINATOR and a lost connection lead to another lookup."""
     producer = _open(admin, "orders.1")
     broker.on(ApiKey.DESCRIBE_TRANSACTIONS, AnswerError(ErrorCode.NOT_COORDINATOR), times=1)
     broker.on(ApiKey.DESCRIBE_TRANSACTIONS, CloseConnection(), times=1)
@@ -166,7 +166,7 @@ def test_describing_goes_on_when_a_coordinator_has_moved(broker, admin):
 
 
 def test_a_describing_that_is_refused_raises(broker, admin):
-    """A missing right is no unknown id."""
+    """A missing authorization is not reported as an unknown id."""
     broker.on(
         ApiKey.DESCRIBE_TRANSACTIONS,
         AnswerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
@@ -176,7 +176,7 @@ def test_a_describing_that_is_refused_raises(broker, admin):
 
 
 def test_a_commit_repeated_with_the_old_epoch_is_answered_again(broker, admin):
-    """The end that was asked for holds, however often it is asked for."""
+    """A repeated commit is answered like the first one, however often it is sent."""
     producer = _open(admin, "orders.1")
     rules = broker.transaction_version
     for _ in range(2):
@@ -185,7 +185,7 @@ def test_a_commit_repeated_with_the_old_epoch_is_answered_again(broker, admin):
 
 @pytest.mark.parametrize("first", [True, False], ids=["committed", "aborted"])
 def test_a_transaction_that_has_ended_the_other_way_is_refused(admin, first):
-    """INVALID_TXN_STATE tells that it is over, and how it ended only to who knows."""
+    """INVALID_TXN_STATE says that the transaction is over, but not how it ended."""
     producer = _open(admin, "orders.1")
     _end(admin, "orders.1", producer, committed=first)
     answer = _end(admin, "orders.1", producer, committed=not first)
@@ -194,7 +194,7 @@ def test_a_transaction_that_has_ended_the_other_way_is_refused(admin, first):
 
 
 def test_a_transaction_whose_id_has_moved_on_is_refused(admin):
-    """Ending by an old epoch does not touch what was begun since."""
+    """Ending with an old epoch does not affect a transaction begun since then."""
     old = _open(admin, "orders.1")
     new = _init(admin, "orders.1")
     _write(admin, "orders.1", new)
@@ -211,7 +211,7 @@ def test_an_id_that_is_not_known_is_refused(admin):
 
 
 def test_an_end_waits_until_the_markers_are_written():
-    """CONCURRENT_TRANSACTIONS is retried until the broker has done what it was asked to."""
+    """CONCURRENT_TRANSACTIONS is retried until the broker has ended the transaction."""
     with (
         DevBroker(topics={"data": 1}, transaction_marker_delay_ms=60) as broker,
         _admin(broker) as admin,
@@ -225,7 +225,7 @@ def test_an_end_waits_until_the_markers_are_written():
 
 
 def test_every_end_is_tried_and_each_has_its_own_answer(broker, admin):
-    """One that is refused for good does not keep the others from ending."""
+    """A permanent error of one transaction does not keep the others from ending."""
     ends = [
         TransactionEnd(name, _open(admin, name), committed=True) for name in ("a.1", "a.2", "a.3")
     ]
@@ -243,7 +243,7 @@ def test_every_end_is_tried_and_each_has_its_own_answer(broker, admin):
 
 
 def test_an_end_goes_on_after_a_lost_answer(broker, admin):
-    """Whether it was done before the connection was lost or not."""
+    """The end is requested again, whether or not it was done before the connection was lost."""
     producer = _open(admin, "orders.1")
     broker.on(ApiKey.END_TXN, CloseConnection(handled=True), times=1)
     answer = _end(admin, "orders.1", producer, rules=broker.transaction_version)
@@ -251,7 +251,7 @@ def test_an_end_goes_on_after_a_lost_answer(broker, admin):
 
 
 def test_without_an_answer_in_time_the_end_is_unknown(broker, admin):
-    """A time-out is an error with its last cause, not a refusal."""
+    """A timeout is an error with its last cause, not a refusal."""
     producer = _open(admin, "orders.1")
     broker.on(ApiKey.END_TXN, AnswerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     end = TransactionEnd("orders.1", producer, committed=True)
@@ -260,7 +260,7 @@ def test_without_an_answer_in_time_the_end_is_unknown(broker, admin):
 
 
 def test_coordinators_that_cannot_be_found_fail_all_ends(broker, admin):
-    """Each of them gets the error."""
+    """Every end fails with the error."""
     broker.on(ApiKey.FIND_COORDINATOR, AnswerError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
     ends = [TransactionEnd(name, ProducerIdAndEpoch(1, 0), committed=True) for name in "ab"]
     answers = admin.end_transactions(ends, timeout=SHORT)
@@ -268,7 +268,7 @@ def test_coordinators_that_cannot_be_found_fail_all_ends(broker, admin):
 
 
 def test_nothing_to_end_asks_nobody(broker, admin):
-    """No request is sent for no transaction."""
+    """No request is sent without a transaction to end."""
     hook = broker.on(ApiKey.FIND_COORDINATOR, lambda *_: None)
     assert ([], 0) == (admin.end_transactions([], timeout=TIMEOUT), hook.seen)
 
@@ -277,7 +277,7 @@ def test_nothing_to_end_asks_nobody(broker, admin):
 
 
 def test_taking_over_an_id_aborts_what_is_open_and_fences(admin):
-    """InitProducerId waits for the abort, and whoever had the id cannot write any more."""
+    """InitProducerId waits for the abort, and the previous producer cannot write any more."""
     old = _open(admin, "orders.1")
     new = _init(admin, "orders.1")
     assert old.epoch < new.epoch
@@ -287,7 +287,7 @@ def test_taking_over_an_id_aborts_what_is_open_and_fences(admin):
 
 
 def test_asking_for_the_next_epoch_is_refused_to_a_fenced_producer(admin):
-    """With the current epoch the id is kept; whoever was fenced does not get it back (KIP-360)."""
+    """The current producer keeps the id, and a fenced one does not get it back (KIP-360)."""
     old = _init(admin, "orders.1")
     new = _init(admin, "orders.1", current=old)
     assert old.epoch < new.epoch
@@ -297,7 +297,7 @@ def test_asking_for_the_next_epoch_is_refused_to_a_fenced_producer(admin):
 
 
 def test_the_next_epoch_can_be_had_after_a_commit(broker, admin):
-    """With TV2 the commit has bumped the epoch already; the producer need not have heard of it."""
+    """With TV2 the commit has bumped the epoch, even if the producer does not know that yet."""
     producer = _open(admin, "orders.1")
     _end(admin, "orders.1", producer, rules=broker.transaction_version)
     again = _init(admin, "orders.1", current=producer)
@@ -306,13 +306,13 @@ def test_the_next_epoch_can_be_had_after_a_commit(broker, admin):
 
 
 def test_a_transaction_timeout_above_the_brokers_is_refused(admin):
-    """The broker's answer names the limit that was passed."""
+    """The broker's error names the limit that was exceeded."""
     with pytest.raises(BrokerError, match=r"transaction\.max\.timeout\.ms"):
         admin.init_producer_id("orders.1", transaction_timeout_ms=900_001, timeout=TIMEOUT)
 
 
 def test_records_are_written_and_read_with_their_markers(broker, admin):
-    """Records come with their producer id, and behind them how its transaction ended."""
+    """Records are read with their producer id, followed by how their transaction ended."""
     producer = _init(admin, "orders.1")
     rules = _write(admin, "orders.1", producer, b"a", None)
     _end(admin, "orders.1", producer, rules=rules)
@@ -329,7 +329,7 @@ def test_records_are_written_and_read_with_their_markers(broker, admin):
 
 
 def test_a_lost_answer_to_a_write_makes_no_duplicate(broker, admin):
-    """The same batch is sent again, and the broker knows it by its sequence number."""
+    """The same batch is resent, and the broker recognizes it by its sequence number."""
     producer = _init(admin, "orders.1")
     broker.on(ApiKey.PRODUCE, CloseConnection(handled=True), times=1)
     _write(admin, "orders.1", producer, b"a")
@@ -344,11 +344,11 @@ def test_records_that_fill_more_than_one_batch_are_all_written(admin):
     assert values == [event.record.value for event in _events(admin)]
 
 
-# --- topics and what is in them
+# --- topics and their contents
 
 
 def test_a_topic_is_created_once(admin):
-    """Creating it again is no error, and says so; its settings can be read."""
+    """Creating a topic again returns False, and its settings can be read."""
     topic = NewTopic("ledger", 1, 1, (("cleanup.policy", "compact"),))
     assert (True, False) == (
         admin.create_topic(topic, timeout=TIMEOUT),
@@ -359,20 +359,20 @@ def test_a_topic_is_created_once(admin):
 
 
 def test_a_topic_that_cannot_be_is_refused_in_the_brokers_words(admin):
-    """What is wrong with a topic only the broker knows."""
+    """Only the broker knows what is wrong with a topic."""
     with pytest.raises(BrokerError, match="the broker said"):
         admin.create_topic(NewTopic("ledger", 0, 1), timeout=TIMEOUT)
 
 
 def test_asking_for_the_settings_of_a_missing_topic_is_answered_at_once(admin):
-    """It is not waited for, and not created."""
+    """A missing topic is neither waited for nor created."""
     with pytest.raises(BrokerError) as raised:
         admin.topic_configs("nothing", timeout=TIMEOUT)
     assert "UNKNOWN_TOPIC_OR_PARTITION" == raised.value.name
 
 
 def test_offsets_tell_where_a_partition_begins_and_ends(broker, admin):
-    """The high watermark counts open transactions; the start moves when records are deleted."""
+    """The high watermark includes open transactions; the start moves when records are deleted."""
     _open(admin, "orders.1")
     assert (0, 1) == (
         admin.start_offset(PLACE, timeout=TIMEOUT),
@@ -381,14 +381,14 @@ def test_offsets_tell_where_a_partition_begins_and_ends(broker, admin):
 
 
 def test_markers_can_be_read_alone(admin):
-    """Records of others are passed over without being decoded."""
+    """Records are skipped without being decoded."""
     _end(admin, "orders.1", _open(admin, "orders.1"))
     [marker] = _events(admin, markers_only=True)
     assert 1 == marker.offset
 
 
 def test_reading_begins_within_a_batch(admin):
-    """A batch is given as a whole; what lies before the offset is left out."""
+    """A fetched batch is complete, and records before the offset are left out."""
     producer = _init(admin, "orders.1")
     _write(admin, "orders.1", producer, b"a", b"b", b"c")
     [event] = _events(admin, offset=2)
@@ -397,7 +397,7 @@ def test_reading_begins_within_a_batch(admin):
 
 
 def test_reading_behind_the_end_is_refused(admin):
-    """An offset that the log does not have is an error, not an empty answer."""
+    """An offset beyond the log is an error, not an empty response."""
     with pytest.raises(BrokerError) as raised:
         admin.read_partition(PLACE, 9, timeout=TIMEOUT)
     assert "OFFSET_OUT_OF_RANGE" == raised.value.name
@@ -410,13 +410,13 @@ def test_reading_behind_the_end_is_refused(admin):
     "fault", [CloseConnection(), AnswerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)], ids=str
 )
 def test_what_can_be_retried_is(broker, admin, fault):
-    """A lost connection and an outdated leader are looked up again."""
+    """After a lost connection or with an outdated leader, the leader is looked up again."""
     hook = broker.on(ApiKey.LIST_OFFSETS, fault, times=2)
     assert (0, 2) == (admin.end_offset(PLACE, timeout=TIMEOUT), hook.fired)
 
 
 def test_a_partition_that_has_no_leader_yet_is_asked_about_again(broker, admin):
-    """A broker that has just been started says so for a moment."""
+    """A broker that has just started has no leader for a moment."""
     leadership = broker.call(lambda it: it.cluster.partition(PLACE).leadership)
     node = leadership.leader_id
     leadership.leader_id = -1
@@ -433,21 +433,21 @@ def test_a_partition_that_has_no_leader_yet_is_asked_about_again(broker, admin):
 
 
 def test_a_coordinator_that_cannot_be_found_in_time_is_named(broker, admin):
-    """The error says what was tried and what the broker said."""
+    """The error names the call and quotes the broker's error."""
     broker.on(ApiKey.FIND_COORDINATOR, AnswerError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
     with pytest.raises(KafkaTimeoutError, match=r"FindCoordinator of 'orders\.1'"):
         admin.init_producer_id("orders.1", transaction_timeout_ms=1000, timeout=SHORT)
 
 
 def test_a_coordinator_that_is_refused_for_good_raises_at_once(broker, admin):
-    """A missing right does not come back with time."""
+    """A missing authorization is not retried."""
     broker.on(ApiKey.FIND_COORDINATOR, AnswerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     with pytest.raises(BrokerError, match=r"FindCoordinator of 'orders\.1'"):
         _init(admin, "orders.1")
 
 
 def test_a_broker_that_is_not_there_is_given_up_in_time():
-    """Nobody answers, and the call ends all the same."""
+    """The call ends in time although no broker answers."""
     with DevBroker() as broker:
         servers = broker.bootstrap_servers
     config = ProducerConfig.from_mapping({"bootstrap.servers": servers})
@@ -464,7 +464,7 @@ def test_a_broker_that_comes_back_is_found(broker, admin):
 
 
 def test_a_closed_client_says_so(broker):
-    """Closing twice does nothing more."""
+    """A call on a closed client raises an error, and closing it twice has no effect."""
     admin = _admin(broker)
     admin.close()
     admin.close()

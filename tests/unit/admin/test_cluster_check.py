@@ -1,4 +1,4 @@
-"""The driver's check: which limit it keeps and names, and what ends it early."""
+"""The driver's check: which limit it observes and names, and what ends it early."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def failure(servers, *topics, timeout=3600.0, **settings):
 
 
 def test_a_smaller_max_block_ms_is_the_limit():
-    """A max.block.ms below the check's own limit is kept, and named."""
+    """A max.block.ms below the check's own limit is observed and named."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         message = failure(address, "events", **{"max.block.ms": 300})
@@ -37,7 +37,7 @@ def test_the_limit_of_the_check_is_named():
 
 @pytest.mark.parametrize("topics", [("events",), ()], ids=["topic", "topics of a column"])
 def test_refused_connections_end_the_check_early(unused_port, topics):
-    """Where nobody listens at any address the check does not use up its time."""
+    """If nothing listens at any address, the check does not use up its time."""
     servers = f"127.0.0.1:{unused_port},localhost:{unused_port}"
     message = failure(servers, *topics, **{"max.block.ms": 7_200_000})
     assert f"no broker answered through 127.0.0.1:{unused_port}" in message
@@ -51,7 +51,7 @@ def test_a_host_without_an_address_ends_the_check_early():
 
 
 def test_one_address_that_may_answer_is_waited_for(unused_port):
-    """One of the addresses being silent is reason enough to wait."""
+    """A single address that does not respond is reason enough to wait."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         servers = f"127.0.0.1:{silent.getsockname()[1]},127.0.0.1:{unused_port}"
         message = failure(servers, "events", timeout=3.5)

@@ -12,7 +12,7 @@ from spark_kafka_sink.errors import AuthenticationError, KafkaTimeoutError, Netw
 
 
 class _Client:
-    """Fails by a script, and notes how long it may take each time, and by which limit."""
+    """A client that fails as scripted and records the time and the limit of each wait."""
 
     def __init__(self, *outcomes, finds_nobody=False):
         self._outcomes = list(outcomes)
@@ -27,7 +27,7 @@ class _Client:
 
 
 def wait(*outcomes, seconds=60.0, finds_nobody=False, is_final=lambda: False):
-    """Wait for a topic: give what was asked, and why the wait went on, or raise."""
+    """Wait for a topic; return the requests and the reason for waiting on, or raise."""
 
     async def run():
         client = _Client(*outcomes, finds_nobody=finds_nobody)
@@ -49,40 +49,40 @@ SECOND = (["t"], 60, "x")
 
 
 def test_an_answer_ends_the_wait():
-    """Nothing more is asked once there is an answer."""
+    """No further request follows a response."""
     assert ([FIRST], []) == wait(None)
 
 
 @pytest.mark.parametrize("kind", [NetworkError, KafkaTimeoutError])
 def test_the_wait_goes_on_for_what_may_change(kind):
-    """A broker that is slow, or not reached, has the whole time; the waiting caller learns why."""
+    """A broker that is slow or not reached has the whole time, and the caller learns why."""
     error = kind("slow")
     assert ([FIRST, SECOND], [error]) == wait(error, None)
 
 
 def test_nobody_listening_ends_the_wait_early():
-    """Where all connections are refused the wait ends after seconds."""
+    """If every connection is refused the wait ends after a few seconds."""
     with pytest.raises(NetworkError, match="refused") as caught:
         wait(NetworkError("refused"), finds_nobody=True)
     assert [FIRST] == caught.value.asked
 
 
 def test_a_final_answer_ends_the_wait_early():
-    """What the caller knows to be final ends the wait after seconds."""
+    """A failure that the caller knows to be final ends the wait after a few seconds."""
     with pytest.raises(KafkaTimeoutError, match="unknown") as caught:
         wait(KafkaTimeoutError("unknown"), is_final=lambda: True)
     assert [FIRST] == caught.value.asked
 
 
 def test_a_refusal_ends_the_wait_at_once():
-    """What is refused for good is not asked for again."""
+    """A permanent error is not retried."""
     with pytest.raises(AuthenticationError) as caught:
         wait(AuthenticationError("no"))
     assert [FIRST] == caught.value.asked
 
 
 def test_a_smaller_limit_is_the_one_that_counts():
-    """A limit below those seconds is the only one, and is named."""
+    """A limit below those few seconds is the only one, and is named."""
     with pytest.raises(KafkaTimeoutError) as caught:
         wait(KafkaTimeoutError("slow"), seconds=1.0)
     assert [(["t"], 1, "x")] == caught.value.asked

@@ -27,7 +27,7 @@ def broker():
 
 @pytest.fixture
 def commit(broker):
-    """Give a function that commits offsets of the group `g`."""
+    """Return a function that commits offsets of the group `g`."""
     servers = {"bootstrap.servers": broker.bootstrap_servers, "retry.backoff.ms": 10}
     with AdminClient(ProducerConfig.from_mapping(servers)) as admin:
         yield lambda offsets, timeout=TIMEOUT: admin.commit_group_offsets(
@@ -36,14 +36,14 @@ def commit(broker):
 
 
 def test_a_group_that_was_not_there_gets_offsets(broker, commit):
-    """The group is made, and a client that is not ours sees what it was told."""
+    """The group is created, and a client other than ours reads the committed offsets."""
     assert {} == commit({FIRST: 5, SECOND: 0, TopicPartition("more", 0): 2**40})
     expected = {("data", 0): 5, ("data", 1): 0, ("more", 0): 2**40}
     assert expected == committed_offsets(broker.bootstrap_servers, "g")
 
 
 def test_a_commit_may_be_repeated_and_go_back(broker, commit):
-    """The last one counts; partitions that it does not name stay as they were."""
+    """The last commit counts; partitions that it does not name are unchanged."""
     commit({FIRST: 5, SECOND: 7})
     commit({FIRST: 5})
     commit({FIRST: 3})
@@ -52,7 +52,7 @@ def test_a_commit_may_be_repeated_and_go_back(broker, commit):
 
 
 def test_a_topic_that_is_not_there_does_not_keep_others_out(broker, commit):
-    """It is refused at once, by itself."""
+    """A missing topic is refused at once, without affecting the others."""
     missing = TopicPartition("missing", 0)
     refused = commit({FIRST: 5, missing: 1})
     assert {missing: "UNKNOWN_TOPIC_OR_PARTITION"} == {
@@ -62,7 +62,7 @@ def test_a_topic_that_is_not_there_does_not_keep_others_out(broker, commit):
 
 
 def test_a_group_with_members_takes_nothing(broker, commit):
-    """Only its members may commit, until they have left."""
+    """Only the members of a group may commit, until they have left."""
     with joined_consumer(broker.bootstrap_servers, "g", "data"):
         refused = commit({FIRST: 5, SECOND: 7})
         assert ["UNKNOWN_MEMBER_ID"] * 2 == [error.name for error in refused.values()]
@@ -80,7 +80,7 @@ def test_a_group_with_members_takes_nothing(broker, commit):
 )
 @pytest.mark.parametrize("api_key", [ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_COMMIT])
 def test_what_can_be_tried_again_is(broker, commit, api_key, fault):
-    """A coordinator that moves, or is silent, is looked up and asked again."""
+    """A coordinator that moves or does not respond is looked up and sent the request again."""
     hook = broker.on(api_key, fault, times=1)
     assert {} == commit({FIRST: 5})
     assert 1 == hook.seen
@@ -88,7 +88,7 @@ def test_what_can_be_tried_again_is(broker, commit, api_key, fault):
 
 
 def test_a_coordinator_is_looked_up_once(broker, commit):
-    """It is known from then on, as a group's and not as that of a transactional id."""
+    """Its coordinator is known from then on, separately from that of a transactional id."""
     hook = broker.on(ApiKey.FIND_COORDINATOR, lambda *_: None)
     commit({FIRST: 5})
     commit({FIRST: 6})
@@ -96,20 +96,20 @@ def test_a_coordinator_is_looked_up_once(broker, commit):
 
 
 def test_a_missing_right_on_the_group_is_an_error(broker, commit):
-    """Whoever may not see the group does not learn its coordinator."""
+    """A client that may not describe the group does not learn its coordinator."""
     broker.on(ApiKey.FIND_COORDINATOR, AnswerError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
         commit({FIRST: 5})
 
 
 def test_no_answer_in_time_is_an_error_with_its_cause(broker, commit):
-    """It names the group."""
+    """The error names the group."""
     broker.on(ApiKey.OFFSET_COMMIT, AnswerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     with pytest.raises(KafkaTimeoutError, match=r"group 'g'.*COORDINATOR_LOAD_IN_PROGRESS"):
         commit({FIRST: 5}, SHORT)
 
 
 def test_nothing_to_commit_asks_nobody(broker, commit):
-    """No request is sent for no offset."""
+    """No request is sent without offsets."""
     hook = broker.on(ApiKey.FIND_COORDINATOR, lambda *_: None)
     assert ({}, 0) == (commit({}), hook.seen)

@@ -27,7 +27,7 @@ def credentials(**others):
 
 
 def test_a_request_authenticates_the_client():
-    """The grant is asked for in a form, the client shown by HTTP's basic authentication."""
+    """The grant is requested in a form, with the client in HTTP basic authentication."""
     request = token_request(credentials(scope="read write"))
     assert b"grant_type=client_credentials&scope=read+write" == request.body
     authorization = request.headers["Authorization"].removeprefix("Basic ")
@@ -48,7 +48,7 @@ def test_no_scope_is_asked_for_without_one():
 
 
 def test_no_repr_shows_the_secret():
-    """Neither the credentials nor the request show it, nor the client's id."""
+    """The repr of credentials and requests shows neither the secret nor the client's id."""
     assert "ClientCredentials(scope='read', urlencode=True)" == repr(
         credentials(scope="read", urlencode=True, hidden=["planted-reference"])
     )
@@ -58,7 +58,7 @@ def test_no_repr_shows_the_secret():
 
 
 def test_credentials_are_equal_whatever_their_references_were():
-    """What the references stood for is in the other fields, which count."""
+    """The values of references are also in other fields, which are compared."""
     assert credentials() == credentials(hidden=["planted-reference"])
     assert credentials() != credentials(scope="read")
 
@@ -68,7 +68,7 @@ def test_credentials_are_equal_whatever_their_references_were():
     [URL, "https://[::1]:8443/x", "http://127.0.0.1:1/", "http://localhost", "http://[::1]/x"],
 )
 def test_addresses_that_a_secret_may_be_sent_to(url):
-    """HTTPS anywhere, and HTTP within this machine."""
+    """HTTPS is accepted anywhere, and HTTP within this machine."""
     check_url(url)
 
 
@@ -89,7 +89,7 @@ def test_addresses_that_a_secret_may_be_sent_to(url):
     ],
 )
 def test_addresses_that_no_secret_is_sent_to(url, problem):
-    """Nothing is sent in the clear, or to who knows where."""
+    """A secret is sent neither in clear text nor to an unknown place."""
     with pytest.raises(ValueError, match=problem) as caught:
         check_url(url)
     assert "planted" not in str(caught.value)
@@ -104,7 +104,7 @@ def test_addresses_that_no_secret_is_sent_to(url, problem):
     ],
 )
 def test_of_a_url_scheme_and_host_are_shown(url, endpoint):
-    """A path, a query or a user may be a secret, in errors and in a repr."""
+    """A path, a query or a user may be secret, so neither errors nor a repr show it."""
     asked = ClientCredentials(url=url, client_id="an id", client_secret=SECRET)
     assert endpoint == asked.endpoint
     assert "planted" not in f"{asked!r}{token_request(asked)!r}"
@@ -116,7 +116,7 @@ def test_of_a_url_scheme_and_host_are_shown(url, endpoint):
 @pytest.mark.parametrize("status", [401, 503])
 @pytest.mark.parametrize("urlencode", [False, True])
 def test_a_provider_that_quotes_the_request_shows_no_secret(status, urlencode):
-    """Basic authentication is base64, which is no more secret than what it encodes."""
+    """Basic authentication is base64, which protects a secret no better than plain text."""
     asked = credentials(client_secret=f"{SECRET}/+", urlencode=urlencode)
     header = token_request(asked).headers["Authorization"]
     body = json.dumps({"error": "invalid_client", "error_description": f"got {header}"}).encode()
@@ -136,7 +136,7 @@ def test_a_provider_that_quotes_the_request_shows_no_secret(status, urlencode):
     ],
 )
 def test_a_provider_that_quotes_the_url_shows_no_key_of_its_query(query, quoted):
-    """Nor does it where the key begins within what is shown, and ends beyond it."""
+    """Not even if the key begins within the part that is shown and ends beyond it."""
     asked = credentials(url=f"{URL}?{query}")
     for padding in (0, 280, 290, 295):
         reason = f"{'x' * padding} {quoted} is refused"
@@ -147,7 +147,7 @@ def test_a_provider_that_quotes_the_url_shows_no_key_of_its_query(query, quoted)
 
 
 def test_a_hidden_text_is_not_cut_before_it_is_looked_for():
-    """Half of it would be left at the end of a long reason, and could not be recognized."""
+    """Otherwise half of it could remain, unrecognizable, at the end of a long reason."""
     asked = credentials(hidden=["planted-reference"])
     for padding in range(270, 305):
         assert "plan" not in asked.quoted(f"{'x' * padding}planted-reference and more")
@@ -157,19 +157,19 @@ def test_a_hidden_text_is_not_cut_before_it_is_looked_for():
     "body", [b'{"access_token":"a.b.c"}', b'{"access_token":"","id_token":"a.b.c"}']
 )
 def test_the_token_is_taken_from_the_answer(body):
-    """The access token is what counts; some providers call it otherwise."""
+    """The access token is used; some providers give it another name."""
     assert "a.b.c" == access_token(credentials(), 200, body)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"access_token":1}', b"[" * 100_000])
 def test_an_answer_without_a_token_is_refused(body):
-    """An answer that should have a token and has none ends it: the address is wrong, it seems."""
+    """A success response without a token is a permanent error, since the URL must be wrong."""
     with pytest.raises(AuthenticationError, match="answered with 200 and no access_token"):
         access_token(credentials(), 200, body)
 
 
 def test_a_refusal_is_for_good_or_may_pass():
-    """What the client did wrong is an AuthenticationError; what may pass is a NetworkError."""
+    """A client's mistake is an AuthenticationError, a transient failure is a NetworkError."""
     body = b'{"error":"invalid_client","error_description":"no\\n planted-secret"}'
     passing = set()
     for status in [*range(100, 200), *range(300, 600)]:
@@ -185,7 +185,7 @@ def test_a_refusal_is_for_good_or_may_pass():
 
 
 def test_any_success_has_a_token():
-    """Not only 200 is one."""
+    """Every 2xx status is a success, not only 200."""
     for status in range(200, 300):
         assert "a.b.c" == access_token(credentials(), status, b'{"access_token":"a.b.c"}')
 
@@ -204,20 +204,20 @@ def test_any_success_has_a_token():
     ],
 )
 def test_a_refusal_shows_the_reason_up_to_300_characters(body, shown):
-    """OAuth's two fields are the reason, where they are texts."""
+    """The reason consists of OAuth's two fields, if they are strings."""
     with pytest.raises(AuthenticationError) as caught:
         access_token(credentials(), 401, body)
     assert shown == str(caught.value).partition(" with 401: ")[2]
 
 
 def test_a_short_value_of_the_query_is_no_key():
-    """Any text may have three letters by chance; four are hidden."""
+    """Any text may contain three letters by chance, so only four or more are hidden."""
     asked = credentials(url=f"{URL}?a=abc&b=wxyz&efgh&i")
     assert "abc [hidden] [hidden] i" == asked.quoted("abc wxyz efgh i")
 
 
 @given(status=st.integers(100, 599), body=st.binary(max_size=80))
 def test_garbage_is_refused(status, body):
-    """Whatever is answered gives a token or an error of ours."""
+    """Any response leads to a token or to one of our errors."""
     with contextlib.suppress(KafkaError):
         access_token(credentials(), status, body)

@@ -28,7 +28,7 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
     ],
 )
 def test_entries_are_read_as_java_reads_them(text, options):
-    """Module and options are read, with Java's quotes, escapes and comments."""
+    """Module and options are parsed, with Java's quotes, escapes and comments."""
     module = parse_jaas(text)
     assert (PLAIN, options) == (module.name, module.options)
 
@@ -53,26 +53,26 @@ def test_entries_are_read_as_java_reads_them(text, options):
     ],
 )
 def test_a_malformed_entry_is_refused_without_being_shown(text, problem):
-    """What is wrong is said, and nothing of the values."""
+    """The error says what is wrong and shows none of the values."""
     with pytest.raises(ValueError, match=problem) as caught:
         parse_jaas(text)
     assert "planted" not in str(caught.value)
 
 
 def test_a_repr_shows_no_options():
-    """The repr of a module has its class alone."""
+    """The repr of a module shows only its class."""
     module = parse_jaas(f'{PLAIN} required password="planted-secret";')
     assert f"LoginModule(name='{PLAIN}')" == repr(module)
 
 
 @pytest.mark.parametrize(("prefix", "expected"), [("", True), ("kafkashaded.", True), ("x", False)])
 def test_a_class_may_stand_under_a_platforms_prefix(prefix, expected):
-    """Platforms that ship Kafka's classes under another package mean the same."""
+    """Some platforms ship Kafka's classes in another package, which is accepted."""
     assert expected == parse_jaas(f"{prefix}{PLAIN} required;").is_class(PLAIN)
 
 
 @given(st.text(alphabet="a=;'\"\\/* \nrequired", max_size=30))
 def test_garbage_is_an_entry_or_refused(text):
-    """Any text is read, or refused with ValueError."""
+    """Any text is either parsed or refused with ValueError."""
     with contextlib.suppress(ValueError):
         parse_jaas(text)

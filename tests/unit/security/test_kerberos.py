@@ -1,4 +1,4 @@
-"""The exchange of GSSAPI, without a library's context, and the options of Krb5LoginModule."""
+"""The GSSAPI exchange without a library's context, and the options of Krb5LoginModule."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_LAYER = b"\x01\x00\x00\x00"
 
 
 class Context:
-    """A context that gives the answers it was made with, and is established by the last."""
+    """A context that returns the given answers and is established by the last one."""
 
     def __init__(self, *answers, is_mutual=True):
         self._answers = list(answers)
@@ -29,16 +29,16 @@ class Context:
 
     @property
     def is_established(self):
-        """Whether all answers were given."""
+        """Whether all answers were returned."""
         return not self._answers
 
     def step(self, token):
-        """Give the next answer."""
+        """Return the next answer."""
         self.taken.append(token)
         return self._answers.pop(0)
 
     def unwrap(self, message):
-        """Take the mark off."""
+        """Remove the mark."""
         if not message.startswith(b"wrapped:"):
             raise AuthenticationError("the broker's message is not one of this context's: no")
         return message.removeprefix(b"wrapped:")
@@ -49,7 +49,7 @@ class Context:
 
 
 def client(*answers, **options):
-    """Give an exchange that has begun."""
+    """Return an exchange that has begun."""
     made = GssapiClient(
         Context(*answers, **options), b"first", principal="alice@R", service="kafka/host"
     )
@@ -58,14 +58,14 @@ def client(*answers, **options):
 
 
 def chosen(offer):
-    """Let an established exchange choose among the layers that are offered."""
+    """Return what an established exchange chooses among the offered layers."""
     made = client(None)
     assert b"" == made.evaluate_challenge(b"reply")
     return made.evaluate_challenge(b"wrapped:" + offer)
 
 
 def test_the_exchange_goes_step_by_step():
-    """Tokens until both are sure; an empty answer to the last; then no layer, and no name."""
+    """Tokens authenticate both sides; then come an empty answer, no layer, and no name."""
     made = client(None)
     assert (SaslMechanism.GSSAPI, "alice@R", "") == (made.mechanism, made.user, made.secret)
     assert S.ESTABLISHING is made.state
@@ -77,7 +77,7 @@ def test_the_exchange_goes_step_by_step():
 
 
 def test_a_context_may_take_several_tokens():
-    """Each of the broker's tokens is handed in, and each answer is sent, the last one too."""
+    """Every token of the broker is processed and every answer sent, including the last."""
     made = client(b"second", b"third")
     assert b"second" == made.evaluate_challenge(b"a")
     assert S.ESTABLISHING is made.state
@@ -87,7 +87,7 @@ def test_a_context_may_take_several_tokens():
 
 @pytest.mark.parametrize("offer", [NO_LAYER, b"\x05\x00\x00\x01", b"\xff\xff\xff\xff"])
 def test_no_layer_is_chosen_wherever_it_is_offered(offer):
-    """Whatever else there is, the client takes no layer, and so no size."""
+    """Whatever is offered, the client chooses no layer, and therefore no size."""
     assert b"wrapped:" + NO_LAYER == chosen(offer)
 
 
@@ -104,13 +104,13 @@ def test_no_layer_is_chosen_wherever_it_is_offered(offer):
     ],
 )
 def test_an_offer_that_cannot_be_taken_is_refused(offer, problem):
-    """A broker that insists on a layer, or whose offer is none, is told of."""
+    """An error describes a broker that insists on a layer, or whose offer is malformed."""
     with pytest.raises(AuthenticationError, match=problem):
         chosen(offer)
 
 
 def test_an_offer_that_nobody_wrapped_is_refused():
-    """The offer has to come from the broker that has proved itself."""
+    """The offer has to come from the broker that has authenticated."""
     made = client(None)
     made.evaluate_challenge(b"reply")
     with pytest.raises(AuthenticationError, match="not one of this context's"):
@@ -119,7 +119,7 @@ def test_an_offer_that_nobody_wrapped_is_refused():
 
 
 def test_a_broker_has_to_prove_itself():
-    """A context that ends without the broker's proof goes no further."""
+    """A context that ends without the broker's authentication is refused."""
     made = client(None, is_mutual=False)
     with pytest.raises(AuthenticationError, match="has not proved that it is kafka/host"):
         made.evaluate_challenge(b"reply")
@@ -127,13 +127,13 @@ def test_a_broker_has_to_prove_itself():
 
 
 def test_a_context_that_says_nothing_ends_the_exchange():
-    """A context that neither ends nor answers would wait for ever."""
+    """A context that neither ends nor answers would otherwise wait forever."""
     with pytest.raises(AuthenticationError, match="came to no end"):
         client(b"", b"never").evaluate_challenge(b"reply")
 
 
 def test_nothing_comes_behind_the_end():
-    """A broker that goes on after the choice is refused."""
+    """A broker that continues after the choice is refused."""
     made = client(None)
     made.evaluate_challenge(b"reply")
     made.evaluate_challenge(b"wrapped:" + NO_LAYER)
@@ -143,13 +143,13 @@ def test_nothing_comes_behind_the_end():
 
 @pytest.mark.parametrize("state", list(S))
 def test_what_has_ended_stays_ended(state):
-    """An exchange is used once."""
+    """An exchange cannot be used twice."""
     assert (state in {S.COMPLETE, S.FAILED}) == (not TRANSITIONS[state])
     assert S.INITIAL not in TRANSITIONS[state]
 
 
 def test_an_exchange_does_not_begin_behind_its_end():
-    """Beginning again after the end is a mistake of ours."""
+    """Starting an exchange again after its end is a mistake in our code."""
     made = client(None)
     made.evaluate_challenge(b"reply")
     made.evaluate_challenge(b"wrapped:" + NO_LAYER)
@@ -190,7 +190,7 @@ def login(options, service="kafka"):
     ],
 )
 def test_the_options_of_a_jvm_user_are_read(options, expected, named):
-    """Ticket cache, keytab and principal, by Java's names; what changes nothing is taken."""
+    """Ticket cache, keytab and principal have Java's names; irrelevant options are accepted."""
     made = login(options)
     assert KerberosLogin(service_name="kafka", **expected) == made
     assert named == str(made)
@@ -215,18 +215,18 @@ def test_the_options_of_a_jvm_user_are_read(options, expected, named):
     ],
 )
 def test_what_cannot_be_done_is_refused(options, service, problem):
-    """Each with a sentence that names the setting, and what to do."""
+    """Each error names the setting and what to do."""
     with pytest.raises(ValueError, match=problem) as caught:
         login(options, service)
     assert str(caught.value).startswith("sasl.")
 
 
 def test_a_service_name_may_stand_in_the_login_module():
-    """As in Java, serviceName does for sasl.kerberos.service.name."""
+    """As in Java, serviceName can replace sasl.kerberos.service.name."""
     assert "broker" == login("useTicketCache=true serviceName=broker", None).service_name
 
 
 def test_a_login_module_is_required():
-    """The default mechanism of Java says how to name it, and how to name another one."""
+    """The error for Java's default mechanism says how to configure it or choose another one."""
     with pytest.raises(ValueError, match=r"sasl.jaas.config is required.*name another one if"):
         read_login("GSSAPI", None, TokenSettings(), service_name="kafka")

@@ -17,7 +17,7 @@ KEY = "-----BEGIN PRIVATE KEY-----AAAA-----END PRIVATE KEY-----"
 
 
 def test_a_block_on_one_line_is_written_in_lines():
-    """Of 64 characters each, as OpenSSL wants it; what is around the block is left out."""
+    """Lines have 64 characters, as OpenSSL requires; text around the block is left out."""
     text = f"Bag Attributes\n-----BEGIN CERTIFICATE-----{'A' * 130}-----END CERTIFICATE-----\nend"
     expected = [
         "-----BEGIN CERTIFICATE-----",
@@ -39,7 +39,7 @@ def test_another_number_of_keys_than_one_is_refused(text, keys):
 
 
 def test_the_key_of_a_store_is_under_a_password_of_256_bits(certificates):
-    """It is made anew each time, and nobody else has it."""
+    """The password is generated each time and is known to nothing else."""
     data = certificates.client.pkcs12_file.read_bytes()
     first, second = (pkcs12_key_pair(data, STORE_PASSWORD) for _ in range(2))
     assert 43 == len(first.password)
@@ -49,7 +49,7 @@ def test_the_key_of_a_store_is_under_a_password_of_256_bits(certificates):
 
 
 def test_a_store_without_a_key_or_its_certificate_is_refused(certificates):
-    """A truststore has no key, and a key alone shows nobody who it belongs to."""
+    """A truststore has no key, and a key without a certificate identifies no one."""
     key = load_pem_private_key(certificates.client.key.encode(), None)
     alone = pkcs12.serialize_key_and_certificates(b"key", key, None, None, NoEncryption())
     truststore = certificates.authority.pkcs12_file.read_bytes()

@@ -6,7 +6,7 @@ import pytest
 
 from spark_kafka_sink.security.keytab import keytab_principals
 
-#: An entry as `kadmin.local ktadd` writes it, with nothing for a key.
+#: An entry as `kadmin.local ktadd` writes it, with an empty key.
 ALICE = bytes.fromhex(
     "0001 0009 53494e4b2e54455354 0005 616c696365 00000001 6540a1b2 02 0011 0010"
     "00000000 00000000 00000000 00000000 00000002"
@@ -19,7 +19,7 @@ def entry(data):
 
 
 def test_principals_are_named_once_in_their_order():
-    """Each principal is given by name and realm; holes and further keys are passed over."""
+    """Principals are returned with name and realm; holes and further keys are skipped."""
     hole = struct.pack(">i", -7) + b"removed"
     data = b"\x05\x02" + entry(ALICE) + hole + entry(SERVICE) + entry(ALICE)
     assert ["alice@SINK.TEST", "kafka/host@R"] == keytab_principals(data)
@@ -41,6 +41,6 @@ def test_principals_are_named_once_in_their_order():
     ],
 )
 def test_what_is_no_keytab_is_told(data, reason):
-    """Another file, and one that ends early, are ValueError and nothing else."""
+    """Another kind of file, or a truncated one, raises ValueError and nothing else."""
     with pytest.raises(ValueError, match=reason):
         keytab_principals(data)

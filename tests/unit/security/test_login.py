@@ -46,7 +46,7 @@ def refusal(mechanism, jaas, **tokens):
     ],
 )
 def test_a_user_and_a_password_are_read(mechanism, jaas, said):
-    """The login module of a JVM user gives who logs in, and each exchange begins anew."""
+    """A JVM user's login module provides the credentials, and each exchange is a new one."""
     made = login(mechanism, jaas)
     assert (
         PasswordLogin(
@@ -62,7 +62,7 @@ def test_a_user_and_a_password_are_read(mechanism, jaas, said):
 
 
 def test_a_delegation_token_is_announced():
-    """With tokenauth the user is the id of a delegation token (KIP-48)."""
+    """With tokenauth the username is the id of a delegation token (KIP-48)."""
     made = login("SCRAM-SHA-256", f'{SCRAM} {USER} tokenauth="true";')
     assert made.client().initial_response().endswith(b",tokenauth=true")
 
@@ -99,7 +99,7 @@ def test_a_delegation_token_is_announced():
     ],
 )
 def test_what_cannot_be_is_refused(mechanism, jaas, problem):
-    """A sentence says what is wrong and what to write, and shows no password."""
+    """The error says what is wrong and what to write, and shows no password."""
     assert problem in refusal(mechanism, jaas)
 
 
@@ -115,12 +115,12 @@ def test_what_cannot_be_is_refused(mechanism, jaas, problem):
     ],
 )
 def test_a_token_endpoint_needs_all_its_settings(tokens, problem):
-    """What is missing is named."""
+    """The error names the missing setting."""
     assert problem in refusal("OAUTHBEARER", None, **tokens)
 
 
 def test_client_credentials_come_from_settings_or_the_login_module():
-    """Settings go before options of sasl.jaas.config (KIP-1139), which work on."""
+    """Settings take precedence over options of sasl.jaas.config (KIP-1139), which still work."""
     jaas = f'{BEARER} clientId="a" clientSecret="planted-secret" scope="s" ssl.truststore.type=PEM;'
     old = login("OAUTHBEARER", jaas, url=URL, urlencode=True)
     assert (
@@ -140,18 +140,18 @@ def test_client_credentials_come_from_settings_or_the_login_module():
 
 
 def test_a_token_may_lie_in_a_file():
-    """A file:// address is where somebody else puts tokens."""
+    """A file:// URL names a file into which another process writes tokens."""
     assert TokenFile("/a b/token") == login("OAUTHBEARER", None, url="file:///a%20b/token").source
 
 
 def test_a_function_may_give_tokens():
-    """What the handler names is called by who owns the network."""
+    """The network layer calls the function that the handler names."""
     handler = "'package.module:function'"
     assert TokenFunction(handler) == login("OAUTHBEARER", None, handler=handler).source
 
 
 def test_an_unsecured_token_is_made_as_java_makes_it():
-    """Claims of strings, numbers and lists, the lifetime and the name of the subject are Java's."""
+    """String, number and list claims, lifetime and subject claim are configured as in Java."""
     made = login(
         "OAUTHBEARER",
         f'{BEARER} unsecuredLoginStringClaim_azp="alice" unsecuredLoginNumberClaim_n="1.5" '
@@ -169,7 +169,7 @@ def test_an_unsecured_token_is_made_as_java_makes_it():
 
 
 def test_options_that_are_no_claims_are_passed_over():
-    """What has another name, no claim, or a kind that Java does not know, is not in the token."""
+    """Options with another name, no claim, or a kind unknown to Java are not in the token."""
     made = login(
         "OAUTHBEARER",
         f'{BEARER} StringClaim_a="x" unsecuredLoginStringClaim_="x" unsecuredLogin="x" '
@@ -180,14 +180,14 @@ def test_options_that_are_no_claims_are_passed_over():
 
 
 def test_each_exchange_shows_the_token_it_is_given():
-    """A login makes an exchange of any token."""
+    """A login creates an exchange for any token."""
     made = login("OAUTHBEARER", f'{BEARER} extension_a="b";', url="file:///t")
     said = made.client(read_token("x.y.z")).initial_response()
     assert b"n,,\x01auth=Bearer x.y.z\x01a=b\x01\x01" == said
 
 
 def test_a_mechanism_that_is_not_there_is_refused():
-    """What cannot be done is said, with what can be."""
+    """The error says what is not supported, and what is."""
     assert (
         "sasl.mechanism CRAM-MD5 is not supported: set it to PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, "
         "OAUTHBEARER, GSSAPI or AWS_MSK_IAM, whichever the cluster has"
@@ -207,7 +207,7 @@ def test_a_mechanism_that_is_not_there_is_refused():
     ],
 )
 def test_aws_credentials_are_named_as_in_java(options, source, named):
-    """The options of Amazon's login module for Java, by its mechanism or by OAUTHBEARER."""
+    """Options of Amazon's Java login module work with its mechanism and with OAUTHBEARER."""
     jaas = f"software.amazon.msk.auth.iam.IAMLoginModule required {options};"
     made = login("AWS_MSK_IAM", jaas)
     assert (source, SaslMechanism.OAUTHBEARER) == (made.source, made.mechanism)

@@ -20,7 +20,7 @@ HOUR = 3600.0
 
 
 def jwt(claims: object) -> str:
-    """Write a token with these claims; its signature is any text."""
+    """Build a token with these claims; its signature is any text."""
     parts = [
         base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode()
         for part in ({"alg": "RS256"}, claims)
@@ -29,7 +29,7 @@ def jwt(claims: object) -> str:
 
 
 def test_a_token_tells_its_subject_and_end():
-    """Of a JWT subject, beginning and end are known; the repr does not show the token."""
+    """A JWT's subject, start and expiry are known; the repr does not show the token."""
     value = jwt({"sub": "alice", "iat": 100, "exp": 200.5})
     token = read_token(f" {value}\n")
     assert OAuthBearerToken(value=value, subject="alice", started_at=100, expires_at=200.5) == token
@@ -38,12 +38,12 @@ def test_a_token_tells_its_subject_and_end():
 
 @pytest.mark.parametrize("length", range(1, 9))
 def test_a_token_may_have_any_length(length):
-    """A JWT leaves out the padding of base64, however much its length would take."""
+    """A JWT omits the padding of base64, however much its length would require."""
     assert "u" * length == read_token(jwt({"sub": "u" * length})).subject
 
 
 def test_another_claim_may_be_the_subject():
-    """Who the token is for may stand in another claim (sasl.oauthbearer.sub.claim.name)."""
+    """The subject may be in another claim (sasl.oauthbearer.sub.claim.name)."""
     assert "a-client" == read_token(jwt({"azp": "a-client"}), subject_claim="azp").subject
 
 
@@ -51,13 +51,13 @@ def test_another_claim_may_be_the_subject():
     "value", ["opaque", "a.b", "a.b.c", "a.YWJj.c", jwt([1]), jwt({"exp": "x", "sub": 1})]
 )
 def test_a_token_that_is_no_jwt_has_no_end(value):
-    """A token that cannot be read is taken as it is: whether it is good is the broker's to say."""
+    """A token that cannot be parsed is used as it is, and only the broker validates it."""
     assert OAuthBearerToken(value=value) == read_token(value)
 
 
 @pytest.mark.parametrize("value", ["", " ", "a b", "a\x01b", "planted-secret\n.x", "é", "=a"])
 def test_what_is_no_token_is_refused_without_being_shown(value):
-    """A value that would end the message early is no token."""
+    """A value that would end the message early is not a token."""
     with pytest.raises(ValueError, match="the token is empty, or holds characters") as caught:
         read_token(value)
     assert "planted" not in str(caught.value)
@@ -65,7 +65,7 @@ def test_what_is_no_token_is_refused_without_being_shown(value):
 
 @given(st.text(max_size=40))
 def test_garbage_is_a_token_or_refused(text):
-    """Any text is a token, or refused with ValueError."""
+    """Any text is either a token or refused with ValueError."""
     try:
         token = read_token(text)
     except ValueError:
@@ -74,7 +74,7 @@ def test_garbage_is_a_token_or_refused(text):
 
 
 def test_the_exchange_shows_the_token():
-    """The first message carries the token and extensions (KIP-342); consent ends the exchange."""
+    """The first message has the token and extensions (KIP-342); consent ends the exchange."""
     client = OAuthBearerClient(read_token("a.b.c"), {"traceId": "123"})
     assert b"n,,\x01auth=Bearer a.b.c\x01traceId=123\x01\x01" == client.initial_response()
     assert not client.is_complete
@@ -103,7 +103,7 @@ def whole_token(header, claims):
     ],
 )
 def test_a_token_says_what_a_refusal_may_be_about(header, claims, says):
-    """Issuer, audience, key and end are told behind a refusal, printable and not at any length."""
+    """Errors show issuer, audience, key and expiry, in printable form and limited length."""
     token = read_token(whole_token(header, claims))
     assert token.says.startswith(says)
     assert len(token.says) < 1000
@@ -113,7 +113,7 @@ def test_a_token_says_what_a_refusal_may_be_about(header, claims, says):
 
 
 def test_so_much_of_what_a_token_says_is_told():
-    """200 characters of each text, and of an audience the texts among its first five values."""
+    """Up to 200 characters of each text and the first five values of an audience are shown."""
     claims = {"iss": "x" * 201, "aud": ["a", "b", 7, "d", "e", "f"]}
     says = f"issuer '{'x' * 200}', audience 'a' and 'b' and 'd' and 'e', key '{'k' * 200}'"
     assert says == read_token(whole_token({"kid": "k" * 201}, claims)).says
@@ -121,14 +121,14 @@ def test_so_much_of_what_a_token_says_is_told():
 
 @pytest.mark.parametrize(("length", "end"), [(500, ""), (501, "...")])
 def test_a_failure_is_told_up_to_500_characters(length, end):
-    """What is longer ends in dots."""
+    """A longer message ends in dots."""
     client = OAuthBearerClient(read_token("a.b.c"))
     client.evaluate_challenge(b"x" * length)
     assert f"{'x' * 500}{end}" == client.failure
 
 
 def test_a_refusal_is_answered_and_kept():
-    """The broker's JSON is answered with a separator, and is what the error will tell."""
+    """The broker's JSON is answered with a separator and becomes part of the error."""
     client = OAuthBearerClient(read_token("a.b.c"))
     assert b"\x01" == client.evaluate_challenge(b'{"status":"invalid_token"}')
     assert '{"status":"invalid_token"}' == client.failure
@@ -136,7 +136,7 @@ def test_a_refusal_is_answered_and_kept():
 
 
 def test_a_second_refusal_ends_the_exchange():
-    """A broker that goes on refusing is not talked to for ever."""
+    """A broker that sends a second refusal does not keep the exchange going."""
     client = OAuthBearerClient(read_token("a.b.c"))
     client.evaluate_challenge(b"\x1b[31mno\n" + b"x" * 10_000)
     with pytest.raises(
@@ -147,7 +147,7 @@ def test_a_second_refusal_ends_the_exchange():
 
 
 def test_a_refusal_that_quotes_the_token_shows_no_part_of_it():
-    """A token is not cut into a part that nobody recognizes as one."""
+    """A token is not cut into a part that would no longer be recognized."""
     token = f"{'a' * 700}.{'b' * 700}.{'c' * 700}"
     client = OAuthBearerClient(read_token(token))
     client.evaluate_challenge(f"not this: {token}".encode())
@@ -159,13 +159,13 @@ def test_a_refusal_that_quotes_the_token_shows_no_part_of_it():
     [("auth", "x"), ("a b", "x"), ("", "x"), ("a", ""), ("a", "\x01"), ("a", "é")],
 )
 def test_extensions_that_cannot_be_sent_are_refused(name, value):
-    """Names are letters, values ASCII, and `auth` is the token's own."""
+    """Names are letters, values are ASCII, and `auth` is reserved for the token."""
     with pytest.raises(ValueError, match="the SASL extension"):
         OAuthBearerClient(read_token("a.b.c"), {name: value})
 
 
 def test_an_unsecured_token_is_one_that_nobody_signed():
-    """It has the claims asked for and its times, and an empty signature."""
+    """It has the requested claims, its times, and an empty signature."""
     token = unsecured_token({"sub": "bob", "groups": ["a"]}, now=1000.0, lifetime=60.0)
     header, payload, signature = token.value.split(".")
     assert ({"alg": "none"}, "") == (json.loads(base64.urlsafe_b64decode(header + "==")), signature)
@@ -178,26 +178,26 @@ def test_an_unsecured_token_is_one_that_nobody_signed():
 @pytest.mark.parametrize(
     ("started_at", "expires_at", "chance", "expected"),
     [
-        # Four fifths of its life, and what chance adds.
+        # Four fifths of its lifetime, plus the random addition.
         (0.0, HOUR, 0.0, 0.8 * HOUR),
         (0.0, HOUR, 0.5, 0.825 * HOUR),
         (None, HOUR, 0.0, 0.8 * HOUR),
-        # Not before a minute has passed, and not in the last five.
+        # Not within the first minute, and not within the last five.
         (-HOUR, 400.0, 0.0, 60.0),
         (0.0, 1000.0, 0.5, 700.0),
-        # Long enough for these two, and no longer.
+        # Just long enough for these two.
         (0.0, 360.0, 0.0, 60.0),
         (0.0, 359.0, 0.0, 0.8 * 359.0),
-        # Too short for these two: by the window alone.
+        # Too short for these two: only the window counts.
         (0.0, 100.0, 0.0, 80.0),
-        # One that begins in the future, by the provider's clock, begins now.
+        # A start in the future, by the provider's clock, counts as now.
         (50.0, HOUR, 0.0, 0.8 * HOUR),
-        # Unknown end: once only.
+        # Unknown expiry: used only once.
         (0.0, None, 0.0, 0.0),
     ],
 )
 def test_a_token_is_replaced_in_time(started_at, expires_at, chance, expected):
-    """As Java does: by the window, kept a minute at least, and never used in its last minutes."""
+    """As in Java: by the window, after at least a minute, and not in its last minutes."""
     token = OAuthBearerToken(value="x", started_at=started_at, expires_at=expires_at)
     assert expected == pytest.approx(RefreshPolicy().refresh_at(token, 0.0, chance))
 
@@ -209,6 +209,6 @@ def test_a_token_is_replaced_in_time(started_at, expires_at, chance, expected):
     chance=st.floats(0, 1, exclude_max=True),
 )
 def test_a_token_is_never_kept_beyond_its_end(now, life, age, chance):
-    """Whatever its life, a token is replaced before it ends."""
+    """Whatever its lifetime, a token is replaced before it expires."""
     token = OAuthBearerToken(value="x", started_at=now - age, expires_at=now + life)
     assert RefreshPolicy().refresh_at(token, now, chance) <= now + life

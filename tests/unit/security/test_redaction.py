@@ -1,4 +1,4 @@
-"""Secrets in the words of others, in whatever encoding they stand there."""
+"""Secrets in texts from outside, in whatever encoding they appear."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_secret_is_hidden_in_every_encoding(encoding, secret):
     ],
 )
 def test_a_secret_is_hidden_as_a_whole_and_with_nothing_around_it(encoding):
-    """Where it is written in one of the usual ways, the rest of the text stays as it was."""
+    """If it is written in one of the usual ways, the rest of the text is unchanged."""
     encoded = ENCODINGS[encoding](SECRET)
     before, _, after = encoded.partition(encoded.strip("b'\""))
     shown = f"user <{before}{HIDDEN}{after}> is unknown"
@@ -89,7 +89,7 @@ def test_a_secret_is_hidden_as_a_whole_and_with_nothing_around_it(encoding):
 
 
 def test_three_encodings_may_lie_on_top_of_one_another():
-    """As where a log quotes, in base64, a header of a form of base64."""
+    """For example, a log quotes in base64 a header that contains base64."""
     assert f"no {HIDDEN}!" == hide(f"no {base64_of(base64_of(base64_of(SECRET)))}!", [SECRET])
     mixed = base64_of(base64_of(SECRET).encode().hex())
     assert f"no {HIDDEN}!" == hide(f"no {mixed}!", [SECRET])
@@ -100,17 +100,17 @@ def test_three_encodings_may_lie_on_top_of_one_another():
 @pytest.mark.parametrize(
     ("secret", "encoded"),
     [
-        # As it stands it takes 4 characters, and 16 at least in any other way of writing it.
+        # It takes 4 characters as it is, and at least 16 in any other encoding.
         ("ääää", base64_of("ääää")),
         ("ääää", base64_of(base64_of("ääää"))),
-        # A digit more than base64 has whole bytes.
+        # One more digit than base64 has whole bytes.
         ("abcdef", f"{base64_of('abcdef')}A"),
-        # In capitals and small letters, and behind a digit of something else.
+        # In upper and lower case, and after an unrelated digit.
         ("jklmno", "f6A6b6C6d6E6f"),
     ],
 )
 def test_a_secret_is_hidden_within_a_run_of_digits(secret, encoded):
-    """Wherever its encoding begins and ends there, and however short it is."""
+    """Wherever its encoding begins and ends in the run, and however short it is."""
     assert f"no {HIDDEN}!" == hide(f"no {encoded}!", [secret])
 
 
@@ -122,31 +122,31 @@ def test_a_secret_is_hidden_within_a_run_of_digits(secret, encoded):
     st.sampled_from(["as it is", "base64", "hexadecimal", "a form", "base64 for URLs"]),
 )
 def test_any_secret_is_hidden(secret, before, encoding):
-    """Whatever the secret is, and whatever stands before it."""
+    """Any secret is hidden, whatever precedes it."""
     encoded = ENCODINGS[encoding](secret)
     assert encoded not in hide(f"{before} {encoded}", [secret])
 
 
 def test_other_words_stay():
-    """A text without secrets is what it was, base64 and all."""
+    """A text without secrets is unchanged, including any base64."""
     text = f"realm=events, detail={base64_of('nothing to hide here')}, id 0123456789abcdef: a+b%20c"
     assert text == hide(text, [SECRET, "", "hunter2"])
 
 
 @pytest.mark.parametrize("secret", ["x", "xy", "xyz"])
 def test_a_short_secret_is_hidden_as_it_stands(secret):
-    """In what looks like base64 it is not searched for: it would be there by chance."""
+    """It is not searched for in what looks like base64, where it would occur by chance."""
     assert f"no {HIDDEN}." == hide(f"no {secret}.", [secret])
     assert "realmofevents" == hide("realmofevents", [secret])
 
 
 def test_the_longer_of_two_secrets_goes_first():
-    """What is left of a secret that another one is a part of would be shown."""
+    """Otherwise the rest of a secret that contains another one would be shown."""
     assert f"no {HIDDEN}" == hide("no planted-secret", ["planted", "planted-secret"])
 
 
 def test_what_is_quoted_is_short_and_printable():
-    """A peer writes neither a book nor to the terminal, and no secret is cut into halves."""
+    """A peer's text is cut, printable, and never ends within a secret."""
     assert "a?[31mb" == quoted("a\x1b[31mb", (), 100)
     assert "a" * 10 == quoted("a" * 10, (), 10)
     assert f"{'a' * 10}..." == quoted("a" * 11, (), 10)
@@ -161,7 +161,7 @@ def test_what_is_quoted_is_short_and_printable():
 
 
 def test_a_bounded_part_of_a_text_is_searched_and_its_end_is_not_shown():
-    """Of 64 KiB a dozen characters for each one of the longest secret may be a part of it."""
+    """The last part of the searched 64 KiB, which may be part of a secret, is not shown."""
     text = "a" * 70_000
     assert f"{'a' * 65_536}..." == quoted(text, (), 70_000)
     assert f"{'a' * (65_536 - 12 * 5)}..." == quoted(text, ["bcd", "bcdef"], 70_000)

@@ -1,4 +1,4 @@
-"""What a repr of settings of security shows: no secret, and no name of a user or a file."""
+"""What the repr of security settings shows: no secret, and no name of a user or a file."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ from spark_kafka_sink.security.tls import TlsSettings
     ],
 )
 def test_a_repr_shows_neither_secrets_nor_names(made, expected):
-    """It is what a log or a traceback would show."""
+    """Logs and tracebacks contain reprs."""
     assert expected == repr(made)

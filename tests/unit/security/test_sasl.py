@@ -7,7 +7,7 @@ from spark_kafka_sink.security.sasl import no_common_mechanism
 
 
 def test_plain_says_user_and_password():
-    """PLAIN is one message: no authorization id, the user, the password."""
+    """PLAIN is a single message: no authorization id, the username, the password."""
     client = PlainClient("älice", "sécret")
     assert not client.is_complete
     assert "\0älice\0sécret".encode() == client.initial_response()
@@ -17,14 +17,14 @@ def test_plain_says_user_and_password():
 
 @pytest.mark.parametrize(("user", "password"), [("a\0b", "c"), ("a", "\0planted-secret")])
 def test_plain_takes_no_nul(user, password):
-    """A NUL would move the border between user and password; the error shows neither."""
+    """A NUL would shift the border between user and password; the error shows neither."""
     with pytest.raises(ValueError, match="must not contain NUL") as caught:
         PlainClient(user, password)
     assert "planted-secret" not in str(caught.value)
 
 
 def test_mechanisms_of_both_sides_are_listed():
-    """Where the mechanism is not the broker's, the error names both sides' and the way out."""
+    """If the broker lacks the mechanism, the error lists both sides' and what to do."""
     assert (
         "the broker has not enabled PLAIN (sasl.mechanism) on this listener. The broker offers: "
         "NTLM, SCRAM-SHA-512; this client knows: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, "
@@ -33,6 +33,6 @@ def test_mechanisms_of_both_sides_are_listed():
 
 
 def test_no_common_mechanism_at_all_is_said():
-    """Where no choice of ours would do, the error says that the listener has to change."""
+    """If both sides have no mechanism in common, the error says to change the listener."""
     assert "enable one of ours in the listener" in str(no_common_mechanism("PLAIN", ["NTLM"]))
     assert "The broker offers: none" in str(no_common_mechanism("PLAIN", []))

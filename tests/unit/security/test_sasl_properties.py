@@ -1,4 +1,4 @@
-"""What holds of an authentication whatever a broker says in it."""
+"""Properties of an authentication that hold whatever a broker sends."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ answers = st.builds(
 
 
 def outcome(mechanism, said):
-    """Authenticate with what a broker says; give the end, and the error's text."""
+    """Authenticate against a broker's messages; return the outcome and the error's text."""
     authenticator = SaslAuthenticator(sasl_client(mechanism), NODE)
     authenticator.begin()
     try:
@@ -54,13 +54,13 @@ def outcome(mechanism, said):
 
 @pytest.mark.parametrize("mechanism", SaslMechanism)
 def test_a_broker_that_keeps_to_the_rules_is_trusted(mechanism):
-    """The exchanges that all others here are variations of succeed."""
+    """The valid exchanges, of which all others here are variations, succeed."""
     assert (COMPLETE, "") == outcome(mechanism, whole_exchange(mechanism))
 
 
 @given(mechanism=mechanisms, handshake=handshakes, said=st.lists(answers, max_size=5))
 def test_an_error_is_of_one_line_and_tells_no_secret(mechanism, handshake, said):
-    """Whatever comes, the error is ours, prints, is not endless, and shows no secret."""
+    """In any case the error is ours, printable, of limited length, and without the secret."""
     _, text = outcome(mechanism, [handshake, *said])
     assert sasl_client(mechanism).secret == "" or SECRET not in text
     assert text.isprintable()
@@ -71,10 +71,10 @@ def test_an_error_is_of_one_line_and_tells_no_secret(mechanism, handshake, said)
 @example(mechanism=SaslMechanism.SCRAM_SHA_256, said=[b"v="])
 @example(mechanism=SaslMechanism.SCRAM_SHA_256, said=[b"r=fuzzx,s=c2FsdA==,i=4096", b""])
 def test_consent_without_proof_is_worth_nothing(mechanism, said):
-    """A broker that does not know the secret lets nobody in by saying yes."""
+    """A broker that does not know the secret cannot authenticate by merely consenting."""
     handshake = SaslHandshakeResponse(mechanisms=(mechanism,))
     made = [SaslAuthenticateResponse(auth_bytes=challenge) for challenge in said]
-    # The context of these tests takes any token; the offer of layers is the proof that is left.
+    # The context of these tests accepts any token; only the offer of layers is left as proof.
     if mechanism is SaslMechanism.GSSAPI:
         made = [it for it in made if len(it.auth_bytes) != 4]
     state, _ = outcome(mechanism, [handshake, *made])
@@ -83,11 +83,11 @@ def test_consent_without_proof_is_worth_nothing(mechanism, said):
 
 @given(mechanism=st.sampled_from(SCRAM), data=st.data())
 def test_a_proof_with_a_byte_changed_is_none(mechanism, data):
-    """A SCRAM exchange in which one byte of the broker's is another one does not succeed."""
+    """A SCRAM exchange fails if any byte of the broker's messages is changed."""
     said = list(whole_exchange(mechanism))
     index = data.draw(st.sampled_from([1, 2]))
     changed = bytearray(said[index].auth_bytes)
-    # The last letters of base64 have bits that mean nothing.
+    # The last character of base64 has bits without meaning.
     last = len(changed) - (1 if index == 1 else 5)
     position = data.draw(st.integers(0, last))
     changed[position] ^= data.draw(st.integers(1, 255))

@@ -29,7 +29,7 @@ def client(mechanism=SaslMechanism.SCRAM_SHA_256, user="user", password="pencil"
 
 
 def refusal(*challenges: bytes) -> str:
-    """Give the error with which the last message of the broker's is refused."""
+    """Return the error with which the broker's last message is refused."""
     scram = client()
     scram.initial_response()
     for challenge in challenges[:-1]:
@@ -41,7 +41,7 @@ def refusal(*challenges: bytes) -> str:
 
 
 def test_the_exchange_of_the_rfc():
-    """RFC 7677's example is spoken byte for byte."""
+    """RFC 7677's example is reproduced byte for byte."""
     scram = client()
     assert f"n,,n=user,r={NONCE}".encode() == scram.initial_response()
     assert CLIENT_FINAL == scram.evaluate_challenge(SERVER_FIRST)
@@ -51,7 +51,7 @@ def test_the_exchange_of_the_rfc():
 
 
 def test_aiokafkas_client_says_the_same():
-    """An independent client of SCRAM-SHA-512 makes the same proof of the same challenge."""
+    """An independent SCRAM-SHA-512 client computes the same proof for the same challenge."""
     other = ScramAuthenticator(
         loop=None,
         sasl_plain_username="a,user",
@@ -69,7 +69,7 @@ def test_aiokafkas_client_says_the_same():
 @settings(max_examples=10)
 @given(user=st.text(max_size=8), password=st.text(max_size=8))
 def test_a_server_written_from_the_rfc_agrees(mechanism, user, password):
-    """Any user and password authenticate to who stores keys as the RFC has it."""
+    """Any user authenticates at a server that stores keys as in the RFC."""
     user = user.replace("\0", "") or "user"
     scram = client(mechanism, user, password)
     kept = scram_credential(mechanism, password, salt=b"salt of the test", iterations=4096)
@@ -81,19 +81,19 @@ def test_a_server_written_from_the_rfc_agrees(mechanism, user, password):
 
 
 def test_a_nonce_is_used_once():
-    """Each exchange has a nonce of its own, of 24 random bytes."""
+    """Each exchange has its own nonce of 24 random bytes."""
     said = [client(nonce=None).initial_response() for _ in range(2)]
     assert said[0] != said[1]
     assert len("n,,n=user,r=") + 32 == len(said[0])
 
 
 def test_names_are_written_without_commas_and_equals_signs():
-    """What structures a message is encoded where a user's name has it."""
+    """Characters that structure a message are escaped in a username."""
     assert f"n,,n=a=2Cb=3Dc,r={NONCE}".encode() == client(user="a,b=c").initial_response()
 
 
 def test_a_delegation_token_says_what_it_is():
-    """A token is announced as one in the first message (KIP-48)."""
+    """The first message announces a delegation token (KIP-48)."""
     assert (
         f"n,,n=id,r={NONCE},tokenauth=true".encode()
         == client(user="id", token_auth=True).initial_response()
@@ -101,24 +101,24 @@ def test_a_delegation_token_says_what_it_is():
 
 
 def test_a_wrong_signature_is_refused():
-    """A broker that does not know the password is not believed."""
+    """A broker that does not know the password is refused."""
     wrong = b"v=" + base64.b64encode(bytes(32))
     assert "signature is wrong" in refusal(SERVER_FIRST, wrong)
 
 
 def test_a_signature_of_another_length_is_refused():
-    """A part of a signature is none."""
+    """A truncated signature is refused."""
     assert "signature is wrong" in refusal(SERVER_FIRST, b"v=6rri")
 
 
 def test_the_brokers_error_is_told():
-    """What the broker says against the proof is in the error."""
+    """The error contains the broker's objection to the proof."""
     assert "the broker refuses: invalid-proof" == refusal(SERVER_FIRST, b"e=invalid-proof")
 
 
 @pytest.mark.parametrize("iterations", [0, 1, 4095, 1_000_001, 999_999_999])
 def test_iterations_out_of_bounds_are_refused(iterations):
-    """Neither too few (a false broker's guess) nor too many (a busy client) are done."""
+    """Too few iterations help a fake broker, too many keep the client busy."""
     first = SERVER_FIRST.replace(b"4096", str(iterations).encode())
     assert (
         f"the broker asks for {iterations} SCRAM iterations, and this client does 4096 to 1000000"
@@ -127,7 +127,7 @@ def test_iterations_out_of_bounds_are_refused(iterations):
 
 @pytest.mark.parametrize("nonce", [NONCE, f"x{NONCE}", "other", NONCE[:-1]])
 def test_a_nonce_that_does_not_continue_ours_is_refused(nonce):
-    """An answer to another exchange, or one without a nonce of the broker's, is no answer."""
+    """A response to another exchange, or without a nonce of the broker's own, is refused."""
     assert "answers another exchange" in refusal(f"r={nonce},s=QSXCR+Q6sek8bf92,i=4096".encode())
 
 
@@ -146,39 +146,39 @@ def test_a_nonce_that_does_not_continue_ours_is_refused(nonce):
     ],
 )
 def test_a_malformed_first_message_is_refused(first):
-    """What is not the broker's first message as the RFC has it ends the exchange."""
+    """A first message that violates the RFC ends the exchange."""
     assert "the broker" in refusal(first)
 
 
 def test_an_odd_number_of_base64_digits_is_refused():
-    """A salt that looks like base64 and is none ends the exchange."""
+    """A salt that looks like base64 but is not ends the exchange."""
     assert "malformed base64" in refusal(SERVER_FIRST.replace(b"W22Za", b"W22Z"))
 
 
 def test_base64_with_more_padding_than_it_needs_is_refused():
-    """What Python would pass over is not a signature as the RFC writes it."""
+    """Python would ignore the padding, but the RFC does not allow it."""
     assert "malformed base64" in refusal(SERVER_FIRST, b"v=abc==")
 
 
 @pytest.mark.parametrize("final", [b"", b"v=", b"v=?", b"v=ab,e=", b"x=y", b"v=abc=="])
 def test_a_malformed_last_message_is_refused(final):
-    """What is not the broker's last message does not complete the exchange."""
+    """A malformed last message does not complete the exchange."""
     assert "the broker's" in refusal(SERVER_FIRST, final)
 
 
 @given(first=st.binary(max_size=60), final=st.binary(max_size=60))
 def test_garbage_is_refused(first, final):
-    """Whatever comes is refused with AuthenticationError, and with nothing else."""
+    """Any input is refused with AuthenticationError, and with nothing else."""
     refusal(first)
     refusal(SERVER_FIRST, final)
 
 
 def test_attributes_that_nobody_knows_are_skipped():
-    """Optional attributes behind the ones that count change nothing, but are signed."""
+    """Optional attributes at the end change nothing, but are signed."""
     assert client().evaluate_challenge(SERVER_FIRST + b",x=y") is not None
 
 
 def test_the_password_is_not_normalized():
-    """As Kafka's tools store it: a password that SASLprep changes is taken as it is."""
+    """As in Kafka's tools, a password that SASLprep would change is used as it is."""
     said = {client(password=p).evaluate_challenge(SERVER_FIRST) for p in ("\ufb01", "fi")}
     assert 2 == len(said)

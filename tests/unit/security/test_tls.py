@@ -91,12 +91,12 @@ def refusal(**settings):
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings, problem):
-    """What Kafka's DefaultSslEngineFactory refuses is refused with the setting's name."""
+    """Settings that Kafka's DefaultSslEngineFactory rejects raise an error naming them."""
     assert refusal(**settings).startswith(problem)
 
 
 def test_the_repr_hides_secrets():
-    """Passwords, keys and certificates are not shown."""
+    """The repr shows neither passwords nor keys nor certificates."""
     made = TlsSettings(
         truststore_type="PEM",
         truststore_certificates="planted-1",
@@ -109,7 +109,7 @@ def test_the_repr_hides_secrets():
 
 
 def test_a_context_is_strict():
-    """Certificates and host names are verified, and nothing older than TLS 1.2 is spoken."""
+    """Certificates and host names are verified, and no version older than TLS 1.2 is used."""
     context = tls_context(TlsSettings())
     assert (ssl.CERT_REQUIRED, True) == (context.verify_mode, context.check_hostname)
     assert ssl.TLSVersion.TLSv1_2 == context.minimum_version
@@ -121,7 +121,7 @@ def test_a_context_is_strict():
 @pytest.mark.parametrize("form", ["system", "text", "PEM", "PKCS12"])
 @pytest.mark.parametrize("check_hostname", [True, False])
 def test_host_names_are_checked_whatever_is_trusted(certificates, form, check_hostname):
-    """Only ssl.endpoint.identification.algorithm has a say on it, and certificates are verified."""
+    """Only ssl.endpoint.identification.algorithm affects this; certificates are verified."""
     authority = certificates.authority
     file = {"PEM": authority.pem_file, "PKCS12": authority.pkcs12_file}.get(form)
     settings = TlsSettings(
@@ -147,13 +147,13 @@ def test_host_names_are_checked_whatever_is_trusted(certificates, form, check_ho
     ],
 )
 def test_versions_follow_from_the_settings(settings, low, high):
-    """Versions are those of both settings for which a suite is left."""
+    """A version is used if both settings allow it and a suite is left for it."""
     context = tls_context(TlsSettings(**settings))
     assert (low, high) == (context.minimum_version.name, context.maximum_version.name)
 
 
 def test_suites_have_javas_names():
-    """What is offered of TLS 1.2 is what was named."""
+    """Exactly the named TLS 1.2 suites are offered."""
     context = tls_context(TlsSettings(cipher_suites=(ECDHE,)))
     offered = {it["name"] for it in context.get_ciphers() if it["protocol"] == "TLSv1.2"}
     assert {"ECDHE-RSA-AES256-GCM-SHA384"} == offered
@@ -171,13 +171,13 @@ def test_suites_have_javas_names():
     ],
 )
 def test_a_suite_of_each_kind_is_known_to_openssl(suite, openssl):
-    """By the name that OpenSSL has for it."""
+    """Every kind of suite has the name that OpenSSL uses."""
     context = tls_context(TlsSettings(cipher_suites=(suite,)))
     assert [openssl] == [it["name"] for it in context.get_ciphers() if it["protocol"] != "TLSv1.3"]
 
 
 def test_suites_that_this_openssl_does_not_have_are_refused(monkeypatch):
-    """The setting is named, and no error of the library shown."""
+    """The error names the setting and does not show the library's own error."""
 
     def refuse(_context, _ciphers):
         raise ssl.SSLError("No cipher can be selected")
@@ -188,7 +188,7 @@ def test_suites_that_this_openssl_does_not_have_are_refused(monkeypatch):
 
 
 def test_a_certificate_that_cannot_be_read_is_refused():
-    """What stands between the two lines is no certificate."""
+    """The text between the two lines is not a certificate."""
     pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
     settings = TlsSettings(truststore_type="PEM", truststore_certificates=pem)
     with pytest.raises(
@@ -207,7 +207,7 @@ def test_a_certificate_that_cannot_be_read_is_refused():
     ],
 )
 def test_a_truststore_that_cannot_be_read_says_what_to_do(content, password, problem):
-    """The setting, the file and the way out are named, and not the password."""
+    """The error names the setting, the file and what to do, and not the password."""
     settings = TlsSettings(truststore_location="/x.jks", truststore_password=password)
     with pytest.raises(ValueError, match=r"^ssl\.truststore\.location /x\.jks ") as caught:
         tls_context(settings, truststore=content)
@@ -216,7 +216,7 @@ def test_a_truststore_that_cannot_be_read_says_what_to_do(content, password, pro
 
 
 def test_a_truststore_with_a_wrong_password_is_refused(certificates):
-    """A wrong password is not told from a broken store."""
+    """A wrong password cannot be told from a corrupt store."""
     content = certificates.authority.pkcs12_file.read_bytes()
     settings = TlsSettings(truststore_location="/x", truststore_password="planted")  # noqa: S106
     with pytest.raises(ValueError, match="its password is wrong"):
@@ -224,7 +224,7 @@ def test_a_truststore_with_a_wrong_password_is_refused(certificates):
 
 
 def test_a_block_that_has_no_end_is_passed_over(certificates):
-    """Nor does a store of such blocks alone take longer than one of others."""
+    """A store that contains only such blocks takes no longer than any other."""
     begun = "-----BEGIN CERTIFICATE-----\nMII\n"
     settings = TlsSettings(truststore_type="PEM", truststore_location="/x")
     good = f"{begun}{certificates.authority.pem}"
@@ -234,7 +234,7 @@ def test_a_block_that_has_no_end_is_passed_over(certificates):
 
 
 def test_a_key_needs_its_password(certificates):
-    """A locked key with a wrong password, or none, is refused without asking at the terminal."""
+    """A wrong or missing password for a locked key fails without a prompt on the terminal."""
     content = certificates.client.encrypted_pem_file.read_bytes()
     for password in (None, "planted"):
         settings = TlsSettings(keystore_type="PEM", keystore_location="/x", key_password=password)
@@ -246,7 +246,7 @@ def test_a_key_needs_its_password(certificates):
 
 
 def test_a_key_belongs_to_its_certificate(certificates):
-    """A key beside another's certificate is refused."""
+    """A key next to another key's certificate is refused."""
     settings = TlsSettings(
         keystore_type="PEM",
         keystore_key=certificates.client.key,
