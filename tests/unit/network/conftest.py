@@ -1,4 +1,4 @@
-"""What the tests of connections share."""
+"""Fixtures that the tests of connections share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.token_endpoint import TokenEndpoint
 
 @pytest.fixture
 def front(broker):
-    """Give a listener without TLS and SASL, to be given them."""
+    """Return a listener without TLS and SASL, to which they can be added."""
     with SecureFront(broker.bootstrap_servers) as listening:
         yield listening
 
@@ -25,5 +25,5 @@ def endpoint():
 
 @pytest.fixture
 def nowhere(unused_port):
-    """Return a node with an address on which nobody listens."""
+    """Return a node with an address where nothing listens."""
     return Node(5, "127.0.0.1", unused_port)

@@ -1,4 +1,4 @@
-"""What a producer's metrics say of the authentication of its connections."""
+"""What a producer's metrics report about the authentication of its connections."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _totals(producer) -> dict[str, float]:
 
 @pytest.mark.parametrize("layer", ["ssl", "sasl", "neither"])
 def test_each_connection_that_authenticates_is_counted(front, certificates, layer):
-    """TLS and SASL count alike, and a connection without them for nothing."""
+    """TLS and SASL are counted alike, and a connection without them is not counted."""
     settings: dict[str, object] = {"bootstrap.servers": front.bootstrap_servers}
     if layer == "ssl":
         front.tls = server_context(certificates.server)
@@ -63,7 +63,7 @@ def test_each_connection_that_authenticates_is_counted(front, certificates, laye
 
 
 def test_each_connection_that_is_refused_is_counted(front):
-    """It counts as a failure, and as a connection that was closed."""
+    """It counts as a failed authentication and as a closed connection."""
     front.sasl = SaslRules(users={"alice": "another"})
     producer = KafkaProducer({"bootstrap.servers": front.bootstrap_servers, **ALICE})
     with pytest.raises(AuthenticationError):
@@ -73,7 +73,7 @@ def test_each_connection_that_is_refused_is_counted(front):
 
 
 def test_renewals_are_counted_apart_from_connections(front, monkeypatch):
-    """A session that was renewed has a latency, and one that was not is a failure of its own."""
+    """A renewed session has a latency, and a refused renewal is counted as a failure of its own."""
     monkeypatch.setattr(sasl_session, "RENEWAL_SHARE", 0.0)
     monkeypatch.setattr(sasl_session, "RENEWAL_JITTER", 0.0)
     front.sasl = SaslRules(users={"alice": PASSWORD}, session_ms=600_000)
@@ -82,7 +82,7 @@ def test_renewals_are_counted_apart_from_connections(front, monkeypatch):
     producer.send("events", b"v").result(60)
     renewed = _measured(producer)
     assert renewed["successful-authentication-total"] == front.connections
-    # Another may be under way.
+    # Another renewal may be under way.
     renewals = len(front.authenticated) - front.connections
     assert renewals - 1 <= renewed["successful-reauthentication-total"] <= renewals
     assert renewed["successful-reauthentication-total"] > 0

@@ -1,4 +1,4 @@
-"""Where a client begins, with and without canonical names."""
+"""The nodes a client starts from, with and without canonical names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SERVERS = (("alias", 9092), ("other", 9093))
 
 
 def _resolver(names: dict[str, list[str]]) -> HostResolver:
-    """Have each host's addresses be the canonical names themselves."""
+    """Return a resolver whose addresses are the canonical names themselves."""
 
     def getaddrinfo(host: str, *_: object, **__: object) -> list[tuple]:
         if host not in names:
@@ -34,13 +34,13 @@ def _resolved(nodes: BootstrapNodes, within: float = 5.0) -> tuple[Node, ...]:
 
 
 def test_servers_are_nodes_as_they_are_given():
-    """Names are left to be looked up when they are connected to; ids are below zero."""
+    """Names are looked up only when they are connected to, and ids are negative."""
     nodes = BootstrapNodes(SERVERS, resolver=_resolver({}), canonical=False)
     assert (Node(-1, "alias", 9092), Node(-2, "other", 9093)) == _resolved(nodes)
 
 
 def test_each_address_of_an_alias_is_a_node_by_its_canonical_name():
-    """resolve_canonical_bootstrap_servers_only finds the machines behind a name, each once."""
+    """resolve_canonical_bootstrap_servers_only finds each machine behind a name once."""
     names = {"alias": ["a.example", "b.example"], "other": ["b.example"]}
     nodes = BootstrapNodes(SERVERS, resolver=_resolver(names), canonical=True)
     expected = [("a.example", 9092), ("b.example", 9092), ("b.example", 9093)]
@@ -49,7 +49,7 @@ def test_each_address_of_an_alias_is_a_node_by_its_canonical_name():
 
 
 def test_a_name_that_is_not_found_stays_what_it_is_and_is_asked_for_again():
-    """The other servers serve meanwhile; to connect to this one tells what is wrong with it."""
+    """The other servers are used meanwhile, and connecting to this one shows what is wrong."""
     names = {"other": ["b.example"]}
     nodes = BootstrapNodes(SERVERS, resolver=_resolver(names), canonical=True)
     assert ["alias", "b.example"] == [node.host for node in _resolved(nodes)]
@@ -58,7 +58,7 @@ def test_a_name_that_is_not_found_stays_what_it_is_and_is_asked_for_again():
 
 
 def test_names_are_looked_up_anew_after_a_rebootstrap():
-    """The machines behind a name may be others by then; until then they are kept."""
+    """The machines behind a name may have changed by then; until then they are kept."""
     names = {"alias": ["a.example"], "other": ["b.example"]}
     nodes = BootstrapNodes(SERVERS, resolver=_resolver(names), canonical=True)
     _resolved(nodes)
@@ -69,7 +69,7 @@ def test_names_are_looked_up_anew_after_a_rebootstrap():
 
 
 def test_a_name_service_that_hangs_leaves_the_servers_as_they_are():
-    """At the deadline the servers are tried by the names given."""
+    """At the deadline the configured names are used."""
     answer = threading.Event()
 
     def hang(*_: object, **__: object) -> list[tuple]:

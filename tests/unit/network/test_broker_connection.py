@@ -48,7 +48,7 @@ VERSIONS = ApiVersionsResponse(
 
 
 def _versions_first(then):
-    """Answer ApiVersions, and leave every other request to `then(correlation_id, version)`."""
+    """Answer ApiVersions, and pass every other request to `then(correlation_id, version)`."""
 
     def script(frame: bytes) -> bytes | None:
         header, _ = decode_request_header(frame)
@@ -84,7 +84,7 @@ async def _open(
 
 
 def _ask(script, count: int = 1, **settings: float) -> list:
-    """Open a connection, send requests at once, and give each one's answer or error."""
+    """Open a connection, send requests at once, and return each one's response or error."""
 
     async def run() -> list:
         connection = await _open(broker.node, **settings)
@@ -99,14 +99,14 @@ def _ask(script, count: int = 1, **settings: float) -> list:
 
 
 def test_the_highest_common_version_is_used():
-    """A request goes out in the highest version that both sides have."""
+    """A request is sent in the highest version that both sides support."""
     seen = []
     _ask(_versions_first(lambda cid, version: (seen.append(version), _metadata(cid, version))[1]))
     assert [9] == seen
 
 
 def test_the_caller_may_cap_the_version():
-    """A request whose meaning changes with a later version goes out in the one asked for."""
+    """A request whose meaning changes in a later version is sent in the requested version."""
     seen = []
 
     async def run() -> None:
@@ -125,20 +125,20 @@ def test_the_caller_may_cap_the_version():
 
 
 def test_a_cap_below_what_the_broker_has_is_refused():
-    """Where the broker has dropped the versions up to the cap, the request is not sent."""
+    """If the broker no longer supports the capped versions, the request is not sent."""
     versions = NodeApiVersions({ApiKey.METADATA: (8, 12)}, {})
     with pytest.raises(UnsupportedVersionError, match="versions 8 to 12, this client 0 to 7"):
         versions.version_for(ApiKey.METADATA, 7)
 
 
 def test_answers_come_back_to_the_requests_that_asked():
-    """Several requests sent at once get each its own answer, in order."""
+    """Each of several requests sent at once gets its own response, in order."""
     answers = _ask(_versions_first(_metadata), count=5)
     assert [f"answer {n}" for n in range(1, 6)] == [answer.cluster_id for answer in answers]
 
 
 def test_what_the_broker_understands_is_kept():
-    """Versions and finalized features are there once the connection is."""
+    """Versions and finalized features are known as soon as the connection is open."""
 
     async def run() -> None:
         connection = await _open(broker.node)
@@ -154,7 +154,7 @@ def test_what_the_broker_understands_is_kept():
 
 
 def test_a_broker_without_our_version_of_api_versions_is_asked_in_its_own():
-    """An answer in version 0 that lists older versions is followed by a request in those."""
+    """A version 0 response that lists older versions is followed by a request in one of them."""
     asked = []
 
     def script(frame: bytes) -> bytes:
@@ -179,7 +179,7 @@ def test_a_broker_without_our_version_of_api_versions_is_asked_in_its_own():
 
 
 def test_a_refused_api_versions_request_is_an_error_with_its_code():
-    """A broker that refuses the first request is told by the name of its error."""
+    """The error for a refused first request names the broker's error."""
 
     def script(frame: bytes) -> bytes:
         header, _ = decode_request_header(frame)
@@ -211,7 +211,7 @@ def _versions_with(count: int) -> ApiVersionsResponse:
     ],
 )
 def test_a_stranger_is_not_listened_to_for_long(answer, cause):
-    """Until a broker has told its versions, its answers must be short and have few elements."""
+    """Until a broker has sent its versions, its responses must be short and have few elements."""
 
     def script(frame: bytes) -> bytes:
         header, _ = decode_request_header(frame)
@@ -222,7 +222,7 @@ def test_a_stranger_is_not_listened_to_for_long(answer, cause):
 
 
 def test_a_broker_that_is_known_may_say_more():
-    """Later answers may be larger, and have more elements."""
+    """Later responses may be larger and have more elements."""
 
     def large(correlation_id: int, version: int) -> bytes:
         topics = tuple(
@@ -237,7 +237,7 @@ def test_a_broker_that_is_known_may_say_more():
 
 
 def test_a_known_broker_may_not_say_everything(monkeypatch):
-    """An answer with more elements than the limit for later answers ends the connection."""
+    """A later response with more elements than its limit ends the connection."""
     limits = LATER_RESPONSES._replace(elements=100)
     monkeypatch.setattr(broker_connection, "LATER_RESPONSES", limits)
     topics = Writer()
@@ -256,7 +256,7 @@ def test_a_known_broker_may_not_say_everything(monkeypatch):
 
 
 def test_a_connection_that_ends_fails_all_that_is_unanswered():
-    """When the broker hangs up every waiting request gets a retriable error that says so."""
+    """When the broker hangs up, every waiting request gets a retriable error that says so."""
     errors = _ask(_versions_first(lambda *_: None), count=3)
     assert [True] * 3 == [isinstance(e, NetworkError) and e.retriable for e in errors]
     assert [True] * 3 == ["closed the connection" in str(e) or "lost" in str(e) for e in errors]
@@ -274,17 +274,14 @@ def test_a_connection_that_ends_fails_all_that_is_unanswered():
     ids=["other request", "negative size", "huge size", "short frame", "broken body"],
 )
 def test_an_answer_that_cannot_be_right_ends_the_connection(answer, cause):
-    """A peer that sends nonsense is told as such, in an error that can be retried elsewhere."""
+    """The error for a malformed response says so and is retriable."""
     [error] = _ask(_versions_first(answer))
     assert isinstance(error, NetworkError)
     assert cause in str(error)
 
 
 def _in_memory(act, **settings: float):
-    """Open a connection to a peer that answers nothing but ApiVersions, and use it.
-
-    No time passes but what the connection waits for.
-    """
+    """Use a connection to a peer that answers only ApiVersions; time passes only in waits."""
 
     async def connect(_node: Node, _timeout: float) -> AnsweringTransport:
         return AnsweringTransport(_versions_first(lambda *_: b""))
@@ -330,14 +327,14 @@ def test_the_oldest_request_is_the_first_that_is_overdue():
 
 @pytest.mark.parametrize("is_interrupted", [False, True], ids=["paused", "stopped by a signal"])
 def test_an_answer_that_arrived_during_a_pause_of_the_process_counts(is_interrupted):
-    """After every pause longer than request.timeout.ms the client reads before it times out."""
+    """After any pause longer than request.timeout.ms the client reads before it times out."""
 
     async def run() -> list[str]:
         loop, pause = asyncio.get_running_loop(), 0.0
         real_time, real_select = loop.time, loop._selector.select
         loop.time = lambda: real_time() + pause
 
-        # After SIGSTOP the first poll ends early and reports no socket, though one is readable.
+        # After SIGSTOP the first poll ends early and reports no socket, although one is readable.
         def interrupted_select(_timeout: float) -> list:
             loop._selector.select = real_select
             return []
@@ -346,7 +343,7 @@ def test_an_answer_that_arrived_during_a_pause_of_the_process_counts(is_interrup
         answers = []
         for _ in range(3):
             answer = connection.send(MetadataRequest(topics=()))
-            # Nothing else happens on the loop until the answer is there.
+            # Nothing else runs on the loop until the response has arrived.
             select.select([connection._transport._socket], [], [], 30)
             pause += 60.0
             if is_interrupted:
@@ -361,7 +358,7 @@ def test_an_answer_that_arrived_during_a_pause_of_the_process_counts(is_interrup
 
 
 def test_a_connection_that_is_not_set_up_in_time_is_an_error():
-    """A peer that accepts and then says nothing costs no more than the set-up time-out."""
+    """A peer that accepts but never responds costs no more than the setup timeout."""
     with (
         ScriptedBroker(lambda _: b"") as broker,
         pytest.raises(NetworkError, match=r"no connection within 0\.1 s"),
@@ -370,7 +367,7 @@ def test_a_connection_that_is_not_set_up_in_time_is_an_error():
 
 
 def test_a_refused_connection_names_the_address():
-    """A port that nobody listens on is told with its address and the system's words."""
+    """The error for a port where nothing listens has the address and the system's message."""
     with ScriptedBroker(lambda _: b"") as broker:
         node = broker.node
     with pytest.raises(NetworkError, match=rf"127.0.0.1:{node.port} .*refused"):
@@ -378,13 +375,13 @@ def test_a_refused_connection_names_the_address():
 
 
 def test_a_host_that_cannot_be_resolved_is_named():
-    """A name without an address is told with the name."""
+    """The error for a name without an address has the name."""
     with pytest.raises(NetworkError, match=r"no-such-host\.invalid"):
         asyncio.run(_open(Node(1, "no-such-host.invalid", 9092)))
 
 
 def test_a_closed_connection_takes_no_request():
-    """Sending on a closed connection raises the reason for which it was closed."""
+    """Sending on a closed connection raises the error that ended it."""
 
     async def run() -> None:
         connection = await _open(broker.node)
@@ -399,7 +396,7 @@ def test_a_closed_connection_takes_no_request():
 
 
 def test_who_asks_late_is_still_told_why_a_connection_ended():
-    """The function to be told of the end is called at once when it comes too late."""
+    """A function set after the end of the connection is called at once."""
     reasons = []
 
     async def run() -> None:
@@ -414,7 +411,7 @@ def test_who_asks_late_is_still_told_why_a_connection_ended():
 
 
 def test_what_goes_over_the_wire_is_told_to_the_listener():
-    """Requests and answers are told with node, API, sizes on the wire, and how long they took."""
+    """Requests and responses are reported with node, API, sizes on the wire, and latency."""
     listener, sizes = RecordingListener(), []
 
     def answer(correlation_id: int, version: int) -> bytes:
@@ -438,7 +435,7 @@ def test_what_goes_over_the_wire_is_told_to_the_listener():
 
 @pytest.mark.parametrize(("max_version", "pauses"), [(6, [0.25]), (5, [])])
 def test_a_pause_that_an_answer_asks_for_is_passed_on(max_version, pauses):
-    """From the version on in which the client has to do the waiting, it is told to (KIP-219)."""
+    """From the version in which the client has to pause, it is told to (KIP-219)."""
     asked_for, listener = [], RecordingListener()
 
     def throttling(correlation_id: int, version: int) -> bytes:
@@ -458,7 +455,7 @@ def test_a_pause_that_an_answer_asks_for_is_passed_on(max_version, pauses):
 
 
 def test_a_connection_that_nobody_uses_is_closed():
-    """After connections.max.idle.ms without a request the connection ends, and says why."""
+    """After connections.max.idle.ms without a request the connection ends with that reason."""
 
     async def wait(connection: BrokerConnection) -> tuple[str, bool]:
         closed = asyncio.get_running_loop().create_future()
@@ -471,14 +468,14 @@ def test_a_connection_that_nobody_uses_is_closed():
 
 
 def test_a_connection_that_waits_for_an_answer_is_not_idle():
-    """Only request.timeout.ms ends the wait for an answer."""
+    """Only request.timeout.ms ends the wait for a response."""
     errors, seconds = _in_memory(_ask_twice, max_idle=1.0)
     assert "no answer within 30 s" in errors[0]
     assert 30.0 == seconds
 
 
 def test_the_end_that_the_broker_made_is_no_peaceful_one():
-    """A connection that the broker closed is known from one that this client closed."""
+    """A connection closed by the broker can be told from one closed by this client."""
 
     async def run() -> bool:
         connection = await _open(broker.node)

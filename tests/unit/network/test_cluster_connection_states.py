@@ -25,7 +25,7 @@ def states() -> ClusterConnectionStates:
 
 
 def test_a_node_never_tried_may_be_connected_to_at_once(states):
-    """A node of which nothing is known is disconnected and may be tried at once."""
+    """An unknown node is disconnected and may be tried at once."""
     assert ConnectionState.DISCONNECTED is states.state(1)
     assert states.can_connect(1, now=0.0)
     assert not states.is_sendable(1, now=0.0)
@@ -37,13 +37,13 @@ def test_a_node_never_tried_may_be_connected_to_at_once(states):
 
 
 def test_an_attempt_that_is_under_way_is_not_begun_again(states):
-    """While one attempt is under way no second one may begin."""
+    """No second attempt may begin while one is under way."""
     states.connecting(1, now=0.0)
     assert not states.can_connect(1, now=100.0)
 
 
 def test_the_backoff_doubles_with_each_failure_and_ends_with_success(states):
-    """Failures put off the next attempt ever longer; a success starts the count anew."""
+    """Each failure lengthens the delay before the next attempt, and a success resets it."""
     waits = []
     for _ in range(3):
         states.connecting(1, now=0.0)
@@ -58,14 +58,14 @@ def test_the_backoff_doubles_with_each_failure_and_ends_with_success(states):
 
 
 def test_an_attempt_may_take_longer_after_each_failure(states):
-    """The set-up time-out grows with each failed attempt (KIP-601)."""
+    """The setup timeout grows with each failed attempt (KIP-601)."""
     assert 10.0 == states.connecting(1, now=0.0)
     states.disconnected(1, now=0.0)
     assert 20.0 == states.connecting(1, now=0.0)
 
 
 def test_a_connection_that_was_lost_does_not_make_the_next_attempt_longer(states):
-    """Only failed attempts ask for more time: a broker that was there may be there again."""
+    """Only failed attempts lengthen the timeout: a broker that was there may be there again."""
     states.connecting(1, now=0.0)
     states.disconnected(1, now=0.0)
     states.connecting(1, now=0.0)
@@ -75,7 +75,7 @@ def test_a_connection_that_was_lost_does_not_make_the_next_attempt_longer(states
 
 
 def test_the_time_of_the_last_attempt_is_kept(states):
-    """A node is known by its last attempt, whatever has come of it."""
+    """The last attempt is remembered, whatever its outcome."""
     assert 0.0 == states.last_attempt_at(1)
     states.connecting(1, now=3.0)
     states.disconnected(1, now=4.0)
@@ -83,7 +83,7 @@ def test_the_time_of_the_last_attempt_is_kept(states):
 
 
 def test_a_throttled_node_is_left_alone_until_its_time_has_passed(states):
-    """A node that asked for a pause gets no request before it is over (KIP-219)."""
+    """A throttled node gets no request before its pause is over (KIP-219)."""
     states.connecting(1, now=0.0)
     states.ready(1)
     states.throttle(1, until=3.0)
@@ -94,7 +94,7 @@ def test_a_throttled_node_is_left_alone_until_its_time_has_passed(states):
 
 
 def test_a_shorter_pause_does_not_end_a_longer_one(states):
-    """Of several pauses asked for, the one that ends last counts."""
+    """Of several pauses, the one that ends last counts."""
     states.throttle(1, until=3.0)
     states.throttle(1, until=2.0)
     assert 3.0 == states.throttled_until(1)
@@ -104,7 +104,7 @@ def test_a_shorter_pause_does_not_end_a_longer_one(states):
 @pytest.mark.parametrize("source", ConnectionState)
 @pytest.mark.parametrize("target", ConnectionState)
 def test_only_the_moves_in_the_table_are_possible(states, source, target):
-    """A move that the table does not name raises and changes nothing."""
+    """A transition that is not in the table raises an error and changes nothing."""
     moves = {
         ConnectionState.CONNECTING: lambda: states.connecting(1, now=0.0),
         ConnectionState.READY: lambda: states.ready(1),

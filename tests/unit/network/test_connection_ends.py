@@ -1,4 +1,4 @@
-"""What ends a connection is what its requests fail with, whichever way it was found."""
+"""Requests fail with the error that ended their connection, however it was detected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NODE = Node(1, "broker.example", 9092)
 
 
 class _Failing(ScriptedTransport):
-    """Takes nothing, and fails when it is written to or read from."""
+    """A transport that accepts nothing, and fails when it is written to or read from."""
 
     def __init__(self, *, write_error=None, read_error=None):
         super().__init__()
@@ -26,20 +26,20 @@ class _Failing(ScriptedTransport):
         self._read_error = read_error
 
     async def write(self, buffers):
-        """See `Transport.write`."""
+        """Raise the error; see `Transport.write`."""
         if self._write_error is not None:
             raise self._write_error
         await super().write(buffers)
 
     async def read(self):
-        """See `Transport.read`."""
+        """Raise the error; see `Transport.read`."""
         if self._read_error is not None:
             raise self._read_error
         return await super().read()
 
 
 def failures(**errors):
-    """Return what two requests, of which one has no answer, fail with."""
+    """Return the errors of two requests, one of which expects no response."""
 
     async def run():
         settings = ConnectionSettings(client_id="test", request_timeout=30.0)
@@ -84,6 +84,6 @@ CUT = NetworkError("the broker ended the TLS connection")
     ],
 )
 def test_requests_fail_with_what_ended_the_connection(errors, kind, said):
-    """A refusal found while sending is as final as one that is read; a loss may pass."""
+    """A refusal is permanent whether it is found by sending or reading, a loss is retriable."""
     answers = failures(**errors)
     assert [(True, said)] * 2 == [(isinstance(error, kind), str(error)) for error in answers]

@@ -1,4 +1,4 @@
-"""Blocking calls on threads of their own."""
+"""Blocking calls on daemon threads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _outcome_of(function):
 
 
 def test_a_call_gives_its_result():
-    """Whoever waits gets what the function returned."""
+    """The waiter gets what the function returned."""
     assert 7 == _outcome_of(lambda: 7).get()
 
 
@@ -33,14 +33,14 @@ def test_what_a_call_raises_is_raised_where_it_is_wanted():
 
 
 def test_a_call_that_exits_is_an_error():
-    """SystemExit ends the thread and nothing else: nobody waits for ever, and no loop ends."""
+    """SystemExit ends the thread only: the waiter gets an error, and the loop continues."""
     outcome = _outcome_of(lambda: sys.exit(3))
     assert "SystemExit" in str(outcome.error)
     assert isinstance(outcome.error.__cause__, SystemExit)
 
 
 class Hanging:
-    """A function whose calls are numbered and return once they are released."""
+    """A function that numbers its calls, which return once they are released."""
 
     def __init__(self):
         self.calls = 0
@@ -55,7 +55,7 @@ class Hanging:
 
 
 def test_a_call_that_outlasts_its_wait_is_joined_by_the_next():
-    """A function that hangs is called once, and whoever waits when it returns gets the result."""
+    """A function that hangs is called once, and whichever wait is current gets the result."""
 
     async def run() -> list:
         hanging = Hanging()
@@ -71,7 +71,7 @@ def test_a_call_that_outlasts_its_wait_is_joined_by_the_next():
 
 @pytest.mark.parametrize(("kept_seconds", "expected"), [(60, [1, 2]), (-1, [2, 3])])
 def test_a_result_that_came_too_late_is_for_the_next_wait(monkeypatch, kept_seconds, expected):
-    """A function that is slower than each wait for it is of use, unless its result is old."""
+    """The result of a function that outlasts each wait is used unless it is too old."""
     monkeypatch.setattr(daemon_thread, "KEPT_SECONDS", kept_seconds)
 
     async def run() -> list:

@@ -23,13 +23,13 @@ def _address(family: int, *where: object) -> Address:
 
 
 def _dialer(addresses: list[Address]) -> Dialer:
-    """Dial hosts that all have these addresses."""
+    """Return a dialer for hosts that all have these addresses."""
     found = [(it.family, socket.SOCK_STREAM, it.protocol, "", it[2]) for it in addresses]
     return Dialer(HostResolver(getaddrinfo=lambda *_, **__: found))
 
 
 def _connect(dialer: Dialer, times: int = 1) -> list[tuple]:
-    """Connect as often as asked, hang up, and give the addresses that were reached."""
+    """Connect `times` times, hang up, and return the addresses that were reached."""
     reached = []
 
     async def connect() -> None:
@@ -43,7 +43,7 @@ def _connect(dialer: Dialer, times: int = 1) -> list[tuple]:
 
 
 def _without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Be a machine whose name service knows IPv6, and whose kernel does not."""
+    """Simulate a machine whose name service knows IPv6 and whose kernel does not."""
 
     class Socket(socket.socket):
         def __init__(self, family: int = -1, *rest: object, **named: object) -> None:
@@ -55,7 +55,7 @@ def _without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_address_of_a_family_that_the_machine_lacks_is_passed_over(monkeypatch):
-    """Where IPv6 is switched off, a broker's IPv4 address beside it is enough."""
+    """Without IPv6, the IPv4 address of a broker that has both is enough."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         ipv4 = _address(socket.AF_INET, *server.getsockname())
         with monkeypatch.context() as machine:
@@ -65,7 +65,7 @@ def test_an_address_of_a_family_that_the_machine_lacks_is_passed_over(monkeypatc
 
 
 def test_a_host_of_which_no_address_can_be_used_tells_why(monkeypatch):
-    """The last address's error is the one that is raised."""
+    """The error of the last address is raised."""
     with monkeypatch.context() as machine:
         _without_ipv6(machine)
         with pytest.raises(OSError, match="Address family not supported"):
@@ -73,7 +73,7 @@ def test_a_host_of_which_no_address_can_be_used_tells_why(monkeypatch):
 
 
 def test_nobody_is_there_only_if_every_address_says_so(monkeypatch, unused_port):
-    """An address that cannot be reached at all may have somebody, whatever the others say."""
+    """Something may listen at an unreachable address, even if all others refuse."""
     refused = _address(socket.AF_INET, "127.0.0.1", unused_port)
     other = _address(socket.AF_INET6, "::1", 9, 0, 0)
     with monkeypatch.context() as machine:
@@ -86,7 +86,7 @@ def test_nobody_is_there_only_if_every_address_says_so(monkeypatch, unused_port)
 
 
 def test_a_refused_address_is_followed_by_the_next(unused_port):
-    """The first address that answers is taken."""
+    """The first address that answers is used."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         hosts = [("127.0.0.1", unused_port), server.getsockname()]
         addresses = [_address(socket.AF_INET, *host) for host in hosts]
@@ -94,13 +94,13 @@ def test_a_refused_address_is_followed_by_the_next(unused_port):
 
 
 def test_a_host_without_an_address_is_an_error():
-    """An empty answer of the name service is told as such."""
+    """The error for an empty answer of the name service says so."""
     with pytest.raises(OSError, match="host has no address"):
         _connect(_dialer([]))
 
 
 def test_an_address_that_never_answers_leaves_time_for_the_next(monkeypatch):
-    """A route that swallows packets costs its share of the time, not all of it, at every try."""
+    """At every attempt, a route that swallows packets costs only its share of the time."""
     silent = _address(socket.AF_INET, "192.0.2.1", 9092)
     other = _address(socket.AF_INET, "192.0.2.2", 9092)
     tried = []
@@ -128,7 +128,7 @@ def test_an_address_that_never_answers_leaves_time_for_the_next(monkeypatch):
 
 
 def test_the_next_connection_goes_to_the_next_address():
-    """A connection that ended is not made again to the same one of the host's machines first."""
+    """After a lost connection, another address of the host is tried first."""
     with (
         socket.create_server(("127.0.0.1", 0)) as one,
         socket.create_server(("127.0.0.1", 0)) as other,
@@ -139,7 +139,7 @@ def test_the_next_connection_goes_to_the_next_address():
 
 
 def test_nodes_take_turns_each_for_itself():
-    """What was tried for one node says nothing of another, or of the same under another name."""
+    """Attempts for one node affect neither another nor the same id with another host name."""
     with (
         socket.create_server(("127.0.0.1", 0)) as one,
         socket.create_server(("127.0.0.1", 0)) as other,
@@ -161,7 +161,7 @@ def test_nodes_take_turns_each_for_itself():
 
 @given(st.lists(st.integers(1, 9), unique=True, min_size=1), st.data())
 def test_every_address_is_tried_and_the_last_one_last(ports, data):
-    """Whichever address was tried last, all are tried, and that one after all others."""
+    """All addresses are tried, starting after the one that was tried last."""
     addresses = [_address(socket.AF_INET, "h", port) for port in ports]
     last = data.draw(st.sampled_from(addresses))
     in_turn = addresses_in_turn(addresses, last)
@@ -170,7 +170,7 @@ def test_every_address_is_tried_and_the_last_one_last(ports, data):
 
 
 def test_an_address_that_is_gone_changes_nothing():
-    """The order is the system's when what was tried last is not among the addresses any more."""
+    """If the address tried last no longer exists, the system's order is used."""
     addresses = [_address(socket.AF_INET, "h", port) for port in (1, 2)]
     assert addresses == addresses_in_turn(addresses, _address(socket.AF_INET, "h", 3))
     assert addresses == addresses_in_turn(addresses, None)

@@ -1,4 +1,4 @@
-"""Logins that wait for a token or a file: they end after a bound, and hold up nothing meanwhile."""
+"""Logins that wait for a token or a file end in bounded time and block nothing meanwhile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ READ_TIMEOUT = "sasl.login.read.timeout.ms"
 
 
 class Hanging:
-    """A function for tokens that hangs until it is released."""
+    """A token function that hangs until it is released."""
 
     def __init__(self):
         self.threads = []
@@ -41,7 +41,7 @@ class Hanging:
         return "late"
 
     def release(self):
-        """End all calls."""
+        """Release all calls."""
         self.released.set()
         for thread in self.threads:
             thread.join(60)
@@ -49,7 +49,7 @@ class Hanging:
 
 @pytest.fixture
 def hanging():
-    """Return functions that hang while the test runs."""
+    """Return functions that hang during the test."""
     function = Hanging()
     yield function
     function.release()
@@ -80,7 +80,7 @@ async def refusals(settings, count=1):
 
 
 def test_a_function_that_hangs_ends_the_login(hanging):
-    """The error names function, bound and thread, which is a daemon; no login calls it twice."""
+    """The error names function, limit and daemon thread; no login calls the function twice."""
     settings = configured(**{HANDLER: hanging.give, READ_TIMEOUT: 1})
     first, second = asyncio.run(refusals(settings, count=2))
     reference = settings.security.sasl_login_callback_handler_class
@@ -94,7 +94,7 @@ def test_a_function_that_hangs_ends_the_login(hanging):
 
 
 def test_a_coroutine_function_that_hangs_is_cancelled():
-    """The error names function and bound; the next login calls it anew."""
+    """The error names function and limit, and the next login calls it again."""
     ends = []
 
     async def give() -> str:
@@ -116,7 +116,7 @@ def test_a_coroutine_function_that_hangs_is_cancelled():
 
 
 def test_a_function_has_ten_seconds_unless_the_settings_say_otherwise(hanging):
-    """That is less than a Spark driver waits for a cluster, so its error has the cause."""
+    """This is less than a Spark driver waits for a cluster, so its error has the cause."""
 
     async def run() -> list[str]:
         return await refusals(configured(**{HANDLER: hanging.give}))
@@ -125,7 +125,7 @@ def test_a_function_has_ten_seconds_unless_the_settings_say_otherwise(hanging):
 
 
 def test_a_file_that_hangs_ends_the_login(hanging, monkeypatch):
-    """So does a file on a server that has gone away."""
+    """A file on an unavailable server also ends the login."""
     monkeypatch.setattr(token_sources, "read_named_file", lambda _: hanging.give())
     url = {"sasl.oauthbearer.token.endpoint.url": "file:///token"}
     [error] = asyncio.run(refusals(configured(**url, **{READ_TIMEOUT: 1})))
@@ -133,13 +133,13 @@ def test_a_file_that_hangs_ends_the_login(hanging, monkeypatch):
 
 
 def test_a_function_that_exits_ends_its_thread_only():
-    """The login fails as it does when the function raises."""
+    """The login fails as if the function had raised an error."""
     [error] = asyncio.run(refusals(configured(**{HANDLER: lambda: sys.exit(3)})))
     assert error.endswith("raised RuntimeError instead of giving a token")
 
 
 def test_whoever_gives_up_before_learns_what_the_login_waits_for(hanging):
-    """Where max.block.ms is over first, the error says that it is a token that does not come."""
+    """If max.block.ms expires first, the error says that no token has arrived."""
 
     async def run() -> str:
         client = NetworkClient(configured(**{HANDLER: hanging.give}))
@@ -155,7 +155,7 @@ def test_whoever_gives_up_before_learns_what_the_login_waits_for(hanging):
 
 
 def test_a_trust_store_that_hangs_ends_the_attempt(hanging, monkeypatch):
-    """A file server that has gone away costs one thread, and never the loop's time."""
+    """An unavailable file server costs one thread, and never blocks the loop."""
     monkeypatch.setattr(tls_contexts, "read_named_file", lambda _: hanging.give())
 
     async def run() -> list[str]:
@@ -168,7 +168,7 @@ def test_a_trust_store_that_hangs_ends_the_attempt(hanging, monkeypatch):
             errors.append(str(caught.value))
         return errors
 
-    # Nobody is connected to before the files are read.
+    # No connection is made before the files are read.
     found = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", 9))
     assert [
         (

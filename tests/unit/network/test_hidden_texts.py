@@ -1,4 +1,4 @@
-"""What errors must not show, beside the secrets that are known as such."""
+"""What errors must not show, besides the known secrets."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ TOKEN = TokenLogin(
 
 @pytest.mark.parametrize(("login", "path"), [(KERBEROS, "/planted/keytab"), (TOKEN, "/planted/ca")])
 def test_paths_within_a_reference_are_hidden(login, path):
-    """Where a reference stands for a whole login module, errors do not show its files."""
+    """If a reference stands for a whole login module, errors do not show its files."""
     text = f'Module required x="{path}";'
     settings = replace(config().security, hidden_texts=frozenset({text}))
     assert {text, path} == hidden_texts(settings, login)
 
 
 def test_paths_that_are_written_in_the_settings_are_shown():
-    """A path is hidden for where it came from, not for being one."""
+    """A path is hidden because it came from a reference, not because it is a path."""
     assert frozenset() == hidden_texts(config().security, KERBEROS)
 
 
 @pytest.mark.parametrize("kind", [AuthenticationError, NetworkError])
 def test_an_error_passes_without_the_texts(kind):
-    """It stays what it is, and says the rest."""
+    """The error keeps its type and the rest of its message."""
     error = kind("the file /planted/ca is gone")
     with pytest.raises(kind) as caught, errors_hiding({"/planted/ca"}):
         raise error

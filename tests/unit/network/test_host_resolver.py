@@ -1,4 +1,4 @@
-"""Looking names up without waiting for a name service that hangs."""
+"""Looking up names without blocking on a name service that hangs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _found(*hosts: str) -> list[tuple]:
 
 
 def test_all_addresses_are_given_in_order():
-    """Every address that the system knows is there, in its order."""
+    """All addresses that the system knows are returned, in its order."""
     resolver = HostResolver(getaddrinfo=lambda *_, **__: _found("10.0.0.2", "10.0.0.1"))
     expected = [
         Address(socket.AF_INET, socket.IPPROTO_TCP, (host, 9092))
@@ -37,7 +37,7 @@ def test_all_addresses_are_given_in_order():
     ],
 )
 def test_what_cannot_be_looked_up_is_an_os_error(failure, words):
-    """A name that is unknown, or no name at all, is told in the system's words."""
+    """The error for an unknown or invalid name has the system's message."""
 
     def fail(*_: object, **__: object) -> list:
         raise failure
@@ -47,7 +47,7 @@ def test_what_cannot_be_looked_up_is_an_os_error(failure, words):
 
 
 def test_a_name_service_that_hangs_does_not_keep_the_loop_from_ending():
-    """The loop ends, and whoever waited with it, while the look-up goes on for nobody."""
+    """The loop and the waiter end, while the lookup continues without them."""
     asked, answer, answered = threading.Event(), threading.Event(), threading.Event()
 
     def hang(*_: object, **__: object) -> list:
@@ -64,13 +64,13 @@ def test_a_name_service_that_hangs_does_not_keep_the_loop_from_ending():
         asyncio.run(ask())
     assert asked.wait(WAIT)
     assert not answered.is_set()
-    # The late answer finds a closed loop, which is nobody's error.
+    # The late answer finds a closed loop, which causes no error.
     answer.set()
     assert answered.wait(WAIT)
 
 
 def test_who_asks_for_a_name_that_is_being_looked_up_joins_in():
-    """One look-up of a name at a time serves all who ask, also when the first has gone."""
+    """All requests for a name share one lookup, even if the first of them is cancelled."""
     calls, answer = [], threading.Event()
 
     def slow(host: str, *_: object, **__: object) -> list:
@@ -93,7 +93,7 @@ def test_who_asks_for_a_name_that_is_being_looked_up_joins_in():
 
 
 def test_canonical_names_are_those_of_all_addresses():
-    """Each address gives its name once, or itself where it has none."""
+    """Each address contributes its name once, or its number if it has none."""
     names = {"10.0.0.1": "one.example", "10.0.0.2": "one.example", "10.0.0.3": "10.0.0.3"}
     resolver = HostResolver(
         getaddrinfo=lambda *_, **__: _found(*names),
@@ -103,7 +103,7 @@ def test_canonical_names_are_those_of_all_addresses():
 
 
 def test_this_machine_is_found():
-    """The system's own functions are the ones that are used."""
+    """The default functions are the system's."""
     found = asyncio.run(HostResolver().addresses("127.0.0.1", 9092))
     assert ("127.0.0.1", 9092) in [address.socket_address for address in found]
     assert asyncio.run(HostResolver().canonical_names("127.0.0.1"))

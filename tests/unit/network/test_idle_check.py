@@ -1,4 +1,4 @@
-"""A connection that nobody uses is found when its time is over; one that is busy is left alone."""
+"""An unused connection is detected when its time is over, and a busy one is left alone."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def _ends(max_idle, *, busy_for=0.0, used_for=0.0, cancel=False):
     ],
 )
 def test_an_idle_connection_is_told_to_close_once(max_idle, state, seconds):
-    """It ends its idle time after its last use, or at a later look where it is busy then."""
+    """It ends one idle time after its last use, or at a later check if it is busy then."""
     reason = f"idle for {max_idle:g} s (connections.max.idle.ms)"
     assert [(reason, seconds)] == _ends(max_idle, **state)
 
 
 @pytest.mark.parametrize("idle", [{"max_idle": None}, {"max_idle": 1.0, "cancel": True}])
 def test_a_connection_that_is_kept_is_never_told_to_close(idle):
-    """Neither without a limit nor after its end."""
+    """This holds without a limit, and after the check was cancelled."""
     assert [] == _ends(**idle)

@@ -1,4 +1,4 @@
-"""What becomes of a library's errors; `tests/kafka/test_kerberos.py` meets the library itself."""
+"""How a library's errors are handled; `tests/kafka/test_kerberos.py` uses the real library."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 from spark_kafka_sink.security.kerberos import KerberosLogin
 
 KRB5 = 0x96C73A00
-#: A client or a ticket that is not valid yet, a replay, and a KDC that is away.
+#: A client or a ticket that is not valid yet, a replay, and a KDC that is unavailable.
 PASSING = (21, 29, 33, 34, 156)
 #: A keytab with a key of alice@R.
 ALICES_KEYTAB = b"\x05\x02\x00\x00\x00\x0d\x00\x01\x00\x01R\x00\x05alice\x00"
@@ -35,27 +35,27 @@ SETTINGS = {
 
 
 class GSSError(Exception):
-    """An error as the library's: two numbers, and texts for each."""
+    """An error like the library's: two numbers, and texts for each."""
 
     def __init__(self, maj_code, min_code, text="what the library says"):
         super().__init__(text)
         self.maj_code, self.min_code, self._text = maj_code, min_code, text
 
     def get_all_statuses(self, code, is_major):
-        """Give the texts of a number."""
+        """Return the texts of a number."""
         return [f"{'major' if is_major else self._text}."]
 
 
 class MissingCredentialsError(GSSError):
-    """No ticket."""
+    """There is no ticket."""
 
 
 class ExpiredCredentialsError(GSSError):
-    """A ticket that has ended."""
+    """The ticket has expired."""
 
 
 class Library(ModuleType):
-    """A stand-in for the package: what its parts give, or raise."""
+    """A stand-in for the package, whose parts return or raise as scripted."""
 
     def __init__(self, **parts):
         super().__init__("gssapi")
@@ -83,14 +83,14 @@ class Context:
         self.options = options
 
     def step(self, token=None):
-        """Take a token, give the next."""
+        """Process a token; return the next one."""
         if self.raises is not None:
             raise self.raises
         self.complete = token is not None
         return None if self.complete else b"first"
 
     def unwrap(self, message):
-        """Take no protection off."""
+        """Return the message unchanged."""
         return SimpleNamespace(message=message)
 
     def wrap(self, message, encrypt):
@@ -109,7 +109,7 @@ def failing(error):
 
 
 def test_a_context_of_the_library_carries_an_exchange(monkeypatch):
-    """The library's tokens, and its protected messages, are those of the exchange."""
+    """The exchange uses the library's tokens and protected messages."""
     client = begin(monkeypatch, Library())
     assert "alice@R" == client.user
     assert b"first" == client.initial_response()
@@ -118,7 +118,7 @@ def test_a_context_of_the_library_carries_an_exchange(monkeypatch):
 
 
 def test_a_ticket_is_asked_for_the_brokers_service(monkeypatch):
-    """The service is called by sasl.kerberos.service.name and the host of the connection."""
+    """The service consists of sasl.kerberos.service.name and the connection's host."""
     asked = []
     library = Library(context=lambda **options: asked.append(options) or Context())
     monkeypatch.setitem(sys.modules, "gssapi", library)
@@ -136,7 +136,7 @@ def test_a_ticket_is_asked_for_the_brokers_service(monkeypatch):
 
 
 def test_a_library_that_promises_other_things_has_not_proved_the_broker(monkeypatch):
-    """Integrity alone does not say who the peer is."""
+    """Integrity alone does not authenticate the peer."""
     context = type("OneSided", (Context,), {"actual_flags": 32})
     client = begin(monkeypatch, Library(context=context))
     client.initial_response()
@@ -146,7 +146,7 @@ def test_a_library_that_promises_other_things_has_not_proved_the_broker(monkeypa
 
 @pytest.mark.parametrize(("principal", "name"), [(None, None), ("bob@R", ("bob@R", "name"))])
 def test_credentials_are_those_of_the_principal(monkeypatch, principal, name):
-    """Without one they are the ticket cache's owner's."""
+    """Without a principal they belong to the owner of the ticket cache."""
     asked = []
     library = Library()
     library.Credentials = lambda **given: (
@@ -158,7 +158,7 @@ def test_credentials_are_those_of_the_principal(monkeypatch, principal, name):
 
 
 def test_an_error_within_the_exchange_is_the_brokers(monkeypatch):
-    """What the library does not take of the broker's is refused, in the library's words."""
+    """A message that the library rejects is refused, with the library's message."""
     client = begin(monkeypatch, Library())
     client.initial_response()
     monkeypatch.setattr(Context, "raises", GSSError(9 << 16, 0))
@@ -168,13 +168,13 @@ def test_an_error_within_the_exchange_is_the_brokers(monkeypatch):
 
 @pytest.mark.parametrize("code", PASSING)
 def test_what_passes_is_tried_again(monkeypatch, code):
-    """Kafka's retriable errors of Kerberos, and a KDC that is away, are no end."""
+    """Kafka's retriable Kerberos errors, and an unavailable KDC, are transient."""
     with pytest.raises(NetworkError, match=r"kafka/host \(GSSAPI\): what the library says"):
         begin(monkeypatch, failing(GSSError(0, KRB5 + code)))
 
 
 def test_a_ticket_that_ends_on_its_way_is_got_again_by_a_keytab(monkeypatch, tmp_path):
-    """Who has a keytab tries again; who has a ticket alone is sent to kinit."""
+    """With a keytab the login is retried; with only a ticket the advice is kinit."""
     error = GSSError(13 << 16, KRB5 + 32)
     path = tmp_path / "keytab"
     path.write_bytes(ALICES_KEYTAB)
@@ -188,7 +188,7 @@ def test_a_ticket_that_ends_on_its_way_is_got_again_by_a_keytab(monkeypatch, tmp
             begin(monkeypatch, failing(GSSError(13 << 16, KRB5 + permanent)), keytab)
 
 
-#: What to do about an error, by its number: RFC 4120's, and from 128 on libkrb5's own.
+#: The advice for an error, by its code: RFC 4120's, and libkrb5's own from 128 on.
 ADVICE = {
     1: "; ask who runs the KDC to renew the principal",
     6: "; check principal in sasl.jaas.config, and its realm",
@@ -206,7 +206,7 @@ ADVICE = {
 
 
 def test_every_kerberos_error_has_the_advice_of_the_table(monkeypatch):
-    """A permanent error names service, cause and store, and advises by its number alone."""
+    """A permanent error names service, cause and store, with advice by its code alone."""
     said = {}
     for code in set(range(256)) - set(PASSING):
         with pytest.raises(AuthenticationError) as caught:
@@ -227,7 +227,7 @@ def test_every_kerberos_error_has_the_advice_of_the_table(monkeypatch):
     ],
 )
 def test_a_missing_ticket_comes_with_advice_to_get_one(monkeypatch, error, said):
-    """An error without advice of its own says how to get a ticket, where there was none."""
+    """An error without advice of its own says how to get a missing ticket."""
     advice = (
         "; get a ticket with kinit where this process runs, driver or task, or log in by "
         "useKeyTab, keyTab and principal"
@@ -240,7 +240,7 @@ def test_a_missing_ticket_comes_with_advice_to_get_one(monkeypatch, error, said)
 
 
 def stores_asked(monkeypatch, login, errors):
-    """Return the stores that a login asks for credentials; those of a kind in `errors` fail."""
+    """Return the stores that a login tries; those of a kind in `errors` fail."""
     asked = []
 
     def credentials(*, store, **_):
@@ -260,7 +260,7 @@ def stores_asked(monkeypatch, login, errors):
 
 
 def test_a_keytab_stands_in_for_a_cache_without_a_ticket(monkeypatch, tmp_path):
-    """The cache is asked first; the keytab only where it has no ticket, or one that has ended."""
+    """The cache is tried first, and the keytab only if the cache has no valid ticket."""
     path = tmp_path / "keytab"
     path.write_bytes(ALICES_KEYTAB)
     login = KerberosLogin(
@@ -298,7 +298,7 @@ def test_a_keytab_stands_in_for_a_cache_without_a_ticket(monkeypatch, tmp_path):
 def test_a_keytab_is_looked_at_before_its_library_is_asked(
     monkeypatch, tmp_path, content, principal, said
 ):
-    """A keytab that is missing, is broken, or has keys of others only is named with the reason."""
+    """A keytab that is missing, corrupt or for others is named with the reason."""
     path = tmp_path / "keytab"
     if content is not None:
         path.write_bytes(content)
@@ -312,20 +312,20 @@ def test_a_keytab_is_looked_at_before_its_library_is_asked(
 
 
 def test_a_package_that_is_missing_is_told_of_at_once(monkeypatch):
-    """A producer without the package says how to get it, before anything is sent."""
+    """Creating a producer without the package fails at once, with how to install it."""
     monkeypatch.setattr(kerberos_tickets, "find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=r"pip install 'spark-kafka-sink\[kerberos\]'"):
         KafkaProducer(SETTINGS)
 
 
 def test_a_package_without_its_library_says_so(monkeypatch):
-    """Where the C library is missing the package cannot be loaded, and the error says which."""
+    """If the C library is missing the package cannot be loaded, and the error names it."""
     with pytest.raises(ConfigError, match=r"cannot be loaded.*libgssapi-krb5-2"):
         begin(monkeypatch, None)
 
 
 def test_settings_of_javas_ticket_thread_are_refused():
-    """Settings of Java's ticket thread have no effect here, and are refused unless default."""
+    """Settings of Java's ticket thread have no effect, so only their defaults are accepted."""
     default = {"sasl.kerberos.kinit.cmd": "/usr/bin/kinit"}
     assert "GSSAPI" == ProducerConfig.from_mapping({**SETTINGS, **default}).security.sasl_mechanism
     with pytest.raises(ConfigError, match=r"kinit\.cmd.*a ticket cache is renewed by who fills it"):

@@ -38,27 +38,27 @@ def _choose(
 
 
 def test_the_connection_with_the_fewest_requests_is_taken(states):
-    """Of the connected nodes the one with the least to do is asked."""
+    """Of the connected nodes, the one with the fewest requests is chosen."""
     _connect(states, 0, 1, 2)
     chosen = _choose(states, {0: 3, 1: 1, 2: 2}.__getitem__)
     assert LeastLoadedNode(NODES[1], Availability.READY) == chosen
 
 
 def test_a_connected_node_goes_before_any_other(states):
-    """No connection is opened while there is one with room."""
+    """No connection is opened while a connected node has room."""
     states.connecting(0, now=0.0)
     _connect(states, 2)
     assert LeastLoadedNode(NODES[2], Availability.READY) == _choose(states, lambda _: 4)
 
 
 def test_an_attempt_that_is_under_way_is_waited_for(states):
-    """No second node is bothered while an attempt may still succeed."""
+    """No second node is tried while an attempt may still succeed."""
     states.connecting(1, now=0.0)
     assert LeastLoadedNode(NODES[1], Availability.CONNECTING) == _choose(states)
 
 
 def test_the_node_tried_longest_ago_is_tried_next(states):
-    """Nodes take turns in being tried."""
+    """Nodes take turns."""
     for node_id, now in ((0, 3.0), (1, 1.0), (2, 2.0)):
         states.connecting(node_id, now=now)
         states.disconnected(node_id, now=now)
@@ -66,20 +66,20 @@ def test_the_node_tried_longest_ago_is_tried_next(states):
 
 
 def test_another_node_is_connected_to_when_all_connections_are_full(states):
-    """A connection with max.in.flight requests is no reason to wait while others may be had."""
+    """Full connections are no reason to wait while another node can be connected to."""
     _connect(states, 0)
     assert LeastLoadedNode(NODES[1], Availability.CAN_CONNECT) == _choose(states, lambda _: 5)
 
 
 def test_a_full_connection_is_better_than_none(states):
-    """Where there is nothing else, the question waits its turn behind the other requests."""
+    """If there is no alternative, the request waits behind the others."""
     _connect(states, 0, 1, 2)
     chosen = _choose(states, {0: 7, 1: 5, 2: 6}.__getitem__)
     assert LeastLoadedNode(NODES[1], Availability.SATURATED) == chosen
 
 
 def test_a_throttled_node_is_the_last_choice(states):
-    """A node that asked to be left alone is, while there is any other; then it is waited for."""
+    """A throttled node is avoided as long as there is another, and otherwise waited for."""
     _connect(states, 0, 1)
     states.throttle(0, until=5.0)
     assert LeastLoadedNode(NODES[1], Availability.READY) == _choose(states)
@@ -91,7 +91,7 @@ def test_a_throttled_node_is_the_last_choice(states):
 
 
 def test_there_is_no_node_while_all_have_to_be_left_alone_after_a_failure(states):
-    """Within the reconnect back-off of all nodes there is nobody to ask."""
+    """While all nodes are within their reconnect back-off, none is available."""
     for node in NODES:
         states.connecting(node.node_id, now=0.0)
         states.disconnected(node.node_id, now=0.0)

@@ -17,7 +17,7 @@ from spark_kafka_sink.network import (
 @pytest.mark.parametrize(
     ("module", "name", "expected"),
     [
-        # The greatest int32 of the protocol, and the size before each frame.
+        # The largest int32 of the protocol, and the size prefix of each frame.
         (broker_connection, "MAX_CORRELATION_ID", 2_147_483_647),
         (broker_connection, "FRAME_OVERHEAD", 4),
         # Seconds.
@@ -31,5 +31,5 @@ from spark_kafka_sink.network import (
     ],
 )
 def test_a_limit_has_its_value(module, name, expected):
-    """A change of one is seen and meant."""
+    """A change of a limit has to be deliberate."""
     assert expected == getattr(module, name)

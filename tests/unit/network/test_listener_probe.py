@@ -1,4 +1,4 @@
-"""How a listener is greeted, and what of its answer says which protocol it speaks."""
+"""What a listener is sent, and what in its response shows which protocol it speaks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from spark_kafka_sink.network.listener_probe import (
     refuse_if_sasl_is_required,
 )
 
-#: ApiVersions (18) of version 0 with correlation id 0x5EC0 and no client id.
+#: ApiVersions (18), version 0, with correlation id 0x5EC0 and no client id.
 GREETING = bytes.fromhex("0000000a 0012 0000 00005ec0 ffff")
 
 
 class _Transport:
-    """Gives what is scripted, and takes everything."""
+    """A transport that reads as scripted and accepts everything."""
 
     def __init__(self, *reads):
         self.reads = list(reads)
@@ -44,7 +44,7 @@ class _Transport:
 
 @pytest.fixture
 def look(monkeypatch):
-    """Look at a listener that answers so; return what was found."""
+    """Probe a listener that answers as scripted; return the result."""
 
     def run(ask, transport):
         async def connect(*_):
@@ -80,7 +80,7 @@ def frame(correlation_id, size=10):
     ],
 )
 def test_an_answer_to_a_greeting_in_plain_has_its_number(look, reads, expected):
-    """Any other answer, and the end of the connection, are none."""
+    """Any other response, or the end of the connection, does not count."""
     transport = _Transport(*reads)
     assert expected is look(answers_in_plain, transport)
     assert GREETING == transport.written
@@ -98,7 +98,7 @@ def test_an_answer_to_a_greeting_in_plain_has_its_number(look, reads, expected):
     ],
 )
 def test_an_answer_to_a_greeting_in_tls_is_a_handshake_or_an_alert(look, reads, expected):
-    """Whatever it says, the listener speaks TLS."""
+    """Whatever the record says, the listener speaks TLS."""
     transport = _Transport(*reads)
     assert expected is look(answers_in_tls, transport)
     assert transport.written.startswith(b"\x16\x03")
@@ -106,12 +106,12 @@ def test_an_answer_to_a_greeting_in_tls_is_a_handshake_or_an_alert(look, reads, 
 
 @pytest.mark.parametrize("ask", [answers_in_plain, answers_in_tls])
 def test_a_listener_that_is_gone_answers_nothing(look, ask):
-    """There is nothing to find out, and no error."""
+    """Nothing is found out, and no error is raised."""
     assert look(ask, ConnectionRefusedError("gone")) is False
 
 
 class _Connection:
-    """A connection whose handshake of SASL is answered so."""
+    """A connection whose SASL handshake is answered as scripted."""
 
     node = Node(1, "host", 9092)
 
@@ -134,7 +134,7 @@ def refuse(connection):
 
 @pytest.mark.parametrize("error_code", [0, 33])
 def test_a_listener_that_requires_sasl_is_named_with_ten_of_its_mechanisms(error_code):
-    """It answers a handshake of SASL, whether it has the mechanism or not (33)."""
+    """It answers a SASL handshake, whether or not it has the mechanism (33)."""
     mechanisms = [f"M{number}" for number in range(11)]
     connection = _Connection(SimpleNamespace(error_code=error_code, mechanisms=mechanisms))
     with pytest.raises(AuthenticationError) as caught:
@@ -163,7 +163,7 @@ def test_a_listener_without_sasl_keeps_its_connection(answer):
     ],
 )
 def test_a_listener_that_does_not_answer_loses_its_connection(answer, error, sentence):
-    """What it requires is not known then."""
+    """In that case it is unknown what the listener requires."""
     connection = _Connection(answer)
     with pytest.raises(error, match=sentence):
         refuse(connection)

@@ -68,14 +68,14 @@ def _response(
 
 
 def test_leaders_and_partitions_are_known_after_an_answer(metadata):
-    """An answer tells how many partitions a topic has and who leads each."""
+    """A response gives the number of a topic's partitions and the leader of each."""
     metadata.update(_response((0, 1), (2, 1)), now=0.0)
     assert 2 == metadata.snapshot.partition_count("t")
     assert Node(2, "h", 9094) == metadata.snapshot.leader_of(TopicPartition("t", 1))
 
 
 def test_what_is_not_known_has_no_leader(metadata):
-    """A topic, a partition or a broker that was not named gives no leader."""
+    """A topic, a partition or a broker that was not named has no leader."""
     metadata.update(_response((9, 1)), now=0.0)
     assert None is metadata.snapshot.leader_of(TopicPartition("t", 0))
     assert None is metadata.snapshot.leader_of(TopicPartition("t", 1))
@@ -85,7 +85,7 @@ def test_what_is_not_known_has_no_leader(metadata):
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 5)), min_size=1, max_size=20))
 def test_the_leader_epoch_never_goes_back(answers):
-    """Whatever brokers answer in whatever order, a known leader epoch is never replaced by less."""
+    """Whatever brokers respond in whatever order, a leader epoch never goes back."""
     metadata = _metadata()
     highest = -1
     for answer in answers:
@@ -97,21 +97,21 @@ def test_the_leader_epoch_never_goes_back(answers):
 
 
 def test_another_leader_of_the_same_epoch_is_believed(metadata):
-    """Only an older epoch is an older answer: of equals the last one counts."""
+    """Only an older epoch means an older response; of equal ones the last counts."""
     metadata.update(_response((0, 7)), now=0.0)
     metadata.update(_response((1, 7)), now=0.0)
     assert PartitionMetadata(1, 7) == metadata.snapshot.topics["t"].partitions[0]
 
 
 def test_a_recreated_topic_starts_its_epochs_anew(metadata):
-    """A topic that was deleted and created again is another one, epochs and all."""
+    """A topic that was deleted and created again is another topic with epochs of its own."""
     metadata.update(_response((0, 7)), now=0.0)
     metadata.update(_response((1, 0), topic_id=2), now=0.0)
     assert PartitionMetadata(1, 0) == metadata.snapshot.topics["t"].partitions[0]
 
 
 def test_a_topic_that_cannot_be_described_keeps_its_partitions(metadata):
-    """A passing error does not make us forget what we knew."""
+    """A transient error does not discard what is known."""
     metadata.update(_response((0, 1)), now=0.0)
     metadata.update(_response(error=ErrorCode.LEADER_NOT_AVAILABLE), now=0.0)
     assert 1 == metadata.snapshot.partition_count("t")
@@ -139,25 +139,25 @@ def test_an_answer_with_gaps_changes_nothing(metadata):
     ("rights", "expected"), [(-(2**31), None), (1 << 4, True), (0, False), (1 << 3, False)]
 )
 def test_the_right_to_write_is_a_bit_of_the_answer(metadata, rights, expected):
-    """Whether we may write is known where the broker says so, and unknown elsewhere."""
+    """Whether this client may write is known if the broker says so, and otherwise unknown."""
     metadata.update(_response((0, 1), rights=rights), now=0.0)
     assert expected is metadata.snapshot.topics["t"].can_write
 
 
 def test_nothing_known_is_asked_for_at_once(metadata):
-    """The first question need not wait."""
+    """The first request is due at once."""
     assert 0.0 == metadata.next_update_at()
 
 
 def test_a_complete_answer_is_good_until_it_is_too_old(metadata):
-    """Without a sign of change the next question comes after metadata.max.age.ms."""
+    """Without any sign of change the next request is due after metadata.max.age.ms."""
     metadata.add_topic("t", now=0.0)
     metadata.update(_response((0, 1)), now=10.0)
     assert 310.0 == metadata.next_update_at()
 
 
 def test_a_requested_update_waits_for_the_backoff_only(metadata):
-    """An error that shows the picture to be old has it renewed soon."""
+    """An error that shows the metadata to be out of date leads to an early update."""
     metadata.add_topic("t", now=0.0)
     metadata.update(_response((0, 1)), now=10.0)
     metadata.request_update()
@@ -165,7 +165,7 @@ def test_a_requested_update_waits_for_the_backoff_only(metadata):
 
 
 def test_an_answer_that_leaves_something_open_is_followed_by_another_question(metadata):
-    """A missing topic or leader is asked for again, at growing intervals."""
+    """A missing topic or leader is requested again, at growing intervals."""
     metadata.add_topic("t", now=0.0)
     waits = []
     for _ in range(3):
@@ -178,7 +178,7 @@ def test_an_answer_that_leaves_something_open_is_followed_by_another_question(me
 
 
 def test_failures_put_the_next_question_off(metadata):
-    """When nobody answers, the next question waits ever longer."""
+    """While no broker answers, each wait before the next request is longer."""
     metadata.failed(now=1.0)
     assert 1.1 == metadata.next_update_at()
     metadata.failed(now=2.0)
@@ -186,7 +186,7 @@ def test_failures_put_the_next_question_off(metadata):
 
 
 def test_a_new_topic_is_asked_for(metadata):
-    """A topic that was not asked about makes the picture incomplete."""
+    """A topic that was not requested yet makes the metadata incomplete."""
     metadata.add_topic("t", now=0.0)
     metadata.update(_response((0, 1)), now=10.0)
     metadata.add_topic("u", now=0.0)
@@ -195,7 +195,7 @@ def test_a_new_topic_is_asked_for(metadata):
 
 
 def test_an_answer_without_a_topic_id_does_not_make_the_topic_another_one(metadata):
-    """A passing error names no id; the leader epochs that were known before it still count."""
+    """A transient error carries no id, and the known leader epochs still count."""
     metadata.update(_response((0, 7)), now=0.0)
     metadata.update(_response(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic_id=0), now=0.0)
     metadata.update(_response((1, 6)), now=0.0)
@@ -205,7 +205,7 @@ def test_an_answer_without_a_topic_id_does_not_make_the_topic_another_one(metada
 
 
 def test_a_leader_that_is_unknown_for_a_while_is_asked_for_until_it_is_there(metadata):
-    """A partition without a leader keeps its topic's place, and the questions go on."""
+    """A partition without a leader keeps its place in the topic and is requested again."""
     metadata.update(_response((0, 1), (1, 1)), now=0.0)
     metadata.update(_response((0, 1), (-1, 2)), now=10.0)
     assert metadata.snapshot.leader_of(TopicPartition("t", 1)) is None
@@ -217,7 +217,7 @@ def test_a_leader_that_is_unknown_for_a_while_is_asked_for_until_it_is_there(met
 
 
 def test_a_leader_outside_the_list_of_brokers_is_no_leader(metadata):
-    """A broker that went down a moment ago may still be named as leader; it has no address."""
+    """A broker that has just gone down may still be named as leader, but has no address."""
     metadata.update(_response((9, 1)), now=0.0)
     assert metadata.snapshot.leader_of(TopicPartition("t", 0)) is None
 
@@ -227,7 +227,7 @@ def _partitions(metadata: Metadata) -> tuple[PartitionMetadata, ...]:
 
 
 def test_a_recreated_topic_with_fewer_partitions_has_fewer(metadata):
-    """Nothing of the topic that was there before is left, neither partitions nor epochs."""
+    """Nothing of the earlier topic is left, neither partitions nor epochs."""
     metadata.update(_response((0, 7), (1, 7), (2, 7)), now=0.0)
     metadata.update(_response((1, 0), topic_id=2), now=0.0)
     assert (PartitionMetadata(1, 0),) == _partitions(metadata)
@@ -235,12 +235,12 @@ def test_a_recreated_topic_with_fewer_partitions_has_fewer(metadata):
 
 
 def test_a_topic_that_is_not_known_has_no_id(metadata):
-    """The id is all zero until a broker names it."""
+    """The id is all zero until a broker returns it."""
     assert UUID(int=0) == metadata.snapshot.topic_id("t")
 
 
 def test_epochs_of_another_cluster_do_not_count(metadata):
-    """After a move to another cluster its leaders are believed, however low their epochs are."""
+    """After a move to another cluster its leaders are used, however low their epochs are."""
     metadata.update(_response((0, 7), topic_id=0, cluster_id="a"), now=0.0)
     metadata.update(_response((1, 7), topic_id=0, name="u", cluster_id="a"), now=0.0)
     metadata.update(_response((1, 0), topic_id=0, cluster_id="b"), now=0.0)
@@ -249,17 +249,17 @@ def test_epochs_of_another_cluster_do_not_count(metadata):
 
 
 def test_an_answer_without_a_cluster_id_is_no_other_cluster(metadata):
-    """A broker too old to name its cluster does not make us forget."""
+    """A broker too old to return its cluster's id does not discard what is known."""
     metadata.update(_response((0, 7), cluster_id="a"), now=0.0)
     metadata.update(_response((1, 6)), now=0.0)
     assert (PartitionMetadata(0, 7),) == _partitions(metadata)
 
 
-# --- what is asked, and how soon
+# --- what is requested, and how soon
 
 
 def test_a_new_topic_is_asked_about_by_itself_and_at_once(metadata):
-    """What is known already is not asked about again for the sake of a new topic."""
+    """Known topics are not requested again because of a new one."""
     metadata.add_topic("t", now=0.0)
     assert MetadataQuestion(("t",), is_full=True) == metadata.question(now=0.0)
     metadata.update(_response((0, 1)), now=10.0)
@@ -269,7 +269,7 @@ def test_a_new_topic_is_asked_about_by_itself_and_at_once(metadata):
 
 
 def test_a_partial_answer_leaves_the_other_topics_and_their_age(metadata):
-    """What a partial answer does not speak of stays, and gets no younger."""
+    """Topics that a partial response does not name are unchanged, and their age counts on."""
     metadata.add_topic("t", now=0.0)
     metadata.update(_response((0, 1)), now=10.0)
     metadata.add_topic("u", now=20.0)
@@ -280,7 +280,7 @@ def test_a_partial_answer_leaves_the_other_topics_and_their_age(metadata):
 
 
 def test_everything_is_asked_about_when_something_is_out_of_date(metadata):
-    """A new topic does not keep an update from being a full one that has to be full."""
+    """A new topic does not turn an update that has to be full into a partial one."""
     metadata.add_topic("t", now=0.0)
     metadata.update(_response((0, 1)), now=10.0)
     metadata.add_topic("u", now=10.0)
@@ -289,7 +289,7 @@ def test_everything_is_asked_about_when_something_is_out_of_date(metadata):
 
 
 def test_an_answer_that_was_asked_for_before_a_topic_came_is_followed_by_a_question(metadata):
-    """A topic that was added while a question was under way is asked about next."""
+    """A topic that is added while a request is under way is due next."""
     metadata.add_topic("t", now=0.0)
     metadata.add_topic("u", now=0.0)
     metadata.update(_response((0, 1)), now=10.0)
@@ -300,7 +300,7 @@ def test_an_answer_that_was_asked_for_before_a_topic_came_is_followed_by_a_quest
 
 
 def test_answers_that_say_nothing_new_put_the_next_question_off(metadata):
-    """A leader that is not the leader any more, by brokers who do not know it yet, is no storm."""
+    """An old leader, named by brokers that do not know the new one, causes no request storm."""
     metadata.add_topic("t", now=0.0)
     waits = []
     for _ in range(4):
@@ -326,7 +326,7 @@ def test_answers_that_say_nothing_new_put_the_next_question_off(metadata):
 def test_an_answer_tells_more_by_another_id_more_partitions_or_a_later_leader(
     metadata, answer, pause
 ):
-    """Then the next question need not wait for longer."""
+    """In these cases the next request does not wait longer than before."""
     metadata.add_topic("t", now=0.0)
     metadata.update(_response((0, 1), topic_id=2), now=10.0)
     metadata.update(answer, now=10.0)
@@ -335,7 +335,7 @@ def test_an_answer_tells_more_by_another_id_more_partitions_or_a_later_leader(
 
 
 def test_answers_without_epochs_may_always_tell_more(metadata):
-    """There is nothing to tell by that a leader is the same as before."""
+    """Without an epoch, a leader cannot be recognized as the same as before."""
     metadata.add_topic("t", now=0.0)
     for _ in range(2):
         metadata.update(_response((0, -1)), now=10.0)
@@ -343,11 +343,11 @@ def test_answers_without_epochs_may_always_tell_more(metadata):
     assert 0.1 == round(metadata.next_update_at() - 10.0, 3)
 
 
-# --- topics that are not used, or refused
+# --- topics that are not in use, or refused
 
 
 def test_a_topic_that_is_not_used_is_forgotten(metadata):
-    """After metadata.max.idle.ms without use a topic is neither asked about nor known."""
+    """After metadata.max.idle.ms without use a topic is neither requested nor known."""
     metadata.add_topic("t", now=0.0)
     metadata.update(_response((0, 1)), now=0.0)
     assert ("t",) == metadata.question(now=59.9).topics
@@ -356,7 +356,7 @@ def test_a_topic_that_is_not_used_is_forgotten(metadata):
 
 
 def test_a_topic_that_is_used_stays(metadata):
-    """Each use puts a topic's expiry off, and asks for nothing."""
+    """Each use delays a topic's expiry without requesting anything."""
     metadata.add_topic("t", now=0.0)
     metadata.update(_response((0, 1)), now=0.0)
     metadata.add_topic("t", now=50.0)
@@ -366,13 +366,13 @@ def test_a_topic_that_is_used_stays(metadata):
 
 
 def test_a_topic_that_nobody_has_answered_for_does_not_expire(metadata):
-    """While the brokers are away, what was wanted from them is not forgotten."""
+    """While the brokers are unavailable, the topics that are waited for are not dropped."""
     metadata.add_topic("t", now=0.0)
     assert ("t",) == metadata.question(now=1_000.0).topics
 
 
 def test_a_forgotten_topic_can_come_back(metadata):
-    """A topic that is used again after its expiry is asked about as a new one."""
+    """A topic that is used again after its expiry is requested like a new one."""
     metadata.add_topic("t", now=0.0)
     metadata.update(_response((0, 1)), now=0.0)
     metadata.question(now=60.0)
@@ -385,7 +385,7 @@ def test_a_forgotten_topic_can_come_back(metadata):
     "code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION]
 )
 def test_a_refused_topic_is_not_asked_about_for_ever(metadata, code):
-    """A topic that was refused for good waits for the next update by age, and for its expiry."""
+    """A topic that was permanently refused waits for the next update by age, and expires."""
     metadata.add_topic("t", now=0.0)
     metadata.update(_response(error=code), now=10.0)
     assert metadata.snapshot.topics["t"].is_refused
@@ -399,7 +399,7 @@ def test_a_refused_topic_is_not_asked_about_for_ever(metadata, code):
     "code", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_REPLICATION_FACTOR]
 )
 def test_a_topic_that_may_come_is_asked_about_again(metadata, code):
-    """A topic that is not there yet, or has too few brokers yet, is asked about soon."""
+    """A topic that does not exist yet, or has too few brokers yet, is requested soon."""
     metadata.add_topic("t", now=0.0)
     metadata.update(_response(error=code), now=10.0)
     assert not metadata.snapshot.topics["t"].is_refused
@@ -412,7 +412,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def test_a_newer_leader_is_taken_over_with_its_address(metadata):
-    """A hint moves the partition it is about, and no other, to a broker not heard of before."""
+    """A hint changes only its own partition's leader, even to a previously unknown broker."""
     metadata.update(_response((0, 1), (1, 1)), now=0.0)
     node = Node(9, "new", 9092)
     assert {T1} == metadata.update_leaders({T1: (9, 2)}, [node])
@@ -433,7 +433,7 @@ def test_a_newer_leader_is_taken_over_with_its_address(metadata):
     ids=["same epoch", "older", "unknown", "no address", "unknown partition", "unknown topic"],
 )
 def test_a_hint_that_is_not_newer_or_not_usable_changes_nothing(metadata, partition, leader):
-    """Epochs never go back, and a leader without an address is of no use."""
+    """Epochs never go back, and a leader without an address is useless."""
     metadata.update(_response((0, 5)), now=0.0)
     before = metadata.snapshot
     assert set() == metadata.update_leaders({partition: leader}, [Node(9, "h", 1)])
@@ -441,7 +441,7 @@ def test_a_hint_that_is_not_newer_or_not_usable_changes_nothing(metadata, partit
 
 
 def test_a_hint_that_is_not_usable_leaves_the_others_of_its_refusal(metadata):
-    """Hints of one refusal are judged one by one, whatever their order."""
+    """The hints in one error response are judged separately, whatever their order."""
     metadata.update(_response((0, 1), (1, 1)), now=0.0)
     hints = {TopicPartition("u", 0): (2, 6), T0: (0, 1), T1: (2, 6)}
     assert {T1} == metadata.update_leaders(hints, [])
@@ -449,7 +449,7 @@ def test_a_hint_that_is_not_usable_leaves_the_others_of_its_refusal(metadata):
 
 
 def test_an_answer_that_lags_behind_a_hint_does_not_undo_it(metadata):
-    """What a hint told counts as much as what a metadata answer told."""
+    """A hint counts as much as a metadata response."""
     metadata.update(_response((0, 1)), now=0.0)
     metadata.update_leaders({T0: (2, 3)}, [])
     metadata.update(_response((0, 2)), now=0.0)
@@ -461,7 +461,7 @@ _LEADERS = st.tuples(st.integers(0, 2), st.integers(-1, 6))
 
 @given(st.lists(st.tuples(st.booleans(), _LEADERS), max_size=30))
 def test_hints_and_answers_in_any_order_never_lower_an_epoch(told):
-    """The leader is always one that was named with the highest epoch heard of so far."""
+    """The leader is always one that was named with the highest epoch so far."""
     metadata = _metadata()
     metadata.update(_response((0, 0)), now=0.0)
     named = {0: {0}}
@@ -471,7 +471,7 @@ def test_hints_and_answers_in_any_order_never_lower_an_epoch(told):
         else:
             metadata.update(_response((leader, epoch)), now=0.0)
         highest = max(named)
-        # An answer without an epoch is believed, as from a broker too old to know any.
+        # A response without an epoch is applied, as from a broker too old to have epochs.
         believed = highest if epoch == -1 and not is_hint else epoch
         named.setdefault(believed, set()).add(leader)
         known = _partitions(metadata)[0]
@@ -479,11 +479,11 @@ def test_hints_and_answers_in_any_order_never_lower_an_epoch(told):
         assert known.leader_id in named[known.leader_epoch]
 
 
-# --- beginning anew
+# --- rebootstrapping
 
 
 def test_a_rebootstrap_forgets_brokers_and_keeps_topics(metadata):
-    """There is no leader any more, but a topic has its partitions, and everything is asked for."""
+    """There is no leader any more, but a topic keeps its partitions, and everything is due."""
     metadata.add_topic("t", now=0.0)
     metadata.update(_response((0, 1), (1, 1)), now=0.0)
     metadata.rebootstrap()

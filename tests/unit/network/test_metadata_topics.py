@@ -4,7 +4,7 @@ from spark_kafka_sink.network.metadata_topics import MetadataTopics
 
 
 def test_a_topic_is_new_once():
-    """The first use of a topic says that it is new; the next ones do not."""
+    """The first use of a topic returns that it is new, later ones do not."""
     topics = MetadataTopics(max_idle=60.0)
     assert [True, False] == [topics.add("t", now) for now in (0.0, 1.0)]
     assert topics.has_new
@@ -14,14 +14,14 @@ def test_a_topic_is_new_once():
 
 
 def test_only_what_is_used_can_be_asked_about_again():
-    """A topic that nobody wants any more does not come back by a late wish."""
+    """A topic that has been dropped is not added again by a late `ask_again`."""
     topics = MetadataTopics(max_idle=60.0)
     topics.ask_again("t")
     assert () == topics.all() == topics.new()
 
 
 def test_threads_may_add_topics_while_others_expire():
-    """Writing threads note their topics while the network thread looks for idle ones."""
+    """Writing threads add their topics while the network thread drops idle ones."""
     topics = MetadataTopics(max_idle=1.0)
     done = threading.Event()
 

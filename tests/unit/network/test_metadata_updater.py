@@ -1,4 +1,4 @@
-"""Waiting for topics while somebody else asks, on a clock in hand."""
+"""Waiting for topics while another caller requests metadata, on a simulated clock."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNKNOWN = described(NODE, {"t": -ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
 def updater_of(network, *, include_topic_authorized_operations=False, **settings):
-    """Return what asks about topics over a network, ten seconds after each answer."""
+    """Return an updater of topics over a network, ten seconds after each response."""
     network.metadata = Metadata(refresh_backoff=ExponentialBackoff(10, 10), max_age=300)
     return MetadataUpdater(
         ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9", **settings}),
@@ -36,14 +36,14 @@ def updater_of(network, *, include_topic_authorized_operations=False, **settings
 
 
 async def asked(network, count):
-    """Run the loop until so many questions were asked."""
+    """Run the loop until `count` requests were sent."""
     while len(network.sent) < count:  # noqa: ASYNC110  no time passes
         await asyncio.sleep(0)
     return network.sent[-1]
 
 
 def waited(rounds_after_deadline):
-    """Wait for a topic whose existence another one's question tells when the time is over."""
+    """Wait for a topic that another caller's request finds just as the time is over."""
 
     async def run() -> float:
         loop, network = asyncio.get_running_loop(), MockNetwork({})
@@ -73,12 +73,12 @@ def waited(rounds_after_deadline):
 
 @pytest.mark.parametrize("rounds", range(5))
 def test_what_somebody_elses_question_has_told_in_time_counts(rounds):
-    """The answer is there when the time is over, and only has to be read."""
+    """The response has arrived when the time is over, and only has to be read."""
     assert 5 == waited(rounds)
 
 
 def test_an_answer_that_comes_after_the_deadline_is_too_late():
-    """The error has the last answer, and the time that was waited."""
+    """The error has the last response and the time spent waiting."""
     with pytest.raises(KafkaTimeoutError, match=r"not known to the cluster after 5\.0 s"):
         waited(50)
 
@@ -90,7 +90,7 @@ def test_an_answer_that_comes_after_the_deadline_is_too_late():
 def test_rights_are_asked_for_where_they_are_wanted_and_the_broker_tells_them(
     version, wanted, expected
 ):
-    """From version 8 of Metadata on (KIP-430)."""
+    """Authorized operations are returned from version 8 of Metadata on (KIP-430)."""
 
     async def run():
         network = MockNetwork({})
@@ -110,7 +110,7 @@ def test_rights_are_asked_for_where_they_are_wanted_and_the_broker_tells_them(
     [(129, "rebootstrap", 1), (129, "none", 0), (3, "rebootstrap", 0), (130, "rebootstrap", 0)],
 )
 def test_only_a_broker_that_asks_for_it_has_the_client_begin_anew(code, strategy, expected):
-    """REBOOTSTRAP_REQUIRED (129) is what says so, and metadata.recovery.strategy has to agree."""
+    """It takes REBOOTSTRAP_REQUIRED (129) and a matching metadata.recovery.strategy."""
 
     async def run():
         network, begun = MockNetwork({}), []
@@ -127,7 +127,7 @@ def test_only_a_broker_that_asks_for_it_has_the_client_begin_anew(code, strategy
 
 
 def test_a_refresh_asks_once():
-    """An answer that comes within the same instant is the newest."""
+    """A response that arrives in the same instant counts as recent."""
 
     async def run():
         network = MockNetwork({})
@@ -141,7 +141,7 @@ def test_a_refresh_asks_once():
 
 
 def test_the_client_begins_anew_when_nobody_has_answered_for_long():
-    """After metadata.recovery.rebootstrap.trigger.ms, in seconds, from the first question on."""
+    """The time is metadata.recovery.rebootstrap.trigger.ms, from the first request on."""
 
     async def run():
         network = MockNetwork({})

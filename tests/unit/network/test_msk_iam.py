@@ -1,4 +1,4 @@
-"""Tokens for Amazon MSK by Amazon's own signer, which asks nobody where credentials are at hand."""
+"""Tokens for Amazon MSK by Amazon's own signer, offline if it has credentials."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SETTINGS = {
 
 @pytest.fixture(autouse=True)
 def aws(monkeypatch, tmp_path):
-    """Have credentials in the environment, and nothing of this machine's own."""
+    """Provide credentials in the environment, and none from this machine."""
     for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
@@ -55,7 +55,7 @@ def _client(**settings):
 
 
 def test_a_token_is_a_presigned_request():
-    """The options of Java's client for MSK give an OAUTHBEARER token for the cluster's region."""
+    """The options of Java's MSK client give an OAUTHBEARER token for the cluster's region."""
     client = _client()
     assert ("OAUTHBEARER", "AWS credentials") == (client.mechanism, client.user)
     said = client.initial_response().decode()
@@ -69,7 +69,7 @@ def test_a_token_is_a_presigned_request():
 
 
 def test_a_token_ends_when_the_signer_says(monkeypatch):
-    """Which is in milliseconds since 1970."""
+    """The signer returns milliseconds since 1970."""
     signer = "aws_msk_iam_sasl_signer.MSKAuthTokenProvider.generate_auth_token"
     monkeypatch.setattr(signer, lambda region: (f"token.of.{region}", 1_700_000_000_500))
     token = msk_iam.msk_iam_source(MskIamToken(region="x"), [])()
@@ -78,7 +78,7 @@ def test_a_token_ends_when_the_signer_says(monkeypatch):
 
 
 def test_missing_credentials_are_told_at_once(monkeypatch):
-    """Where AWS's libraries find nothing the producer is told so, with where to look."""
+    """If the AWS libraries find no credentials, the producer's error says where to look."""
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(AuthenticationError, match="Check where this process, driver or task, find"):
@@ -86,7 +86,7 @@ def test_missing_credentials_are_told_at_once(monkeypatch):
 
 
 def test_a_profile_that_is_not_there_is_named():
-    """The error names the profile that sasl.jaas.config has."""
+    """The error names the profile in sasl.jaas.config."""
     jaas = 'software.amazon.msk.auth.iam.IAMLoginModule required awsProfileName="nobody";'
     with pytest.raises(AuthenticationError, match=r"^AWS profile nobody \(AWS_MSK_IAM\) cannot be"):
         _client(**{"sasl.jaas.config": jaas})
@@ -100,13 +100,13 @@ def test_a_profile_that_is_not_there_is_named():
     ],
 )
 def test_the_region_stands_in_a_brokers_name(host, region):
-    """As in Java, unless it is given."""
+    """As in Java, this applies unless the region is configured."""
     assert region == msk_region(MskIamToken(), [host])
     assert "x" == msk_region(MskIamToken(region="x"), [host])
 
 
 def test_the_region_may_stand_in_the_environment(monkeypatch):
-    """For brokers behind names of one's own."""
+    """This is for brokers behind custom host names."""
     with pytest.raises(ConfigError, match=r"set awsRegion in sasl\.jaas\.config"):
         msk_region(MskIamToken(), ["kafka.internal"])
     monkeypatch.setenv("AWS_REGION", "eu-central-1")
@@ -114,7 +114,7 @@ def test_the_region_may_stand_in_the_environment(monkeypatch):
 
 
 def test_a_missing_signer_is_told_with_how_to_install_it(monkeypatch):
-    """Whoever makes a producer is told of the extra."""
+    """Creating a producer raises an error that names the extra."""
     monkeypatch.setattr(msk_iam, "find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=r"pip install 'spark-kafka-sink\[msk-iam\]'"):
         KafkaProducer(SETTINGS)

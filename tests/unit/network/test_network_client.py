@@ -1,4 +1,4 @@
-"""Questions that any node can answer, and which node is connected to and asked when."""
+"""Requests that any node can answer, and which node is used for them when."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MANY_IN_FLIGHT = {"max.in.flight.requests.per.connection": 1_000_000, "enable.id
 
 
 def test_a_question_that_fails_after_its_asker_has_gone_is_no_unhandled_error(monkeypatch):
-    """Who asked has had an answer, the time-out; the loop must not hear of it once more."""
+    """The caller has had its timeout as the answer, so the loop must not report the error."""
     # asyncio.shield reports it to the loop from Python 3.14 on, which would end the producer.
     monkeypatch.delattr(asyncio, "shield")
     unhandled: list[dict[str, object]] = []
@@ -59,7 +59,7 @@ def test_a_question_that_fails_after_its_asker_has_gone_is_no_unhandled_error(mo
 
 
 def test_a_question_is_asked_once_for_all_who_want_to_know():
-    """A second asker joins the question that is under way, and both hear its outcome."""
+    """A second caller joins the request that is under way, and both get its outcome."""
 
     async def ask(client: NetworkClient) -> list[object]:
         deadline = asyncio.get_running_loop().time() + 1
@@ -73,7 +73,7 @@ def test_a_question_is_asked_once_for_all_who_want_to_know():
 
 
 def test_a_throttled_node_gets_no_requests_before_its_time():
-    """What an answer asks for is kept to, and can be seen (KIP-219)."""
+    """A pause that a response asks for is observed, and visible (KIP-219)."""
     bootstrap = Node(-1, *NODE[1:])
 
     async def act(client: NetworkClient) -> None:
@@ -89,7 +89,7 @@ def test_a_throttled_node_gets_no_requests_before_its_time():
 
 
 def test_a_node_that_asks_for_a_pause_is_asked_again_after_it():
-    """Where there is no other node, a question waits for the end of the pause, and no longer."""
+    """If there is no other node, a request waits until the pause is over, and no longer."""
     bootstrap = Node(-1, *NODE[1:])
 
     async def act(client: NetworkClient) -> float:
@@ -104,7 +104,7 @@ def test_a_node_that_asks_for_a_pause_is_asked_again_after_it():
 
 
 def test_connections_are_told_to_the_listener(nowhere):
-    """Attempts, connections and their ends are told; those that are ready are counted."""
+    """Attempts, connections and their ends are reported, and ready connections are counted."""
     listener = RecordingListener()
 
     async def act(client: NetworkClient) -> None:
@@ -120,7 +120,7 @@ def test_connections_are_told_to_the_listener(nowhere):
 
 
 def test_an_idle_connection_is_closed_without_an_alarm():
-    """What connections.max.idle.ms ends is no error, and no reason to ask for metadata."""
+    """A connection closed by connections.max.idle.ms causes neither an error nor a request."""
     listener = RecordingListener()
 
     async def act(client: NetworkClient) -> None:
@@ -140,7 +140,7 @@ def test_an_idle_connection_is_closed_without_an_alarm():
 
 
 def test_a_name_service_that_hangs_does_not_hold_up_the_close():
-    """Closing ends at once, though the look-up of a name may go on for a minute."""
+    """Closing does not wait, although the lookup of a name may take another minute."""
     hanging, answer, answered = threading.Event(), threading.Event(), threading.Event()
 
     def hang(*_: object, **__: object) -> list[tuple]:
@@ -161,7 +161,7 @@ def test_a_name_service_that_hangs_does_not_hold_up_the_close():
 
 
 def test_an_attempt_that_is_given_up_before_it_began_can_be_made_again():
-    """A new beginning gives up attempts that are under way, and leaves nothing behind of them."""
+    """A rebootstrap cancels the attempts under way and leaves nothing of them behind."""
 
     async def act(client: NetworkClient) -> None:
         bootstrap = Node(-1, *broker.node[1:])
@@ -174,7 +174,7 @@ def test_an_attempt_that_is_given_up_before_it_began_can_be_made_again():
 
 
 def test_a_fault_of_ours_in_connecting_is_not_hidden():
-    """An error that is none of the network's reaches the loop, not only a later time-out."""
+    """An error other than a network error reaches the loop, and not only a later timeout."""
     unexpected: list[object] = []
 
     def fail(_: Node) -> Transport:
@@ -191,7 +191,7 @@ def test_a_fault_of_ours_in_connecting_is_not_hidden():
 
 
 def test_a_node_that_stops_reading_is_given_no_further_request():
-    """One request may wait for its socket; then the node takes none, until that one is gone."""
+    """One request may wait for its socket, and the node takes no other before it is sent."""
     reads_on = threading.Event()
     script = MetadataScript(lambda _: described(broker.node, {}))
 
@@ -206,7 +206,7 @@ def test_a_node_that_stops_reading_is_given_no_further_request():
         connection = await client.least_loaded_connection(loop.time() + PATIENCE)
         node = connection.node
         assert Availability.READY is client.least_loaded_node(loop.time()).availability
-        # More than sockets hold, in requests of which each is read as a whole.
+        # More than sockets hold, in requests that are each read as a whole.
         topics = tuple(str(number) * 100 for number in range(100))
         request = MetadataRequest(topics=tuple(MetadataRequestTopic(name=t) for t in topics))
         outcomes = []
@@ -227,7 +227,7 @@ def test_a_node_that_stops_reading_is_given_no_further_request():
 
 
 def test_a_node_that_has_everything_keeps_its_connection():
-    """Only connections whose socket has not taken a request are closed for its sake."""
+    """Only connections with requests that the socket has not accepted are closed."""
 
     async def ask(client: NetworkClient) -> None:
         await until(lambda: client.ready_connection(broker.node) is not None)

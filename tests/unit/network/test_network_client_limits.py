@@ -1,4 +1,4 @@
-"""Which connections are kept, which nodes are asked, and what a wait that ended names as cause."""
+"""Which connections are kept, which nodes are used, and which cause a timeout names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.scripted_broker import ScriptedBroker
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-#: A node that nobody connects to here.
+#: A node that is never connected to here.
 ELSEWHERE = Node(5, "elsewhere.example", 9092)
 
 
@@ -32,7 +32,7 @@ def _run(
     listener: RecordingListener | None = None,
     **settings: object,
 ) -> None:
-    """Do something with a client, and close it whatever happens."""
+    """Do something with a client, and close it in any case."""
 
     async def run() -> None:
         config = ProducerConfig.from_mapping(
@@ -48,7 +48,7 @@ def _run(
 
 
 def test_a_connection_that_may_not_be_idle_at_all_is_closed_at_once():
-    """A connections.max.idle.ms of 0 is a time, too."""
+    """A connections.max.idle.ms of 0 is a valid limit."""
 
     async def act(client: NetworkClient) -> None:
         assert client.ready_connection(broker.node) is None
@@ -59,7 +59,7 @@ def test_a_connection_that_may_not_be_idle_at_all_is_closed_at_once():
 
 
 def test_a_connection_stays_where_none_is_closed_for_being_idle():
-    """A connections.max.idle.ms below 0 is no time: later questions use the same connection."""
+    """A negative connections.max.idle.ms is no limit: later requests use the same connection."""
     listener = RecordingListener()
 
     async def act(client: NetworkClient) -> None:
@@ -94,7 +94,7 @@ def test_a_node_that_has_left_the_cluster_is_not_asked_for_metadata():
 
 
 def test_a_wait_without_time_names_what_went_wrong_last():
-    """Where nothing was asked within it, the cause is the client's last error, in its own words."""
+    """If nothing was requested in that time, the cause is the client's last error, unchanged."""
 
     async def act(client: NetworkClient) -> None:
         client.note_error(NetworkError("the cable was cut"))
@@ -108,7 +108,7 @@ def test_a_wait_without_time_names_what_went_wrong_last():
 
 
 def test_a_wait_without_time_and_errors_names_the_bootstrap_servers():
-    """There is nothing else to look at."""
+    """There is no other cause to name."""
 
     async def act(client: NetworkClient) -> None:
         with pytest.raises(KafkaTimeoutError, match=r"no broker answered through elsewhere\.ex"):
@@ -125,7 +125,7 @@ def test_a_wait_without_time_and_errors_names_the_bootstrap_servers():
     ],
 )
 def test_a_partition_is_missing_only_where_its_topic_is_there(described_as, said):
-    """Of a topic that is missing itself no number of partitions is told."""
+    """The error for a missing topic gives no number of partitions."""
 
     async def act(client: NetworkClient) -> None:
         now = asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""The times of a client, as its settings say."""
+"""The times of a client, as configured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spark_kafka_sink.network.network_client import NetworkClient
 
 
 def test_the_milliseconds_of_the_settings_are_seconds_of_the_client(monkeypatch):
-    """Each goes to the part of the client that waits for so long."""
+    """Each one reaches the part of the client that waits for it."""
     given = {}
 
     def spy_on(name):

@@ -1,4 +1,4 @@
-"""Requests whose bytes the socket does not take: the peer has stopped reading."""
+"""Requests that the socket does not accept because the peer has stopped reading."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.scripted_transport import ScriptedTransport, run_without_wait
 
 REQUEST_TIMEOUT = 30.0
 REQUEST = MetadataRequest(topics=())
-#: More than a request has.
+#: More bytes than a request has.
 ALL = 1_000
 
 
@@ -60,7 +60,7 @@ def test_a_connection_whose_socket_takes_nothing_is_closed(send, taken):
 
 
 def test_a_socket_that_takes_a_few_bytes_is_waited_for():
-    """The time counts from the last byte taken; a slow peer is not a silent one."""
+    """The timeout counts from the last byte accepted: a slow peer is not a silent one."""
 
     async def run() -> None:
         connection, transport = await _open()
@@ -80,7 +80,7 @@ def test_a_socket_that_takes_a_few_bytes_is_waited_for():
 
 
 def test_a_connection_tells_what_its_socket_has_not_taken():
-    """It has unsent requests until the last byte is taken, and says when that is."""
+    """It has unsent requests until the last byte is accepted, and reports when that happens."""
     writable = []
 
     async def run() -> None:
@@ -111,7 +111,7 @@ def test_a_connection_tells_what_its_socket_has_not_taken():
 
 
 def test_what_waits_for_the_socket_fails_with_the_connection():
-    """Closing fails requests of both kinds, and none of their bytes goes out afterwards."""
+    """Closing fails requests of both kinds, and none of their bytes is sent afterwards."""
 
     async def run() -> None:
         connection, transport = await _open()
@@ -127,7 +127,7 @@ def test_what_waits_for_the_socket_fails_with_the_connection():
 
 
 def test_an_answer_to_a_request_that_was_not_sent_in_full_ends_the_connection():
-    """Its records are being read still: a peer that answers too early must not free them."""
+    """A response that comes too early must not free records that are still being sent."""
 
     async def run() -> None:
         connection, transport = await _open()
@@ -143,7 +143,7 @@ def test_an_answer_to_a_request_that_was_not_sent_in_full_ends_the_connection():
 
 
 def test_the_oldest_request_decides_when_the_peer_counts_as_gone():
-    """Time counts from the first request that waits, and anew from each byte taken."""
+    """The timeout counts from the first waiting request, and again from each byte accepted."""
     requests = OutgoingRequests()
     loop = asyncio.new_event_loop()
     first, second = (OutgoingRequest([b"x"], loop.create_future(), False) for _ in range(2))

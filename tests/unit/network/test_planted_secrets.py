@@ -1,4 +1,4 @@
-"""A secret is planted in every setting that takes one, and searched for in all that is put out."""
+"""A secret is planted in every setting that takes one, and all output is searched for it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.secured import jaas, sasl, tls
 from tests.support.token_endpoint import TokenEndpoint, jwt
 
 SECRET = "planted secret/+="  # noqa: S105
-#: The forms in which it could slip out.
+#: The forms in which it could leak.
 FORMS = (
     SECRET,
     repr(SECRET.encode())[2:-1],
@@ -40,7 +40,7 @@ FORMS = (
     quote(SECRET),
     SECRET.encode().hex(),
 )
-#: Asks a token endpoint once.
+#: Requests a token from an endpoint once.
 ENDPOINT = {
     "security.protocol": "SASL_PLAINTEXT",
     "sasl.mechanism": "OAUTHBEARER",
@@ -70,34 +70,34 @@ def broker():
 
 @pytest.fixture
 def front(broker):
-    """Give a listener that quotes to a client whatever the client has said."""
+    """Return a listener that quotes to a client whatever the client has sent."""
     rules = SaslRules(users={"alice": SECRET}, message=lambda said: f"no: {said!r} {said.decode()}")
     with SecureFront(broker.bootstrap_servers, sasl=rules) as listening:
         yield listening
 
 
 class Searched:
-    """All that was put out, to be searched at the end."""
+    """All output, to be searched at the end."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start without output."""
         self.texts: list[str] = []
 
     def add(self, *things: object) -> None:
-        """Add what things look like, and an error's whole traceback."""
+        """Add the text of objects, and the whole traceback of an error."""
         for thing in things:
             self.texts += [repr(thing), str(thing), f"{thing}"]
             if isinstance(thing, BaseException):
                 self.texts.append("".join(traceback.format_exception(thing)))
 
     def found(self) -> list[str]:
-        """Give what has a form of the secret in it."""
+        """Return the output that contains a form of the secret."""
         return [text for text in self.texts if any(form in text for form in FORMS)]
 
 
 @pytest.fixture
 def searched(caplog, capfd):
-    """Give a place for all that is put out; what is logged and printed is searched as well."""
+    """Return a collector of output; logs and prints are searched as well."""
     everything = Searched()
     with caplog.at_level(logging.DEBUG):
         yield everything
@@ -116,7 +116,7 @@ async def log_in(settings):
 
 
 def use(searched, settings):
-    """Do with settings what a driver and its tasks do, and put out all there is."""
+    """Use settings as a driver and its tasks do, and collect all output."""
     options = {f"kafka.{name}": value for name, value in settings.items()}
     try:
         parsed = SinkOptions.from_mapping({"topic": "events", **options})
@@ -131,7 +131,7 @@ def use(searched, settings):
     with suppress(KafkaError):
         searched.add(read_security(parsed.producer.security))
     try:
-        # As connections do, but for as long as it takes: a driver gives up after max.block.ms.
+        # As connections do, but without a limit: a driver gives up after max.block.ms.
         asyncio.run(log_in(parsed.producer.security))
     except KafkaError as error:
         searched.add(error)
@@ -151,7 +151,7 @@ def use(searched, settings):
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 @pytest.mark.parametrize("known", [True, False])
 def test_a_password(searched, front, mechanism, known):
-    """Neither who gets in by a password nor who does not shows it."""
+    """A password is shown neither when it is accepted nor when it is refused."""
     if not known:
         front.sasl.users = {"alice": "another"}
     settings = sasl(mechanism, "alice", SECRET)
@@ -197,7 +197,7 @@ def test_each_setting_that_takes_a_secret(searched, front, certificates, name, k
 
 @pytest.mark.parametrize("store", ["keystore", "truststore"])
 def test_the_password_of_a_store(searched, front, certificates, store):
-    """A wrong password of a store is not shown."""
+    """A store's wrong password is not shown."""
     front.tls = server_context(certificates.server)
     file = (certificates.client if store == "keystore" else certificates.authority).pkcs12_file
     settings = {
@@ -217,7 +217,7 @@ def test_the_password_of_a_store(searched, front, certificates, store):
 @pytest.mark.parametrize("form", range(len(FORMS)))
 @pytest.mark.parametrize("status", [200, 401, 503])
 def test_a_clients_secret_and_its_token(searched, front, status, form):
-    """A token endpoint that quotes the secret, and a broker that quotes the token, show neither."""
+    """An endpoint that quotes the secret and a broker that quotes the token leak neither."""
     token = jwt()
     front.sasl.accepts_token = lambda _: False
     with TokenEndpoint() as endpoint:
@@ -243,7 +243,7 @@ def test_a_clients_secret_and_its_token(searched, front, status, form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_an_endpoint_that_speaks_no_http(searched, front, monkeypatch, form):
-    """What Python's library quotes of an answer that is no HTTP shows no secret."""
+    """The part of a non-HTTP response that Python's library quotes shows no secret."""
 
     def getresponse(_: object) -> None:
         raise http.client.BadStatusLine(f"you said {form}")
@@ -262,7 +262,7 @@ def test_an_endpoint_that_speaks_no_http(searched, front, monkeypatch, form):
     assert any("cannot be asked: you said [hidden]" in text for text in searched.texts)
 
 
-#: URLs that hold a secret, and what is said of them.
+#: URLs that contain a secret, and what is shown of them.
 URLS = [
     ("http://localhost:9/?key=PLANTED", "http://localhost:9 cannot be asked"),
     ("http://PLANTED@localhost:9/PLANTED", "http://localhost:9 cannot be asked"),
@@ -287,7 +287,7 @@ def use_url(searched, url):
 
 @pytest.mark.parametrize(("url", "problem"), URLS)
 def test_a_url_that_holds_a_secret(searched, url, problem):
-    """Of a URL scheme and host are shown."""
+    """Only scheme and host of a URL are shown."""
     use_url(searched, url)
     assert any(problem in text for text in searched.texts)
 
@@ -301,7 +301,7 @@ def test_a_url_that_holds_a_secret(searched, url, problem):
     ],
 )
 def test_a_url_from_a_reference(searched, monkeypatch, url, problem):
-    """Nor is the path of a file shown where a reference stood for it."""
+    """A file's path that came from a reference is not shown either."""
     monkeypatch.setenv("SINK_URL", url)
     use_url(searched, "${env:SINK_URL}")
     assert any(problem in text for text in searched.texts)
@@ -319,7 +319,7 @@ def planted_path(request, tmp_path, monkeypatch):
 @pytest.mark.parametrize("store", ["truststore", "keystore"])
 @pytest.mark.usefixtures("planted_path")
 def test_a_path_from_a_reference(searched, front, store):
-    """Where a secret lies is as much of the reference as the secret."""
+    """The location of a secret is part of the reference as much as the secret."""
     settings = {
         "bootstrap.servers": front.bootstrap_servers,
         "security.protocol": "SSL",
@@ -332,7 +332,7 @@ def test_a_path_from_a_reference(searched, front, store):
 
 
 def test_a_user_from_a_reference(searched, front, monkeypatch):
-    """A file that is read as the user's name is not in the error of the login that fails."""
+    """A file that is read as the username is not in the error of the failed login."""
     monkeypatch.setenv("SINK_USER", SECRET)
     settings = sasl("PLAIN", "${env:SINK_USER}", "another")
     use(searched, {"bootstrap.servers": front.bootstrap_servers, **settings})
@@ -340,7 +340,7 @@ def test_a_user_from_a_reference(searched, front, monkeypatch):
 
 
 def test_a_client_id_from_a_reference(searched, front, monkeypatch):
-    """Nor is a client's id in the refusal of a token endpoint."""
+    """A client id is not in the error of a token endpoint that refuses it."""
     monkeypatch.setenv("SINK_ID", SECRET)
     with TokenEndpoint() as endpoint:
         endpoint.answers = [(401, {"error": "invalid_client"})] * 9
@@ -358,7 +358,7 @@ def test_a_client_id_from_a_reference(searched, front, monkeypatch):
 
 @pytest.mark.parametrize("name", ["ssl.enabled.protocols", "ssl.cipher.suites"])
 def test_lists_take_no_references(searched, front, monkeypatch, name):
-    """What could only be shown in an error is not read at all."""
+    """Something that could only be shown in an error is not read at all."""
     monkeypatch.setenv("SINK_LIST", SECRET)
     settings = {"security.protocol": "SSL", name: "${env:SINK_LIST}"}
     use(searched, {"bootstrap.servers": front.bootstrap_servers, **settings})
@@ -366,7 +366,7 @@ def test_lists_take_no_references(searched, front, monkeypatch, name):
 
 
 def test_what_a_function_raises(searched, front):
-    """An error of a function that gives tokens is a cause, and not quoted by ours."""
+    """The error of a token function is the cause of ours, which does not quote it."""
     settings = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "OAUTHBEARER",
@@ -381,7 +381,7 @@ def test_what_a_function_raises(searched, front):
 
 
 def test_what_lives_in_a_process(searched, front):
-    """Clients, exchanges and requests hide what they hold, should somebody log them."""
+    """Clients, exchanges and requests hide what they hold, in case they are logged."""
     parsed = SinkOptions.from_mapping(
         {
             f"kafka.{name}": value
@@ -403,7 +403,7 @@ def test_what_lives_in_a_process(searched, front):
 
 
 def test_a_planted_secret_is_found():
-    """The search finds what it looks for, in every form."""
+    """The search finds the secret in every form."""
     for form in FORMS:
         everything = Searched()
         everything.add(ValueError(f"x{form}y"))

@@ -26,7 +26,7 @@ from tests.support.secured import sasl
 
 PASSWORD = "planted-secret"  # noqa: S105
 ALICE = ("PLAIN", "alice")
-#: Longer than any test; a session is renewed when the test says so.
+#: Longer than any test; a session is renewed when the test decides.
 SESSION_MS = 600_000
 
 
@@ -45,7 +45,7 @@ def front(broker):
 
 @pytest.fixture
 def always_due(monkeypatch):
-    """Have every session be due for renewal as soon as it has begun."""
+    """Make every session due for renewal as soon as it has begun."""
     monkeypatch.setattr(sasl_session, "RENEWAL_SHARE", 0.0)
     monkeypatch.setattr(sasl_session, "RENEWAL_JITTER", 0.0)
 
@@ -82,7 +82,7 @@ def _connected(front, use, new_client=None):
 @pytest.mark.usefixtures("always_due")
 @pytest.mark.parametrize("acks", ["all", "0"])
 def test_nothing_is_lost_or_out_of_order_when_sessions_end_under_load(front, broker, acks):
-    """A producer authenticates between requests again and again, and all arrives as it was sent."""
+    """A producer authenticates again between requests, and everything arrives as sent."""
     settings = {
         "bootstrap.servers": front.bootstrap_servers,
         "batch.size": 100,
@@ -99,14 +99,14 @@ def test_nothing_is_lost_or_out_of_order_when_sessions_end_under_load(front, bro
             assert list(range(before, before + 300)) == offsets
         producer.send("events", b"the last").result(60)
     assert [] == front.violations
-    # Some connections, and far more authentications.
+    # Some connections, and many more authentications.
     assert len(front.authenticated) > 3 * front.connections
     assert {("SCRAM-SHA-256", "alice")} == set(front.authenticated)
 
 
 @pytest.mark.usefixtures("always_due")
 def test_requests_are_held_while_the_session_is_renewed(front):
-    """What is sent during an authentication goes out behind it, in its order, and is counted."""
+    """Requests made during an authentication are counted, and sent after it in order."""
 
     async def use(connection: BrokerConnection) -> None:
         first = connection.send(MetadataRequest(topics=()))
@@ -126,7 +126,7 @@ def test_requests_are_held_while_the_session_is_renewed(front):
 
 @pytest.mark.usefixtures("always_due")
 def test_answers_to_earlier_requests_come_during_the_renewal(front, monkeypatch):
-    """Requests that are with the broker when the session is renewed are answered."""
+    """Requests that the broker already has when the session is renewed are answered."""
 
     async def use(connection: BrokerConnection) -> list:
         session = connection._session
@@ -141,7 +141,7 @@ def test_answers_to_earlier_requests_come_during_the_renewal(front, monkeypatch)
 
 
 def test_a_session_without_an_end_is_not_renewed(front):
-    """A broker that says nothing of an end is not authenticated to again."""
+    """A session is not renewed if the broker has set no end for it."""
     front.sasl.session_ms = 0
 
     async def use(connection: BrokerConnection) -> None:
@@ -153,7 +153,7 @@ def test_a_session_without_an_end_is_not_renewed(front):
 
 
 def test_a_session_is_renewed_when_most_of_it_has_passed(front):
-    """After 85 to 95 per cent of its time, as Java's client does, and by who sends next."""
+    """After 85 to 95 percent of its time, as in Java, by the next request."""
 
     async def use(connection: BrokerConnection) -> float:
         assert connection._session is not None
@@ -165,7 +165,7 @@ def test_a_session_is_renewed_when_most_of_it_has_passed(front):
 
 @pytest.mark.usefixtures("always_due")
 def test_a_renewal_that_is_refused_ends_the_producer(front):
-    """Where the password has changed by then, held and sent records fail with that."""
+    """If the password has changed by then, held and sent records fail with that error."""
     settings = {"bootstrap.servers": front.bootstrap_servers, **sasl("PLAIN", "alice", PASSWORD)}
     producer = KafkaProducer(settings)
     producer.send("events", b"v").result(60)
@@ -181,7 +181,7 @@ def test_a_renewal_that_is_refused_ends_the_producer(front):
 
 @pytest.mark.usefixtures("always_due")
 def test_a_renewal_without_a_token_is_a_lost_connection(front):
-    """What may pass ends the connection only: all that waits for it can be sent again."""
+    """A transient error only ends the connection: everything that waits can be resent."""
     clients = [PlainClient("alice", PASSWORD)]
 
     async def new_client(_: Node) -> PlainClient:
@@ -203,7 +203,7 @@ def test_a_renewal_without_a_token_is_a_lost_connection(front):
 
 @pytest.mark.usefixtures("always_due")
 def test_a_renewal_that_fails_unexpectedly_is_a_lost_connection(front):
-    """What waits for it fails and can be sent again; what was raised is the cause, not quoted."""
+    """Waiting requests fail with a retriable error, and its cause is not quoted."""
     clients = [PlainClient("alice", PASSWORD)]
 
     async def new_client(_: Node) -> PlainClient:
@@ -227,7 +227,7 @@ def test_a_renewal_that_fails_unexpectedly_is_a_lost_connection(front):
 
 
 def test_what_is_held_for_a_renewal_is_held_for_the_request_timeout():
-    """A token that never comes must not leave requests without an end."""
+    """A token that never arrives must not leave requests waiting forever."""
 
     async def never(_: Node) -> PlainClient:
         return await asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""Where a client begins anew: bootstrap.servers once more, or only the brokers that it knows."""
+"""Where a client starts again: from bootstrap.servers, or only from the known brokers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def _answers_but_once(broker: Callable[[], Node], gone: Node) -> Callable[[object], object]:
-    """Name a broker that cannot be reached, hang up on the second question, then name itself."""
+    """Name a broker that is unreachable, hang up on the second request, then name itself."""
     answers = itertools.count()
 
     def answer(_: object) -> MetadataResponse | None:
@@ -48,7 +48,7 @@ def _answers_but_once(broker: Callable[[], Node], gone: Node) -> Callable[[objec
 
 
 def test_the_bootstrap_servers_are_asked_again_when_no_known_broker_is_there(nowhere):
-    """A cluster that has moved is found where it was found first (KIP-899)."""
+    """A cluster that has moved is found through bootstrap.servers again (KIP-899)."""
 
     async def act(client: NetworkClient) -> dict[int, Node]:
         await wait_for(client, "t", within=PATIENCE)
@@ -61,7 +61,7 @@ def test_the_bootstrap_servers_are_asked_again_when_no_known_broker_is_there(now
 
 
 def test_with_the_strategy_none_only_known_brokers_are_tried():
-    """metadata.recovery.strategy=none never goes back to bootstrap.servers."""
+    """With metadata.recovery.strategy=none, bootstrap.servers are not used again."""
     gone = Node(5, "gone.example", 9092)
 
     async def act(client: NetworkClient) -> None:
@@ -76,7 +76,7 @@ def test_with_the_strategy_none_only_known_brokers_are_tried():
 
 
 def test_a_broker_can_ask_for_a_new_beginning():
-    """REBOOTSTRAP_REQUIRED closes the connections, and bootstrap.servers are asked (KIP-1102)."""
+    """REBOOTSTRAP_REQUIRED closes the connections and leads to bootstrap.servers (KIP-1102)."""
     answers = itertools.count()
     listener = RecordingListener()
 
@@ -100,7 +100,7 @@ def test_a_broker_can_ask_for_a_new_beginning():
 
 
 def test_a_refused_beginning_is_no_reason_to_stop(nowhere):
-    """With the strategy none, REBOOTSTRAP_REQUIRED is an error like any other: asked again."""
+    """With the strategy none, REBOOTSTRAP_REQUIRED is retried like any other error."""
     answers = itertools.count()
 
     def answer(_: object) -> MetadataResponse:
@@ -121,7 +121,7 @@ def test_a_refused_beginning_is_no_reason_to_stop(nowhere):
 
 
 def test_brokers_that_give_no_metadata_for_too_long_are_forgotten():
-    """After metadata.recovery.rebootstrap.trigger.ms in vain the client begins anew (KIP-1102)."""
+    """After metadata.recovery.rebootstrap.trigger.ms without metadata it happens (KIP-1102)."""
     answers = itertools.count()
 
     def answer(_: object) -> MetadataResponse:
@@ -141,7 +141,7 @@ def test_brokers_that_give_no_metadata_for_too_long_are_forgotten():
 
 
 def test_the_bootstrap_servers_become_nodes_by_their_canonical_names():
-    """resolve_canonical_bootstrap_servers_only connects to what stands behind an alias."""
+    """resolve_canonical_bootstrap_servers_only connects to the machines behind an alias."""
     asked = []
 
     def getaddrinfo(host: str, port: int, **_: object) -> list[tuple]:

@@ -17,7 +17,7 @@ def schedule() -> RefreshSchedule:
 
 
 def test_everything_is_asked_for_at_once_before_the_first_answer(schedule):
-    """A partial answer, or none, leaves it due as soon as the back-off allows."""
+    """After a partial response, or none, it is still due as soon as the back-off allows."""
     assert schedule.is_full_update_due(0.0)
     assert (0.0, 0.0) == (
         schedule.next_at(has_new_topics=False),
@@ -32,7 +32,7 @@ def test_everything_is_asked_for_at_once_before_the_first_answer(schedule):
 
 
 def test_everything_is_asked_for_again_at_metadata_max_age(schedule):
-    """Not before, and what is requested earlier waits for the back-off alone."""
+    """It is not due earlier, and earlier requests wait for the back-off alone."""
     schedule.answered(10.0, full=True, progressed=True)
     assert 10.0 == schedule.last_full_answer
     assert 310.0 == schedule.next_at(has_new_topics=False)
@@ -44,7 +44,7 @@ def test_everything_is_asked_for_again_at_metadata_max_age(schedule):
 
 
 def test_answers_that_say_nothing_new_lengthen_the_backoff(schedule):
-    """Each doubles it, up to the maximum, until one says something or a new topic is used."""
+    """Each doubles it, up to the maximum, until one has news or a new topic is used."""
     pauses = []
     for now in (0.0, 1.0, 2.0, 3.0, 4.0, 5.0):
         schedule.answered(now, full=True, progressed=False)
@@ -61,7 +61,7 @@ def test_answers_that_say_nothing_new_lengthen_the_backoff(schedule):
 
 
 def test_partial_answers_that_say_nothing_new_lengthen_the_backoff_from_the_first_on(schedule):
-    """Before everything was answered nothing is too old."""
+    """Before the first full response nothing is too old."""
     pauses = []
     for now in (0.0, 1.0, 2.0):
         schedule.answered(now, full=False, progressed=False)
@@ -70,7 +70,7 @@ def test_partial_answers_that_say_nothing_new_lengthen_the_backoff_from_the_firs
 
 
 def test_failures_lengthen_the_backoff_apart_from_answers(schedule):
-    """Each doubles it, up to the maximum, whatever was answered before."""
+    """Each doubles it, up to the maximum, whatever the responses before."""
     schedule.answered(0.0, full=True, progressed=False)
     schedule.answered(0.0, full=True, progressed=False)
     pauses = []
@@ -81,7 +81,7 @@ def test_failures_lengthen_the_backoff_apart_from_answers(schedule):
 
 
 def test_an_answer_by_age_is_no_sign_of_a_stale_broker(schedule):
-    """Answers every metadata.max.age.ms that say nothing new do not lengthen the back-off."""
+    """A response without news to a request due by age does not lengthen the back-off."""
     for now in (0.0, 300.0, 600.0, 900.0):
         schedule.answered(now, full=True, progressed=False)
     schedule.request_full_update()
@@ -89,7 +89,7 @@ def test_an_answer_by_age_is_no_sign_of_a_stale_broker(schedule):
 
 
 def test_an_answer_ends_the_backoff_of_failures(schedule):
-    """After an answer the next failure waits as the first one did."""
+    """After a response the next failure waits as long as the first one did."""
     for now in (0.0, 1.0, 2.0):
         schedule.failed(now)
     assert 2.4 == pytest.approx(schedule.next_at(has_new_topics=False))
@@ -99,7 +99,7 @@ def test_an_answer_ends_the_backoff_of_failures(schedule):
 
 
 def test_a_partial_answer_is_not_enough_where_a_full_one_is_due(schedule):
-    """What was asked for in full stays due until it has come."""
+    """A full update remains due until it has arrived."""
     schedule.answered(0.0, full=True, progressed=True)
     schedule.request_full_update()
     schedule.answered(1.0, full=False, progressed=True)
@@ -109,7 +109,7 @@ def test_a_partial_answer_is_not_enough_where_a_full_one_is_due(schedule):
 
 
 def test_what_was_expired_is_asked_for_at_once_and_costs_later_questions_nothing(schedule):
-    """No back-off holds it up, nor does an answer without news lengthen the next one."""
+    """No back-off delays it, and a response without news does not lengthen the next one."""
     for now in (0.0, 1.0, 2.0):
         schedule.answered(now, full=True, progressed=False)
     schedule.expire()
@@ -125,7 +125,7 @@ def test_what_was_expired_is_asked_for_at_once_and_costs_later_questions_nothing
 
 
 def test_new_topics_are_asked_about_as_soon_as_the_backoff_allows(schedule):
-    """Without new topics an answer is good for metadata.max.age.ms, with them for no time."""
+    """A new topic is due when the back-off is over, all others after metadata.max.age.ms."""
     schedule.answered(0.0, full=True, progressed=True)
     assert 300.0 == schedule.next_at(has_new_topics=False)
     assert 0.1 == schedule.next_at(has_new_topics=True)

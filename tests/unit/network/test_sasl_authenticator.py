@@ -1,4 +1,4 @@
-"""The states of an authentication, step by step, in order and out of it."""
+"""The states of an authentication, step by step, in order and out of order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def plain():
 
 
 def begun(client=None):
-    """Give one that has sent its first message."""
+    """Return an authenticator that has sent its first message."""
     authenticator = plain() if client is None else SaslAuthenticator(client, NODE)
     authenticator.begin()
     authenticator.receive(AGREED)
@@ -37,7 +37,7 @@ def begun(client=None):
 
 
 def test_an_authentication_goes_step_by_step():
-    """Handshake, message, consent; the session's length comes with the consent."""
+    """Handshake, message and consent follow, and the consent has the session's lifetime."""
     authenticator = plain()
     assert S.INITIAL is authenticator.state
     assert "PLAIN" == authenticator.begin().mechanism
@@ -52,7 +52,7 @@ def test_an_authentication_goes_step_by_step():
 
 
 def test_a_session_may_have_no_end():
-    """Where the broker says nothing of an end there is none."""
+    """If the broker sets no end, there is none."""
     authenticator = begun()
     authenticator.receive(SaslAuthenticateResponse())
     assert authenticator.session_lifetime is None
@@ -60,7 +60,7 @@ def test_a_session_may_have_no_end():
 
 @pytest.mark.parametrize(("milliseconds", "seconds"), [(-1, None), (0, None), (1, 0.001)])
 def test_a_session_lasts_for_a_positive_number_of_milliseconds(milliseconds, seconds):
-    """Any other number stands for no end."""
+    """Any other number means that there is no end."""
     authenticator = begun()
     authenticator.receive(SaslAuthenticateResponse(session_lifetime_ms=milliseconds))
     assert seconds == authenticator.session_lifetime
@@ -68,7 +68,7 @@ def test_a_session_lasts_for_a_positive_number_of_milliseconds(milliseconds, sec
 
 @pytest.mark.parametrize("length", [2_000, 2_001])
 def test_a_reason_is_told_up_to_2000_characters(length):
-    """The rest of a longer one is left out."""
+    """The rest of a longer reason is omitted."""
     refusal = SaslAuthenticateResponse(
         error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message="x" * length
     )
@@ -80,12 +80,12 @@ def test_a_reason_is_told_up_to_2000_characters(length):
 
 @pytest.mark.parametrize("state", list(S))
 def test_what_has_ended_stays_ended(state):
-    """An authentication is used once."""
+    """An authentication cannot be used twice."""
     assert (state in {S.COMPLETE, S.FAILED}) == (not TRANSITIONS[state])
 
 
 def test_steps_out_of_order_are_refused():
-    """Nothing happens before the beginning, twice, or after the end."""
+    """No step is possible before the beginning, twice, or after the end."""
     authenticator = plain()
     with pytest.raises(IllegalStateError, match=r"nothing was asked \(INITIAL\)"):
         authenticator.receive(AGREED)
@@ -107,7 +107,7 @@ def test_steps_out_of_order_are_refused():
     ],
 )
 def test_a_refused_handshake(code, kind, text):
-    """What will be the same the next time is told from what may pass."""
+    """Permanent errors differ from transient ones."""
     authenticator = plain()
     authenticator.begin()
     with pytest.raises(kind, match=text) as caught:
@@ -125,7 +125,7 @@ def test_a_refused_handshake(code, kind, text):
     ],
 )
 def test_a_refused_message(code, kind):
-    """Broker, mechanism, user and reason are named, and never the secret."""
+    """The error names broker, mechanism, user and reason, and never shows the secret."""
     authenticator = begun()
     with pytest.raises(kind) as caught:
         authenticator.receive(
@@ -138,21 +138,21 @@ def test_a_refused_message(code, kind):
 
 
 def test_a_refusal_without_a_reason_is_one():
-    """A broker need not say why."""
+    """A broker need not give a reason."""
     refusal = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED)
     with pytest.raises(AuthenticationError, match="failed: the broker gave no reason"):
         begun().receive(refusal)
 
 
 def test_consent_without_the_mechanisms_end_is_refused():
-    """A broker that has not proved what it must prove is no broker."""
+    """A broker that has not proved what it has to prove is refused."""
     scram = ScramClient(SaslMechanism.SCRAM_SHA_256, "alice", "planted-secret")
     with pytest.raises(AuthenticationError, match="user 'alice' failed: the broker's first SCRAM"):
         begun(scram).receive(SaslAuthenticateResponse())
 
 
 def test_a_refused_token_is_told_with_what_the_broker_said_first():
-    """The JSON of the first answer is in the error of the second."""
+    """The JSON of the first response is in the error of the second."""
     authenticator = begun(OAuthBearerClient(read_token("a.b.c")))
     answer = authenticator.receive(SaslAuthenticateResponse(auth_bytes=b'{"status":"x a.b.c"}'))
     assert b"\x01" == answer.auth_bytes

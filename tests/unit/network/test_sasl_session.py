@@ -1,4 +1,4 @@
-"""An authentication's work, and the event loop that all connections share."""
+"""The computation of an authentication, and the event loop that all connections share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIRST = f"r=ours-theirs,s=c2FsdA==,i={MAX_ITERATIONS}".encode()
 
 
 def authenticate(challenges):
-    """Log a client in by SCRAM to a broker that gives these challenges."""
+    """Authenticate by SCRAM to a broker that sends these challenges."""
     client = ScramClient(SaslMechanism.SCRAM_SHA_512, "alice", "secret", nonce="ours-")
     left = iter(challenges)
 
@@ -42,7 +42,7 @@ def authenticate(challenges):
 
 
 def test_scram_works_off_the_event_loop(monkeypatch):
-    """A broker that asks for a million iterations holds up no other connection."""
+    """A broker that demands a million iterations delays no other connection."""
     threads = []
 
     def pbkdf2(*_: object) -> bytes:
@@ -56,7 +56,7 @@ def test_scram_works_off_the_event_loop(monkeypatch):
 
 
 def session_of(clock, lifetime_ms=0):
-    """Return a session of a broker that lets anybody in for so long."""
+    """Return a session of a broker that accepts anybody, with this lifetime."""
 
     async def ask(request):
         if isinstance(request, SaslHandshakeRequest):
@@ -73,7 +73,7 @@ def session_of(clock, lifetime_ms=0):
     ("chance", "due"), [(0.0, 100.85), (0.5, 100.9), (0.999, 100.9499)], ids=str
 )
 def test_a_session_is_renewed_after_17_to_19_twentieths_of_its_time(monkeypatch, chance, due):
-    """Chance keeps the connections of many clients from doing it at once."""
+    """The random share keeps many clients from renewing at the same time."""
     now = [100.0]
     monkeypatch.setattr("random.random", lambda: chance)
     session = session_of(lambda: now[0], lifetime_ms=1_000)
@@ -85,7 +85,7 @@ def test_a_session_is_renewed_after_17_to_19_twentieths_of_its_time(monkeypatch,
 
 
 def test_a_session_without_an_end_is_never_renewed():
-    """Nor is one before its first authentication."""
+    """The same holds before a session's first authentication."""
     session = session_of(lambda: 1e18)
     assert not session.is_due
     asyncio.run(session.renew())
@@ -93,7 +93,7 @@ def test_a_session_without_an_end_is_never_renewed():
 
 
 def test_the_oldest_request_that_is_held_counts():
-    """It has waited for longest; without one there is nothing to wait for."""
+    """It has waited longest, and without one there is no deadline."""
     session = session_of(lambda: 0.0)
     assert session.held_until(30.0) is None
     for since in (5.0, 7.0):
@@ -102,6 +102,6 @@ def test_the_oldest_request_that_is_held_counts():
 
 
 def test_what_is_refused_off_the_loop_is_an_error_on_it():
-    """An answer that is no SCRAM ends the authentication with its own error."""
+    """A response that is not SCRAM ends the authentication with its own error."""
     with pytest.raises(AuthenticationError, match="first SCRAM message is malformed"):
         authenticate([b"nonsense"])

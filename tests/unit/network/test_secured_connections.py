@@ -1,4 +1,4 @@
-"""TLS and SASL, from the settings of a producer to a listener that insists on them."""
+"""TLS and SASL, from the settings of a producer to a listener that requires them."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def broker():
 
 @pytest.fixture
 def secured(front, certificates):
-    """Give a listener with both."""
+    """Return a listener with both."""
     front.tls = server_context(certificates.server)
     front.sasl = SaslRules(users=USERS)
     return front
 
 
 def settings(front, *parts, **others):
-    """Put settings together; those in keywords have underscores for dots."""
+    """Build settings; keywords have underscores for dots."""
     named = {name.replace("_", "."): value for name, value in others.items()}
     return {
         "bootstrap.servers": front.bootstrap_servers,
@@ -51,19 +51,19 @@ def settings(front, *parts, **others):
 
 
 def send(front, *parts, **others):
-    """Send a record, and have it acknowledged."""
+    """Send a record and wait until it is acknowledged."""
     with KafkaProducer(settings(front, *parts, **others)) as producer:
         assert producer.send("events", b"v").result(60).offset >= 0
 
 
 def refusal(front, *parts, kind=AuthenticationError, **others):
-    """Give the error of a producer that cannot get through; max.block.ms is not waited for."""
+    """Return the error of a producer that cannot connect, without waiting for max.block.ms."""
     producer = KafkaProducer(settings(front, *parts, max_block_ms=10**7, **others))
     try:
         with pytest.raises(kind) as caught:
             producer.send("events", b"v").result(60)
         with pytest.raises(kind):
-            # It has ended, and says the same from now on.
+            # The producer has ended, and raises the same error from now on.
             producer.flush()
     finally:
         producer.close(0)
@@ -75,7 +75,7 @@ def refusal(front, *parts, kind=AuthenticationError, **others):
 
 
 def test_each_protocol_gets_through(front, certificates):
-    """security.protocol says which of TLS and SASL a connection has, in any combination."""
+    """security.protocol combines TLS and SASL in any way."""
     for protocol in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
         front.tls = server_context(certificates.server) if "SSL" in protocol else None
         front.sasl = SaslRules(users=USERS) if "SASL" in protocol else None
@@ -89,7 +89,7 @@ def test_each_protocol_gets_through(front, certificates):
 
 @pytest.mark.parametrize("form", ["text", "pem", "pkcs12", "pkcs12 called JKS"])
 def test_a_truststore_says_whom_to_trust(front, certificates, form):
-    """Certificates to trust come as text, as a file of PEM, or as PKCS12 with its password."""
+    """Trusted certificates come as text, as a PEM file, or as PKCS12 with its password."""
     front.tls = server_context(certificates.server)
     authority = certificates.authority
     store = {
@@ -110,7 +110,7 @@ def test_a_truststore_says_whom_to_trust(front, certificates, form):
 
 @pytest.mark.parametrize("form", ["text", "encrypted text", "pem", "encrypted pem", "pkcs12"])
 def test_a_keystore_says_who_the_client_is(front, certificates, form):
-    """A client's certificate comes as text, in PEM or in PKCS12, and its key may be locked."""
+    """A client's certificate comes as text, PEM or PKCS12, with or without an encrypted key."""
     front.tls = server_context(certificates.server, trusted=certificates.authority.pem)
     client = certificates.client
     pem, chain = {"ssl.keystore.type": "PEM"}, {"ssl.keystore.certificate.chain": client.chain}
@@ -152,7 +152,7 @@ def test_a_keystore_says_who_the_client_is(front, certificates, form):
     ],
 )
 def test_versions_and_suites_may_be_chosen(front, certificates, chosen, version, cipher):
-    """What is spoken is what the settings allow."""
+    """The connection uses a version and a suite that the settings allow."""
     front.tls = server_context(certificates.server)
     send(front, tls(certificates.authority), **chosen)
     assert {version} == {spoken for spoken, _ in front.cipher_names}
@@ -160,7 +160,7 @@ def test_versions_and_suites_may_be_chosen(front, certificates, chosen, version,
 
 
 def test_a_stranger_is_not_trusted(front, certificates):
-    """A certificate of an unknown authority ends the producer, and says where to put it."""
+    """The error for a certificate of an unknown authority says where to add the authority."""
     front.tls = server_context(certificates.server)
     message = refusal(front, tls(certificates.stranger))
     assert "ADDRESS (id -1): the broker's certificate is not trusted (" in message
@@ -168,20 +168,20 @@ def test_a_stranger_is_not_trusted(front, certificates):
 
 
 def test_the_system_trusts_no_test(front, certificates):
-    """Without a truststore the system's own authorities are asked."""
+    """Without a truststore the system's own authorities are used."""
     front.tls = server_context(certificates.server)
     assert "is not trusted" in refusal(front, security_protocol="SSL")
 
 
 def test_an_expired_certificate_is_refused(front, certificates):
-    """A certificate that has ended is said to have ended."""
+    """The error says that the certificate has expired."""
     front.tls = server_context(certificates.expired)
     message = refusal(front, tls(certificates.authority))
     assert "ADDRESS (id -1): the broker's certificate, or one in its chain, has expired" in message
 
 
 def test_the_certificate_is_for_the_host(front, certificates):
-    """A certificate for another host is refused, unless nobody is to look."""
+    """A certificate for another host is refused, unless host names are not checked."""
     front.tls = server_context(certificates.other_host)
     trusting = tls(certificates.authority)
     assert "certificate is not for the host 'localhost'" in refusal(front, trusting)
@@ -190,7 +190,7 @@ def test_the_certificate_is_for_the_host(front, certificates):
 
 @pytest.mark.parametrize("form", ["PEM", "PKCS12"])
 def test_the_certificate_is_for_the_host_with_a_truststore_from_a_file(front, certificates, form):
-    """Where the authorities come from changes nothing of it."""
+    """The source of the trusted certificates does not matter for this."""
     front.tls = server_context(certificates.other_host)
     authority = certificates.authority
     store = {
@@ -206,7 +206,7 @@ def test_the_certificate_is_for_the_host_with_a_truststore_from_a_file(front, ce
 
 
 def test_an_address_may_stand_in_a_certificate(broker, certificates):
-    """A host that is an address has to be in the certificate as one."""
+    """If the host is an address, the certificate has to contain it as an address."""
     context = server_context(certificates.server)
     with SecureFront(broker.bootstrap_servers, tls=context, host="127.0.0.1") as front:
         send(front, tls(certificates.authority))
@@ -217,7 +217,7 @@ def test_an_address_may_stand_in_a_certificate(broker, certificates):
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
 def test_a_listener_that_wants_a_certificate_says_so(front, certificates, version):
-    """A client without a certificate is told to have one, whenever in the handshake it is said."""
+    """The client's error says so at whichever point of the handshake the listener refuses."""
     front.tls = server_context(certificates.server, trusted=certificates.authority.pem)
     message = refusal(front, tls(certificates.authority), ssl_protocol=version)
     assert "ADDRESS (id -1): the broker refuses the TLS connection (" in message
@@ -226,7 +226,7 @@ def test_a_listener_that_wants_a_certificate_says_so(front, certificates, versio
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
 def test_a_certificate_that_the_listener_does_not_trust_is_refused(front, certificates, version):
-    """A client's certificate of an unknown authority is said to be one."""
+    """The error says that the authority of the client's certificate is unknown."""
     front.tls = server_context(certificates.server, trusted=certificates.authority.pem)
     shown = key_store(certificates.strange_client)
     message = refusal(front, tls(certificates.authority), shown, ssl_protocol=version)
@@ -234,7 +234,7 @@ def test_a_certificate_that_the_listener_does_not_trust_is_refused(front, certif
 
 
 def test_no_version_in_common_is_said(front, certificates):
-    """Where both sides speak other versions of TLS the settings to look at are named."""
+    """If client and broker have no TLS version in common, the error names the settings."""
     front.tls = server_context(certificates.server)
     front.tls.maximum_version = ssl.TLSVersion.TLSv1_2
     message = refusal(front, tls(certificates.authority), ssl_enabled_protocols="TLSv1.3")
@@ -242,7 +242,7 @@ def test_no_version_in_common_is_said(front, certificates):
 
 
 def test_a_plain_client_is_told_to_speak_tls(front, certificates):
-    """A client without TLS that comes to a TLS listener is told so at once."""
+    """The error is immediate if a client without TLS connects to a TLS listener."""
     front.tls = server_context(certificates.server)
     assert (
         "ADDRESS (id -1): this listener speaks TLS, and security.protocol has none: check "
@@ -251,7 +251,7 @@ def test_a_plain_client_is_told_to_speak_tls(front, certificates):
 
 
 def test_a_tls_client_is_told_that_the_listener_is_plain(front, certificates):
-    """A client with TLS that comes to a plain listener of Kafka's is told so at once."""
+    """The error is immediate if a TLS client connects to a plain listener of Kafka."""
     assert "ADDRESS (id -1): this listener does not speak TLS: use the port" in refusal(
         front, tls(certificates.authority)
     )
@@ -271,7 +271,7 @@ def test_a_tls_client_is_told_that_the_listener_is_plain(front, certificates):
     ],
 )
 def test_a_store_that_cannot_be_used_ends_the_producer(front, store, problem):
-    """A file that is not there, or holds something else, is named with its setting."""
+    """The error for a file that is missing or has other contents names its setting."""
     assert refusal(front, store, kind=ConfigError, security_protocol="SSL").startswith(problem)
 
 
@@ -286,7 +286,7 @@ def test_a_store_that_cannot_be_used_ends_the_producer(front, store, problem):
     ],
 )
 def test_settings_that_contradict_each_other_are_refused_at_once(front, given, problem):
-    """The constructor of a producer tells what cannot be, under the names the user wrote."""
+    """The producer's constructor raises the error, with the names that the user wrote."""
     protocol = "SSL" if next(iter(given)).startswith("ssl") else "SASL_PLAINTEXT"
     others = {"security.protocol": protocol, "sasl.mechanism": "PLAIN"}
     if protocol == "SSL":
@@ -300,7 +300,7 @@ def test_settings_that_contradict_each_other_are_refused_at_once(front, given, p
 
 
 def test_a_renewed_certificate_is_used_by_the_next_connection(front, certificates, tmp_path):
-    """The keystore is read again for each connection, and kept while it cannot be used."""
+    """The keystore is read for each connection, and the last one kept if it is unusable."""
     front.tls = server_context(certificates.server, trusted=certificates.authority.pem)
     store = tmp_path / "client.pem"
     store.write_bytes(certificates.client.pem_file.read_bytes())
@@ -319,7 +319,7 @@ def test_a_renewed_certificate_is_used_by_the_next_connection(front, certificate
 
 
 def test_a_store_that_cannot_be_renewed_is_warned_of(certificates, tmp_path, caplog, front):
-    """What the store held before stays in use, with a warning."""
+    """The previous content of the store stays in use, and a warning is logged."""
     front.tls = server_context(certificates.server)
     store = tmp_path / "trust.pem"
     store.write_text(certificates.authority.pem)
@@ -342,7 +342,7 @@ def test_a_store_that_cannot_be_renewed_is_warned_of(certificates, tmp_path, cap
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("user", USERS)
 def test_each_mechanism_gets_through(secured, certificates, mechanism, user):
-    """A user and a password of sasl.jaas.config open the connection, by any mechanism."""
+    """Username and password in sasl.jaas.config work with every mechanism."""
     trusting = tls(certificates.authority, "SASL_SSL")
     send(secured, sasl(mechanism, user, USERS[user]), trusting)
     assert {(mechanism, user)} == set(secured.authenticated)
@@ -351,7 +351,7 @@ def test_each_mechanism_gets_through(secured, certificates, mechanism, user):
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_wrong_password_ends_the_producer(front, mechanism):
-    """It is told once, with broker, mechanism and user; the broker is not asked again and again."""
+    """The error names broker, mechanism and user, and the broker is not tried again."""
     front.sasl = SaslRules(users={"alice": "another"})
     assert (
         f"ADDRESS (id -1): {mechanism} authentication of user 'alice' failed: Authentication "
@@ -362,21 +362,21 @@ def test_a_wrong_password_ends_the_producer(front, mechanism):
 
 
 def test_a_broker_that_quotes_the_password_does_not_get_it_into_an_error(front):
-    """What the broker says is shown without our secret, and without what would not print."""
+    """The broker's message is shown without our secret and without unprintable characters."""
     front.sasl = SaslRules(message=lambda said: f"\x1bno: {said.decode()}")
     message = refusal(front, sasl("PLAIN", "alice", "planted-secret"))
     assert "failed: ?no: ?alice?[hidden]. Check" in message
 
 
 def test_a_listener_that_does_not_know_the_password_is_no_broker(front):
-    """A listener that cannot sign what SCRAM wants signed gets nothing written to it."""
+    """A listener that cannot compute SCRAM's signature is sent no records."""
     front.sasl = SaslRules(users=USERS, honest=False)
     message = refusal(front, sasl("SCRAM-SHA-256", "alice", "planted-secret"))
     assert "the broker's SCRAM signature is wrong: it does not know this user's password" in message
 
 
 def test_mechanisms_of_both_sides_are_named(front):
-    """Where the listener has other mechanisms, the error lists both sides' and the way out."""
+    """If the listener has other mechanisms, the error lists both sides' and what to do."""
     front.sasl = SaslRules(mechanisms=("SCRAM-SHA-512", "NTLM"))
     message = refusal(front, sasl("PLAIN", "alice", "planted-secret"))
     assert "The broker offers: NTLM, SCRAM-SHA-512; this client knows: PLAIN, SCRAM" in message
@@ -384,7 +384,7 @@ def test_mechanisms_of_both_sides_are_named(front):
 
 
 def test_a_listener_without_sasl_says_so(front):
-    """SASL with a listener that has none is told as such."""
+    """The error says that the listener has no SASL."""
     assert "ADDRESS (id -1): this listener does not use SASL: set security.protocol" in refusal(
         front, sasl("PLAIN", "alice", "planted-secret")
     )
@@ -392,7 +392,7 @@ def test_a_listener_without_sasl_says_so(front):
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
 def test_a_client_without_sasl_is_told_that_the_listener_requires_it(front, certificates, protocol):
-    """A listener that hangs up on a client that does not log in is asked why, once."""
+    """After the listener has hung up on the client, it is asked once whether it needs SASL."""
     front.sasl = SaslRules(users=USERS)
     trust = {}
     if protocol == "SSL":
@@ -404,7 +404,7 @@ def test_a_client_without_sasl_is_told_that_the_listener_requires_it(front, cert
 
 
 def test_a_broker_that_hangs_up_need_not_require_sasl():
-    """A listener without SASL that hung up is asked once, says no, and gets the record."""
+    """A listener without SASL is asked once, says no, and gets the record."""
     with DevBroker(topics={"events": 1}) as broker:
         asked = broker.on(ApiKey.SASL_HANDSHAKE, lambda *_: None)
         broker.on(ApiKey.METADATA, CloseConnection(), times=1)
@@ -414,7 +414,7 @@ def test_a_broker_that_hangs_up_need_not_require_sasl():
 
 
 def test_a_refusal_in_the_middle_of_its_life_ends_a_producer(front):
-    """Where the password changes while a producer runs, its next connection ends it."""
+    """If the password changes while a producer runs, its next connection ends it."""
     front.sasl = SaslRules(users=USERS)
     producer = KafkaProducer(settings(front, sasl("PLAIN", "alice", "planted-secret")))
     producer.send("events", b"v").result(60)
@@ -431,11 +431,11 @@ def test_a_refusal_in_the_middle_of_its_life_ends_a_producer(front):
     producer.close(0)
 
 
-# --- on the driver
+# --- in the driver
 
 
 def test_a_check_of_the_driver_uses_the_same_settings(secured, certificates):
-    """What asks the cluster before a job is secured as the job is, and fails as it would."""
+    """The check of the cluster before a job is secured like the job, and fails like it."""
     good = settings(secured, sasl("PLAIN", "alice", "planted-secret"))
     good.update(tls(certificates.authority, "SASL_SSL"))
     described = describe_topics(
@@ -449,7 +449,7 @@ def test_a_check_of_the_driver_uses_the_same_settings(secured, certificates):
 
 
 def test_the_admin_client_uses_the_same_settings(secured, certificates):
-    """What a driver asks about transactions goes over connections that are secured likewise."""
+    """A driver's requests about transactions use connections that are secured the same way."""
     good = settings(secured, sasl("SCRAM-SHA-512", "alice", "planted-secret"))
     good.update(tls(certificates.authority, "SASL_SSL"))
     with AdminClient(ProducerConfig.from_mapping(good)) as admin:
@@ -463,7 +463,7 @@ def test_the_admin_client_uses_the_same_settings(secured, certificates):
 
 
 def test_a_refusal_is_forgotten_when_the_node_is_tried_again(front):
-    """A client that outlives a refusal may connect once the cause is gone."""
+    """A client that survives a refusal can connect once the cause is gone."""
     front.sasl = SaslRules(users={})
     config = ProducerConfig.from_mapping(
         settings(front, sasl("PLAIN", "alice", "planted-secret"), reconnect_backoff_ms=0)

@@ -1,4 +1,4 @@
-"""Connections where memory or threads run short: they end at once, and nobody waits for ever."""
+"""Connections that run out of memory or threads end at once, and no request hangs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.support.scripted_transport import ScriptedTransport, run_without_wait
 
 NODE = Node(7, "localhost", 9092)
 REQUEST = MetadataRequest(topics=())
-#: No earlier version can say it.
+#: No earlier version can express it.
 REQUEST_OF_VERSION_4 = MetadataRequest(topics=(), allow_auto_topic_creation=False)
-#: More than a request has.
+#: More bytes than a request has.
 ALL = 1_000
 
 
@@ -59,7 +59,7 @@ def _connection(transport):
 
 
 async def _errors_of(connection, outcomes):
-    """Return what became of requests, after how many seconds."""
+    """Return the errors of requests, and after how many seconds they came."""
     began = asyncio.get_running_loop().time()
     results = await asyncio.gather(*outcomes, return_exceptions=True)
     seconds = asyncio.get_running_loop().time() - began
@@ -72,7 +72,7 @@ async def _errors_of(connection, outcomes):
     ("transport", "doing"), [(_NoMemoryToRead, "reading"), (_NoMemoryToWrite, "sending")]
 )
 def test_a_connection_without_memory_ends_with_that_reason(transport, doing):
-    """It does not leave its requests to request.timeout.ms, which would blame the broker."""
+    """Its requests do not wait for request.timeout.ms, whose error would blame the broker."""
 
     async def run():
         connection = _connection(transport())
@@ -117,7 +117,7 @@ def _no_memory(*_, **__):
     ],
 )
 def test_a_request_without_memory_ends_the_connection(monkeypatch, part, has_response):
-    """The caller gets the reason, as those of earlier requests do, and no future is forgotten."""
+    """The caller and earlier requests get the reason, and no future's error is unretrieved."""
     forgotten = []
 
     async def run():
@@ -133,13 +133,13 @@ def test_a_request_without_memory_ends_the_connection(monkeypatch, part, has_res
 
     reason = "localhost:9092 (id 7): connection given up while sending: MemoryError"
     assert ([(NetworkError, reason)], 0.0) == run_without_waiting(run)
-    # The connection's error has kept the frames, and their futures, until here.
+    # Until here the connection's error has kept the frames, and their futures, alive.
     gc.collect()
     assert [] == forgotten
 
 
 def test_a_request_that_cannot_be_said_leaves_the_connection_as_it_was():
-    """Nothing of it has gone out, and the mistake is the caller's."""
+    """None of it has been sent, and the mistake is the caller's."""
 
     async def run():
         connection = _connection(ScriptedTransport())
@@ -156,7 +156,7 @@ def test_a_request_that_cannot_be_said_leaves_the_connection_as_it_was():
 
 
 def test_an_answer_that_there_is_no_memory_for_fails_its_request(monkeypatch):
-    """It fails with all others of the connection, though it is not in flight any more."""
+    """It fails like all others of the connection, although it is no longer in flight."""
 
     def decode_response(*_, **__):
         raise MemoryError
@@ -186,7 +186,7 @@ def test_an_answer_that_there_is_no_memory_for_fails_its_request(monkeypatch):
     ],
 )
 def test_a_thread_that_cannot_be_started_is_a_passing_error(monkeypatch, error, reason):
-    """A name that cannot be looked up for want of a thread may be looked up later."""
+    """A name that cannot be looked up for lack of a thread can be looked up later."""
     starts = []
 
     def start(thread):

@@ -1,4 +1,4 @@
-"""When a dialer looks whether a listener speaks another protocol than the client."""
+"""When a dialer probes whether a listener speaks another protocol than the client."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def server():
 
 @pytest.fixture
 def looks(monkeypatch):
-    """Answer each look as scripted, and note whose it was and how long it could take."""
+    """Answer each probe as scripted, and record its address and its timeout."""
     made = SimpleNamespace(asked=[], answer=True)
 
     def answers(protocol):
@@ -53,7 +53,7 @@ async def connect(dialer):
 
 
 def test_a_listener_is_looked_at_once(server, looks):
-    """Its protocol does not change: a broker that cannot cope gets no more connections."""
+    """Its protocol does not change, and an overloaded broker gets no more connections."""
 
     async def run():
         dialer = dialer_to(server)
@@ -67,7 +67,7 @@ def test_a_listener_is_looked_at_once(server, looks):
 
 
 def test_a_listener_that_does_not_speak_tls_tells_nothing(server, looks):
-    """Why it was silent is not known."""
+    """The reason for its silence is not known."""
     looks.answer = False
 
     async def run():
@@ -79,7 +79,7 @@ def test_a_listener_that_does_not_speak_tls_tells_nothing(server, looks):
 
 
 def test_a_node_that_was_never_dialled_is_not_looked_at(server, looks):
-    """There is no address to look at; a later look is not spent by that."""
+    """There is no address to probe, and a later probe is still possible."""
 
     async def run():
         dialer = dialer_to(server)
@@ -96,7 +96,7 @@ def test_a_node_that_was_never_dialled_is_not_looked_at(server, looks):
 def test_a_listener_that_ends_a_handshake_is_looked_at_once_for_half_of_the_time(
     monkeypatch, server, looks, answer, error
 ):
-    """Whether it speaks without TLS; a client of TLS never looks for TLS."""
+    """The probe is for a plain listener, since a TLS client never probes for TLS."""
 
     async def refuse(plain, *_):
         plain.close()

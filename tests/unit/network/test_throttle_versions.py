@@ -5,7 +5,7 @@ import pytest
 from spark_kafka_sink.network.throttle_versions import client_throttles
 from spark_kafka_sink.protocol.api_keys import ApiKey
 
-#: Kafka's own table: the responses' `shouldClientThrottle`.
+#: Kafka's own table, from the `shouldClientThrottle` of its responses.
 FROM = {
     ApiKey.PRODUCE: 6,
     ApiKey.FETCH: 8,
@@ -24,7 +24,7 @@ FROM = {
 
 @pytest.mark.parametrize(("api_key", "version"), FROM.items())
 def test_the_client_pauses_from_a_version_on(api_key, version):
-    """Before it the broker answered late, and all was done."""
+    """In earlier versions the broker delayed its response instead."""
     assert (False, True) == (
         client_throttles(api_key, version - 1),
         client_throttles(api_key, version),
@@ -33,5 +33,5 @@ def test_the_client_pauses_from_a_version_on(api_key, version):
 
 @pytest.mark.parametrize("api_key", set(ApiKey) - set(FROM))
 def test_the_client_pauses_for_any_answer_of_the_other_apis(api_key):
-    """They came later, or were never answered late."""
+    """These APIs are newer, or their responses were never delayed."""
     assert client_throttles(api_key, 0)

@@ -11,7 +11,7 @@ from tests.support.scripted_transport import run_without_waiting
 
 
 class _Waits:
-    """Something that a connection waits for, and the times at which it was found to be missing."""
+    """Something that a connection waits for, and the times at which it was found missing."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -51,7 +51,7 @@ def test_a_timeout_takes_three_rounds_of_the_loop_and_no_time():
 
 
 def test_an_answer_that_is_read_after_its_deadline_leaves_nothing_behind():
-    """The next timeout takes as many rounds as the first would have."""
+    """The next timeout takes as many rounds as the first would have taken."""
 
     async def run() -> int:
         waits = _Waits()
@@ -81,7 +81,7 @@ def test_a_check_that_is_cancelled_finds_nothing():
 
 @pytest.mark.parametrize("rounds", [0, 1, ROUNDS_UNTIL_GIVING_UP - 1, ROUNDS_UNTIL_GIVING_UP + 1])
 def test_what_needs_some_rounds_after_the_deadline_is_done_in_time(rounds):
-    """An answer that has arrived passes through some tasks before it is what somebody waits for."""
+    """A response that has arrived passes through some tasks before it reaches the waiter."""
 
     async def run() -> tuple[bool, float]:
         loop = asyncio.get_running_loop()
@@ -94,7 +94,7 @@ def test_what_needs_some_rounds_after_the_deadline_is_done_in_time(rounds):
             elif not future.done():
                 future.set_result(None)
 
-        # The waiter wakes in the round after the one in which the deadline is over.
+        # The waiter wakes in the round after the one in which the deadline passes.
         loop.call_at(began + 30, loop.call_soon, hand_over, rounds)
         return await done_by(future, began + 30), loop.time() - began
 
@@ -103,7 +103,7 @@ def test_what_needs_some_rounds_after_the_deadline_is_done_in_time(rounds):
 
 
 def test_a_wait_ends_as_soon_as_the_future_is_done():
-    """A deadline in the past still gives what is done, or about to be, its chance."""
+    """Even with a deadline in the past, a future that is done, or about to be, counts."""
 
     async def run() -> tuple[bool, bool, float]:
         loop = asyncio.get_running_loop()
@@ -121,7 +121,7 @@ def test_a_wait_ends_as_soon_as_the_future_is_done():
 
 
 def test_a_future_that_is_given_up_is_not_cancelled():
-    """Others may wait for it."""
+    """Other callers may be waiting for it."""
 
     async def run() -> tuple[bool, bool]:
         future = asyncio.get_running_loop().create_future()

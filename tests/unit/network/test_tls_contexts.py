@@ -1,4 +1,4 @@
-"""The context of a connection, and the files that it was made of."""
+"""The context of a connection, and the files from which it was built."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def contexts_of(path):
 
 
 def test_a_context_is_kept_while_its_files_stay_the_same(truststore):
-    """A file that was written again with the same content is the same."""
+    """A file that was rewritten with the same content counts as unchanged."""
     contexts = contexts_of(truststore)
     first = contexts.current()
     assert first is contexts.current()
@@ -33,7 +33,7 @@ def test_a_context_is_kept_while_its_files_stay_the_same(truststore):
 
 
 def test_a_file_that_has_changed_makes_another_context(certificates, truststore):
-    """The next connection trusts whom the file names by then."""
+    """The next connection trusts the authority that the file then holds."""
     contexts = contexts_of(truststore)
     first = contexts.current()
     truststore.write_text(certificates.authority.pem + certificates.stranger.pem)
@@ -44,7 +44,7 @@ def test_a_file_that_has_changed_makes_another_context(certificates, truststore)
 
 @pytest.mark.parametrize("content", [None, b"", b"no certificate"])
 def test_a_file_that_cannot_be_used_any_more_changes_nothing(truststore, caplog, content):
-    """It is a warning, each time that it is looked at, until the file is good again."""
+    """Each use logs a warning until the file is usable again."""
     contexts = contexts_of(truststore)
     first, good = contexts.current(), truststore.read_bytes()
     truststore.unlink()
@@ -62,7 +62,7 @@ def test_a_file_that_cannot_be_used_any_more_changes_nothing(truststore, caplog,
 
 
 def test_a_file_that_could_never_be_used_is_an_error(tmp_path):
-    """It names the setting with its prefix, and the reason of the system."""
+    """The error names the setting with its prefix, and the system's reason."""
     with pytest.raises(ConfigError) as caught:
         contexts_of(tmp_path / "planted").current()
     sentence = str(caught.value)

@@ -1,4 +1,4 @@
-"""How a connection in TLS ends: before a word, in the middle, with an alert, with a goodbye."""
+"""How a TLS connection ends: before any data, in the middle, by an alert, or regularly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.scripted_transport import run_without_waiting
 from tests.support.secure_front import server_context
 
 NODE = Node(7, "localhost", 9092)
-#: The head of a record whose rest never comes.
+#: The head of a record whose rest never arrives.
 BEGUN = b"\x16\x03\x03\x00\x7a"
 
 
@@ -32,7 +32,7 @@ class Peer:
         self.is_closed = False
 
     async def write(self, buffers):
-        """Take bytes, and answer as a server does."""
+        """Receive bytes, and answer as a server does."""
         if self.fails:
             raise ConnectionResetError("the peer hung up")
         for buffer in buffers:
@@ -43,14 +43,14 @@ class Peer:
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError:
-            # It refuses the client: the alert lies there when the client writes.
+            # It refuses the client: the alert is there when the client writes.
             self.fails, self.alert = True, self._from_peer.read()
             return
         if data := self._from_peer.read():
             self._incoming.put_nowait(data)
 
     async def read(self):
-        """Return what the server has said."""
+        """Return what the server has sent."""
         return await self._incoming.get()
 
     def read_nowait(self):
@@ -58,22 +58,22 @@ class Peer:
         return self.alert
 
     def write_nowait(self, data):
-        """Keep what is said at the end."""
+        """Record what is sent at the end."""
         self.said += data
 
     def close(self):
-        """Keep that it was closed."""
+        """Record that it was closed."""
         self.is_closed = True
 
 
 class Script:
-    """A plain transport that takes everything, and reads what is scripted."""
+    """A plain transport that accepts everything and reads as scripted."""
 
     def __init__(self, *reads):
         self._reads = list(reads)
 
     async def write(self, buffers):
-        """Take bytes."""
+        """Accept bytes."""
 
     async def read(self):
         """Return or raise what comes next."""
@@ -83,7 +83,7 @@ class Script:
         return data
 
     def close(self):
-        """Close nothing."""
+        """Do nothing."""
 
 
 def trusting_anybody():
@@ -103,7 +103,7 @@ def trusting_anybody():
     ],
 )
 def test_a_handshake_that_ends_before_a_word_is_told_from_others(reads, is_at_once):
-    """Only the former may be a listener that does not speak TLS at all."""
+    """Only the former may come from a listener that does not speak TLS at all."""
 
     async def run():
         await TlsTransport.handshake(Script(*reads), trusting_anybody(), NODE)
@@ -114,7 +114,7 @@ def test_a_handshake_that_ends_before_a_word_is_told_from_others(reads, is_at_on
 
 
 def test_a_request_is_encrypted_128_kib_at_a_time(certificates):
-    """What is encrypted is sent before more is: a slow peer costs no more memory than that."""
+    """Encrypted bytes are sent before more are made, so a slow peer costs no more memory."""
 
     async def run():
         peer = Peer(server_context(certificates.server))
@@ -130,7 +130,7 @@ def test_a_request_is_encrypted_128_kib_at_a_time(certificates):
 
 
 def test_a_connection_says_goodbye_unless_a_write_is_under_way(certificates):
-    """Half of a record must not be followed by anything."""
+    """Nothing may follow half a record."""
 
     async def run(is_writing):
         peer = Peer(server_context(certificates.server))
@@ -151,7 +151,7 @@ def test_a_connection_says_goodbye_unless_a_write_is_under_way(certificates):
 
 
 def test_a_write_that_fails_tells_why_the_peer_refuses_the_client(certificates):
-    """In TLS 1.3 a certificate that is missing is told after the handshake, by an alert."""
+    """In TLS 1.3 an alert after the handshake says that a certificate is missing."""
 
     async def run(*, is_told):
         context = server_context(certificates.server)

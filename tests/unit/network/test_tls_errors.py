@@ -1,4 +1,4 @@
-"""Every kind of TLS failure has its sentence; `test_secured_connections.py` meets real ones."""
+"""Every kind of TLS failure has its sentence; `test_secured_connections.py` has real ones."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ NOTHING_IN_COMMON = (
 
 
 def handshake(reason):
-    """Return our error of a handshake that OpenSSL ended for a reason."""
+    """Return our error for a handshake that OpenSSL ended for a reason."""
     error = ssl.SSLError(1, "what OpenSSL says")
     error.reason = reason
     return tls_failure(error, NODE)
 
 
 def said(error, kind):
-    """Return what an error says of the node."""
+    """Return what an error says about the node."""
     assert kind is type(error)
     text = str(error)
     assert text.startswith(f"{NODE}: ")
@@ -87,7 +87,7 @@ def said(error, kind):
 
 
 def test_every_fault_of_a_certificate_has_its_sentence():
-    """A broker's certificate is refused by OpenSSL's number, each with what to do about it."""
+    """Each of OpenSSL's errors about a broker's certificate comes with what to do about it."""
     sentences = {}
     for code in range(100):
         error = ssl.SSLCertVerificationError(1, "what OpenSSL says")
@@ -105,7 +105,7 @@ def test_every_fault_of_a_certificate_has_its_sentence():
 
 @pytest.mark.parametrize("alert", ALERTS)
 def test_an_alert_of_the_broker_is_told_with_its_meaning(alert):
-    """What the broker objects to will be so the next time, in the handshake as after it."""
+    """What the broker objects to is permanent, during the handshake and after it."""
     sentence = f"the broker refuses the TLS connection ({alert}): {ALERTS[alert]}"
     for reason in (f"TLSV1_ALERT_{alert}", f"SSLV3_ALERT_{alert}"):
         assert sentence == said(handshake(reason), AuthenticationError)
@@ -113,14 +113,14 @@ def test_an_alert_of_the_broker_is_told_with_its_meaning(alert):
 
 
 def test_an_alert_without_a_meaning_may_pass():
-    """An alert such as of an internal error ends the connection, which is then tried again."""
+    """An alert such as for an internal error is retriable."""
     sentence = "the broker ended the TLS connection (INTERNAL_ERROR)"
     assert sentence == said(handshake("TLSV1_ALERT_INTERNAL_ERROR"), NetworkError)
     sentence = "the broker ended the TLS connection (BAD_RECORD_TYPE)"
     assert sentence == said(alert_failure("BAD_RECORD_TYPE", NODE), NetworkError)
 
 
-#: What OpenSSL gives as the reason, with our sentence; `{}` stands for it.
+#: OpenSSL's reason, with our sentence, in which `{}` stands for it.
 REASONS = {
     "WRONG_VERSION_NUMBER": NO_TLS,
     "HTTP_REQUEST": NO_TLS,
@@ -137,19 +137,19 @@ REASONS = {
 
 @pytest.mark.parametrize(("reason", "sentence"), REASONS.items())
 def test_a_handshake_that_this_side_ends_names_the_reason(reason, sentence):
-    """A peer without TLS, and nothing in common, come with advice; others with OpenSSL's word."""
+    """A peer without TLS, or with nothing in common, comes with advice; others do not."""
     assert sentence.format(reason) == said(handshake(reason), AuthenticationError)
 
 
 @pytest.mark.parametrize("kind", [ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError])
 def test_a_connection_that_ends_in_the_handshake_is_tried_again(kind):
-    """A broker that goes away says nothing about TLS."""
+    """A broker that hangs up says nothing about TLS."""
     sentence = "the broker closed the connection during the TLS handshake"
     assert sentence == said(tls_failure(kind(8, "what OpenSSL says"), NODE), NetworkError)
 
 
 def test_a_plain_connection_to_a_tls_listener_is_recognized_by_its_alert():
-    """The first bytes of an alert, and no others, are taken for TLS."""
+    """The first bytes of an alert, and no others, are recognized as TLS."""
     assert looks_like_tls(b"\x15\x03\x01\x00\x02\x02\x46")
     assert not looks_like_tls(b"\x16\x03\x01")
     assert not looks_like_tls(b"\x15")

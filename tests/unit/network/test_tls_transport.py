@@ -1,4 +1,4 @@
-"""TLS over a transport whose peer stops reading, or reads and says nothing."""
+"""TLS over a transport whose peer stops reading, or reads and sends nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NODE = Node(7, "localhost", 9092)
 
 
 class Peer:
-    """The other end of a connection, in memory: a plain transport, and a TLS server behind it."""
+    """The other end of a connection in memory: a plain transport and a TLS server behind it."""
 
     def __init__(self, certificates):
         self._to_peer, self._from_peer = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -24,11 +24,11 @@ class Peer:
         self._is_greeted = False
         self.reads = asyncio.Event()
         self.reads.set()
-        #: Bytes of the client's, decrypted.
+        #: The client's bytes, decrypted.
         self.received = bytearray()
 
     async def write(self, buffers):
-        """Take bytes as soon as the peer reads."""
+        """Accept bytes as soon as the peer reads."""
         await self.reads.wait()
         for buffer in buffers:
             self._to_peer.write(buffer)
@@ -43,7 +43,7 @@ class Peer:
         self._send()
 
     def say(self, data):
-        """Make the client read this."""
+        """Send this to the client."""
         self._tls.write(data)
         self._send()
 
@@ -52,11 +52,11 @@ class Peer:
             self._incoming.put_nowait(data)
 
     async def read(self):
-        """Return what the peer has said."""
+        """Return what the peer has sent."""
         return await self._incoming.get()
 
     def close(self):
-        """Close nothing."""
+        """Do nothing."""
 
 
 def trusting_anybody():
@@ -67,7 +67,7 @@ def trusting_anybody():
 
 
 def test_an_answer_is_read_while_the_peer_does_not(certificates):
-    """A peer that takes no more bytes may have answered what it took before."""
+    """A peer that accepts no more bytes may have answered the earlier ones."""
     request = bytes(range(256)) * (CHUNK_BYTES // 256) * 3
 
     async def run():
@@ -94,7 +94,7 @@ def test_an_answer_is_read_while_the_peer_does_not(certificates):
 
 
 def test_bytes_are_taken_when_the_transport_below_takes_them(certificates):
-    """By that, and not by when they were encrypted, it is told whether the peer still reads."""
+    """This time, and not that of the encryption, shows whether the peer still reads."""
 
     async def run():
         peer = Peer(certificates)

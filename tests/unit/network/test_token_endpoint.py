@@ -1,4 +1,4 @@
-"""Tokens of OAUTHBEARER that a token endpoint gives."""
+"""OAUTHBEARER tokens from a token endpoint."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_token_is_asked_for_over_https(certificates):
 
 
 def test_scope_and_encoding_are_as_the_settings_say(endpoint):
-    """The scope is asked for, and id and secret are form-encoded where the provider wants it."""
+    """The scope is sent, and id and secret are form-encoded if the provider requires it."""
     shown(
         CREDENTIALS,
         {URL: endpoint.url},
@@ -47,7 +47,7 @@ def test_scope_and_encoding_are_as_the_settings_say(endpoint):
 
 
 def test_a_referenced_part_of_the_url_is_hidden_before_a_reason_is_cut(endpoint, monkeypatch):
-    """Where the cut falls within it, its beginning is not shown."""
+    """If the cut falls within it, its beginning is not shown."""
     monkeypatch.setenv("TENANT", "planted-tenant")
     url = f"{shown_url(endpoint)}/${{env:TENANT}}"
     endpoint.answers = [(401, {"error": f"{'x' * 290} planted-tenant and more"})]
@@ -55,7 +55,7 @@ def test_a_referenced_part_of_the_url_is_hidden_before_a_reason_is_cut(endpoint,
 
 
 def test_a_false_endpoint_gets_no_secret(certificates):
-    """An endpoint whose certificate is not trusted is not spoken to."""
+    """Nothing is sent to an endpoint whose certificate is not trusted."""
     with TokenEndpoint(server_context(certificates.server)) as endpoint:
         message = refusal(
             AuthenticationError, CREDENTIALS, trusting(certificates.stranger), {URL: endpoint.url}
@@ -68,7 +68,7 @@ def test_a_false_endpoint_gets_no_secret(certificates):
 
 @pytest.mark.parametrize("status", [401, 400])
 def test_a_refused_client_is_an_error_at_once(endpoint, status):
-    """Wrong credentials are not tried again."""
+    """Wrong credentials are not retried."""
     endpoint.answers = [
         (status, {"error": "invalid_client", "error_description": "planted&secret"})
     ]
@@ -81,7 +81,7 @@ def test_a_refused_client_is_an_error_at_once(endpoint, status):
 
 
 def test_a_busy_endpoint_is_asked_again(endpoint):
-    """What may pass is tried again, for as long as sasl.login.retry.backoff.max.ms says."""
+    """Transient errors are retried for as long as sasl.login.retry.backoff.max.ms allows."""
     endpoint.answers = [(503, {}), (429, {})]
     retry = {"sasl.login.retry.backoff.ms": 0, "sasl.login.retry.backoff.max.ms": 60_000}
     shown(CREDENTIALS, {URL: endpoint.url}, retry)
@@ -91,7 +91,7 @@ def test_a_busy_endpoint_is_asked_again(endpoint):
 
 
 def test_a_busy_endpoint_is_given_time(endpoint):
-    """It is not asked again before sasl.login.retry.backoff.ms, when all of the time is over."""
+    """If sasl.login.retry.backoff.ms takes all of the time, there is no retry."""
     endpoint.answers = [(503, {"error": "busy"})]
     slow = {"sasl.login.retry.backoff.ms": 60_000, "sasl.login.retry.backoff.max.ms": 60_000}
     assert "with 503: busy" in refusal(NetworkError, CREDENTIALS, {URL: endpoint.url}, slow)
@@ -99,14 +99,14 @@ def test_a_busy_endpoint_is_given_time(endpoint):
 
 
 def test_a_redirect_is_not_followed(endpoint):
-    """The secret goes to the endpoint that the settings name, and to no other."""
+    """The secret is sent only to the endpoint that is configured."""
     endpoint.answers = [(302, {})]
     assert "with 302" in refusal(NetworkError, CREDENTIALS, {URL: endpoint.url}, IMPATIENT)
     assert 1 == len(endpoint.asked)
 
 
 def test_an_endpoint_that_keeps_silent_is_given_up(endpoint):
-    """After sasl.login.read.timeout.ms the endpoint counts as one that cannot be asked."""
+    """After sasl.login.read.timeout.ms the endpoint counts as unavailable."""
     endpoint.silent.set()
     message = refusal(
         NetworkError,
@@ -121,7 +121,7 @@ def test_an_endpoint_that_keeps_silent_is_given_up(endpoint):
 
 @pytest.mark.parametrize("with_tls", [False, True])
 def test_an_endpoint_that_drips_is_given_up(certificates, with_tls):
-    """An answer that never ends is given up, although the endpoint is never silent for long."""
+    """An endless response is abandoned, although the endpoint is never silent for long."""
     tls = server_context(certificates.server) if with_tls else None
     with TokenEndpoint(tls) as endpoint:
         endpoint.dripping.set()
@@ -138,7 +138,7 @@ def test_an_endpoint_that_drips_is_given_up(certificates, with_tls):
 
 
 class Dripping:
-    """A socket that gives a byte of an answer each second of a clock in hand."""
+    """A socket that yields a byte of a response each second of a simulated clock."""
 
     def __init__(self, answer):
         self.now = 100.0
@@ -147,14 +147,14 @@ class Dripping:
         self.is_closed = False
 
     def settimeout(self, seconds):
-        """Keep what it is set to."""
+        """Record the timeout."""
         self.timeouts.append(seconds)
 
     def setsockopt(self, *_):
-        """Take what http.client sets."""
+        """Accept what http.client sets."""
 
     def sendall(self, data):
-        """Take the request."""
+        """Accept the request."""
 
     def recv_into(self, buffer):
         """Return one byte, if it comes in time."""
@@ -165,12 +165,12 @@ class Dripping:
         return 1
 
     def close(self):
-        """Keep that it was closed."""
+        """Record that it was closed."""
         self.is_closed = True
 
 
 def drip(monkeypatch, answer, seconds):
-    """Fetch a token from an endpoint that gives its answer byte by byte."""
+    """Fetch a token from an endpoint that sends its response byte by byte."""
     dripping = Dripping(answer)
     monkeypatch.setattr("socket.create_connection", lambda *_: dripping)
     asked = ClientCredentials(url="http://localhost/token", client_id="a", client_secret="b")  # noqa: S106
@@ -183,18 +183,18 @@ def drip(monkeypatch, answer, seconds):
 
 
 def test_the_time_for_an_answer_is_counted_once(monkeypatch):
-    """Each byte has what the ones before it have left over."""
+    """Each byte has the time that the ones before it have left."""
     answer = b'HTTP/1.0 200 OK\r\n\r\n{"access_token":"a.b.c"}'
     dripping, got = drip(monkeypatch, answer + b" " * 1000, 40.5)
     assert "no answer within 40.5 s" in got
     assert 140 == dripping.now
-    # The request goes out in two parts, its head and its form.
+    # The request is sent in two parts, its head and its form.
     assert [40.5, 40.5, *(40.5 - second for second in range(41))] == dripping.timeouts
     assert dripping.is_closed
 
 
 def test_an_answer_that_comes_in_time_is_read_to_its_end(monkeypatch):
-    """It may come slowly, and its length may be told."""
+    """The response may come slowly, and its length may be known."""
     body = b'{"access_token":"a.b.c"}'
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
     dripping, got = drip(monkeypatch, answer, len(answer) + 1)
@@ -203,7 +203,7 @@ def test_an_answer_that_comes_in_time_is_read_to_its_end(monkeypatch):
 
 
 def test_a_name_that_is_looked_up_for_ever_is_given_up(endpoint, monkeypatch):
-    """What no timeout of a socket ends is waited for no longer than both together."""
+    """A lookup, which no socket timeout ends, may take no longer than both timeouts together."""
     released = threading.Event()
     monkeypatch.setattr("socket.create_connection", lambda *_: released.wait(60))
     message = refusal(
@@ -219,7 +219,7 @@ def test_a_name_that_is_looked_up_for_ever_is_given_up(endpoint, monkeypatch):
 
 
 def test_an_endpoint_that_does_not_listen_is_told(endpoint, monkeypatch):
-    """An endpoint that cannot be connected to within sasl.login.connect.timeout.ms is told."""
+    """The error says that no connection was made within sasl.login.connect.timeout.ms."""
     waited = []
 
     def connect(_, timeout, *__):
@@ -239,7 +239,7 @@ def test_an_endpoint_that_does_not_listen_is_told(endpoint, monkeypatch):
 
 
 def test_an_answer_that_is_no_token_is_refused(endpoint):
-    """What could not be sent to a broker is no token."""
+    """A value that could not be sent to a broker is not a token."""
     endpoint.token = "planted token"  # noqa: S105
     message = refusal(AuthenticationError, CREDENTIALS, {URL: endpoint.url})
     assert f"the endpoint {shown_url(endpoint)}: the token is empty, or holds char" in message
@@ -254,6 +254,6 @@ def test_an_answer_that_is_no_token_is_refused(endpoint):
     ],
 )
 def test_tls_of_the_endpoint_is_checked_beforehand(options, problem):
-    """The options ssl.* of the login module are read when the settings are."""
+    """The options ssl.* of the login module are checked together with the settings."""
     module = {"sasl.jaas.config": jaas("OAUTHBEARER", **options)}
     assert problem in refusal(ConfigError, CREDENTIALS, module, {URL: "https://idp.example"})

@@ -1,4 +1,4 @@
-"""How long a token of OAUTHBEARER is kept, and when it is replaced."""
+"""How long an OAUTHBEARER token is kept, and when it is replaced."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from tests.support.token_exchanges import (
 
 
 class Source:
-    """Gives tokens that last so many seconds of a clock in hand, and fails when told to."""
+    """A source of tokens with this lifetime on a simulated clock, which fails on request."""
 
     def __init__(self, lifetime):
         self.now = 1000.0
         self.lifetime = lifetime
         self.given = 0
         self.error = None
-        #: How long getting a token takes, by the clock in hand.
+        #: How long getting a token takes, by the simulated clock.
         self.pauses = []
         self.gave = asyncio.Event()
 
     async def get(self):
-        """Return the next one."""
+        """Return the next token."""
         self.gave.set()
         self.given += 1
         if self.error is not None:
@@ -48,11 +48,11 @@ class Source:
         return token
 
     async def next(self):
-        """Wait until one more was asked for."""
+        """Wait until one more token was requested."""
         self.gave.clear()
         async with asyncio.timeout(30):
             await self.gave.wait()
-        # What was got is in place when the loop has come round.
+        # The token is stored after two rounds of the loop.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
@@ -72,7 +72,7 @@ def provided(lifetime, use, policy=None):
 
 
 def test_a_token_is_kept():
-    """Whoever comes while a token is good, or is being got, gets that one."""
+    """All callers get the same token while it is valid or being fetched."""
 
     async def use(source, provider):
         got = await asyncio.gather(provider.token(), provider.token())
@@ -82,7 +82,7 @@ def test_a_token_is_kept():
 
 
 def test_a_token_that_has_ended_is_replaced_when_it_is_asked_for():
-    """Nobody is given a token that is over."""
+    """An expired token is given to no caller."""
 
     async def use(source, provider):
         await provider.token()
@@ -96,7 +96,7 @@ def test_a_token_that_has_ended_is_replaced_when_it_is_asked_for():
     ("pause", "error"), [(3599, None), (3600, NetworkError), (7200, NetworkError)]
 )
 def test_a_token_that_ends_while_it_is_got_is_got_again(pause, error):
-    """After a pause of the process it is over when it comes, which is nobody's refusal."""
+    """After a pause of the process a token may arrive expired, which is not a refusal."""
 
     async def use(source, provider):
         source.pauses = [pause]
@@ -110,24 +110,24 @@ def test_a_token_that_ends_while_it_is_got_is_got_again(pause, error):
     provided(3600.0, use)
 
 
-#: Has a token of 5 ms replaced after 4.
+#: Makes a token of 5 ms be replaced after 4.
 SOON = RefreshPolicy(min_period=0, buffer=0, window_jitter=0)
 
 
 def test_a_token_is_replaced_before_it_ends():
-    """In the background, without anybody asking."""
+    """This happens in the background, without any caller."""
 
     async def use(source, provider):
         await provider.token()
         await source.next()
-        # Which one it is by now depends on how busy the machine is.
+        # Which token it is by now depends on how busy the machine is.
         assert "t1" != (await provider.token()).value
 
     provided(0.005, use, SOON)
 
 
 def test_a_token_that_lasts_is_tried_to_be_replaced_every_ten_seconds(caplog):
-    """From the time on that the settings say, until it has ended: then it is asked for."""
+    """Attempts begin at the configured time, and end when the token has expired."""
 
     async def run():
         loop, asked = asyncio.get_running_loop(), []
@@ -155,7 +155,7 @@ def test_a_token_that_lasts_is_tried_to_be_replaced_every_ten_seconds(caplog):
 
 
 def test_a_token_that_cannot_be_replaced_is_used_to_its_end(caplog, monkeypatch):
-    """While the source fails it is tried again and again, and the old token serves."""
+    """While the source fails it is tried again and again, and the old token is used."""
     monkeypatch.setattr(token_provider, "RETRY_INTERVAL", 0.001)
 
     async def use(source, provider):
@@ -174,7 +174,7 @@ def test_a_token_that_cannot_be_replaced_is_used_to_its_end(caplog, monkeypatch)
 
 
 def test_the_warning_of_a_token_that_is_used_on_hides_its_subject(caplog, monkeypatch):
-    """A subject that a reference stands for is in no log, where the next token comes too late."""
+    """A subject from a reference is not logged when the next token is late."""
     monkeypatch.setenv("SUBJECT", "planted-subject")
     module = jaas("OAUTHBEARER", unsecuredLoginStringClaim_sub="${env:SUBJECT}")
     settings = configured({"sasl.jaas.config": module}).security
@@ -204,7 +204,7 @@ def test_the_warning_of_a_token_that_is_used_on_hides_its_subject(caplog, monkey
 
 
 def test_when_a_token_is_replaced_is_as_the_settings_say():
-    """The settings sasl.login.refresh.* make the policy."""
+    """The settings sasl.login.refresh.* determine the policy."""
     settings = configured(
         {HANDLER: jwt},
         sasl_login_refresh_window_factor=0.5,

@@ -1,4 +1,4 @@
-"""Tokens of OAUTHBEARER that files and functions give, and how brokers take tokens."""
+"""OAUTHBEARER tokens from files and functions, and how brokers accept them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.token_exchanges import (
 
 
 def test_a_token_is_read_from_a_file_each_time(tmp_path):
-    """A token that has no end is used once, so a file that somebody replaces is read again."""
+    """A token without an expiry is used once, so a file that was replaced is read again."""
     file = tmp_path / "token"
     file.write_text("opaque-1\n")
     assert ["n,,\x01auth=Bearer opaque-1\x01\x01"] == shown({URL: file.as_uri()})
@@ -52,7 +52,7 @@ def test_a_token_is_read_from_a_regular_file_of_bounded_size(tmp_path, name):
 
 
 def test_a_token_is_read_from_a_listed_path_only(tmp_path, monkeypatch):
-    """What SPARK_KAFKA_SINK_ALLOWED_PATHS does not list is no token."""
+    """A path that SPARK_KAFKA_SINK_ALLOWED_PATHS does not list is not read."""
     (tmp_path / "token").write_text("opaque")
     monkeypatch.setenv(PATHS, "/nowhere")
     assert "does not allow it in this process" in refusal(
@@ -63,7 +63,7 @@ def test_a_token_is_read_from_a_listed_path_only(tmp_path, monkeypatch):
 
 
 def test_a_function_gives_tokens():
-    """A function is called off the event loop; it may give the token's end along with it."""
+    """A function is called off the event loop, and may return the token's expiry as well."""
     threads = []
 
     def give() -> str:
@@ -85,7 +85,7 @@ def test_a_function_gives_tokens():
 
 
 def test_a_function_may_be_named():
-    """A path of the form `package.module:attribute` names a function, as it must under Spark."""
+    """A name `package.module:attribute` stands for a function, as is necessary under Spark."""
     [said] = shown({HANDLER: "tests.support.token_endpoint:jwt"})
     assert said.startswith("n,,\x01auth=Bearer ey")
 
@@ -98,13 +98,13 @@ def test_a_function_may_be_named():
     ],
 )
 def test_a_function_that_cannot_be_had_is_told_at_once(name, problem):
-    """Whoever makes a producer is told."""
+    """Creating a producer raises the error."""
     with pytest.raises(ConfigError, match=f"^{HANDLER}: '{name}' {problem}"):
         KafkaProducer(configured({HANDLER: name}))
 
 
 def test_a_function_that_raises_is_not_quoted():
-    """What a function raises may hold anything: it is the cause, and no part of the sentence."""
+    """A function's error may contain anything, so it is the cause and is not quoted."""
 
     def give() -> str:
         raise RuntimeError("planted-secret")
@@ -117,19 +117,19 @@ def test_a_function_that_raises_is_not_quoted():
 
 @pytest.mark.parametrize("given", [None, 1, b"x", ("a",), ("a", "b"), ("a", True)])
 def test_what_a_function_gives_is_checked(given):
-    """Only text, or text and a time, is a token."""
+    """Only a string, or a string and a time, is a token."""
     message = refusal(AuthenticationError, {HANDLER: lambda: given})
     assert "must give a token as str, or a tuple of it and its end" in message
 
 
 def test_a_token_that_has_ended_is_not_shown():
-    """A token that comes too late is refused with its subject, before a broker sees it."""
+    """A token that arrives expired is refused with its subject, before a broker gets it."""
     message = refusal(AuthenticationError, {HANDLER: lambda: jwt("alice", lifetime=-100)})
     assert message.startswith("the token for 'alice' (OAUTHBEARER) ended 10")
 
 
 def test_another_claim_names_the_subject():
-    """sasl.oauthbearer.sub.claim.name says whom errors speak of."""
+    """sasl.oauthbearer.sub.claim.name determines the subject that errors name."""
     message = refusal(
         AuthenticationError,
         {HANDLER: lambda: jwt("alice", lifetime=-100)},
@@ -139,14 +139,14 @@ def test_another_claim_names_the_subject():
 
 
 def test_a_token_of_ones_own_needs_no_signature():
-    """Without another source the token is made of sasl.jaas.config, as Java does."""
+    """Without another source the token is made from sasl.jaas.config, as in Java."""
     module = jaas("OAUTHBEARER", unsecuredLoginStringClaim_sub="alice")
     [said] = shown({"sasl.jaas.config": module})
     assert said.startswith("n,,\x01auth=Bearer ey")
 
 
 def test_a_refused_token_ends_the_producer():
-    """The broker's reason is told, and not the token."""
+    """The error has the broker's reason, and not the token."""
     rules = SaslRules(accepts_token=lambda _: False, message=lambda _: "{invalid_token}")
     token = jwt("alice")
     with (
@@ -166,7 +166,7 @@ def test_a_refused_token_ends_the_producer():
 
 
 def test_a_producer_shows_its_token(endpoint):
-    """A producer gets its token once, and shows it on every connection."""
+    """A producer fetches its token once, and presents it on every connection."""
     with (
         DevBroker(topics={"events": 1}) as broker,
         SecureFront(broker.bootstrap_servers, sasl=SaslRules()) as front,

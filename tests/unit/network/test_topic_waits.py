@@ -1,4 +1,4 @@
-"""The wait for topics: until an answer has them, a broker refuses them, or time is over."""
+"""Waiting for topics until they are known, a broker refuses them, or time is over."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 
 def _error_of(code: ErrorCode) -> int:
-    """Give an error code as `described` takes it."""
+    """Return an error code as `described` takes it."""
     return -code
 
 
 def test_a_topic_that_does_not_come_is_told_with_the_broker_and_its_last_word():
-    """The time-out names the topic, who answered last, and what."""
+    """The timeout names the topic, the broker that answered last, and its answer."""
     unknown = _error_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     script = MetadataScript(lambda _: described(NODE, {"t": unknown}))
     with pytest.raises(KafkaTimeoutError) as caught:
@@ -50,7 +50,7 @@ def test_a_topic_that_does_not_come_is_told_with_the_broker_and_its_last_word():
 
 
 def test_a_topic_of_which_nobody_answers_is_told_with_the_addresses_tried():
-    """Where no broker can be reached, the error names the topic, the address and the reason."""
+    """If no broker can be reached, the error names the topic, the address and the reason."""
     nobody = Node(-1, *NODE[1:])
     with pytest.raises(NetworkError) as caught:
         run_in_memory(
@@ -64,7 +64,7 @@ def test_a_topic_of_which_nobody_answers_is_told_with_the_addresses_tried():
 
 
 def test_topics_that_come_later_are_waited_for():
-    """A topic that the broker creates on being asked for appears within the time given."""
+    """A topic that the broker creates on request appears in time."""
     answers = itertools.count()
 
     def answer(_: object) -> MetadataResponse:
@@ -81,7 +81,7 @@ def test_topics_that_come_later_are_waited_for():
 
 
 def test_a_partition_beyond_those_known_is_asked_for_first():
-    """A topic that has grown since it was last asked about has the partition after all."""
+    """A topic that has grown since the last response has the partition after all."""
     counts = itertools.chain([2, 2], itertools.repeat(4))
 
     async def act(client: NetworkClient) -> int:
@@ -120,7 +120,7 @@ async def _refused_twice(client: NetworkClient) -> list[str]:
     [(ErrorCode.TOPIC_AUTHORIZATION_FAILED, 2), (ErrorCode.INVALID_TOPIC_EXCEPTION, 1)],
 )
 def test_a_topic_that_is_refused_is_told_at_once(code, questions):
-    """A missing right is asked about once for each who wants the topic, a bad name only once."""
+    """A missing authorization is checked again for each caller, an invalid name only once."""
     script = MetadataScript(lambda _: described(broker.node, {"t": _error_of(code)}))
     with ScriptedBroker(script) as broker:
         assert [code.name] * 2 == run_client(address(broker.node), _refused_twice)
@@ -128,7 +128,7 @@ def test_a_topic_that_is_refused_is_told_at_once(code, questions):
 
 
 def test_new_topics_are_asked_about_without_the_known_ones():
-    """A producer with many topics asks about the next one alone."""
+    """A producer with many topics requests only the next one."""
 
     async def act(client: NetworkClient) -> None:
         await wait_for(client, "t", within=PATIENCE)
@@ -145,7 +145,7 @@ def test_new_topics_are_asked_about_without_the_known_ones():
 
 
 def test_a_refresh_asks_about_all_topics_however_new_the_metadata_is():
-    """One question, with no back-off before it; the answer replaces what was known."""
+    """One request is sent without back-off, and its response replaces what was known."""
     counts = {"one": 4, "two": 1}
     script = MetadataScript(lambda _: described(broker.node, counts))
 
@@ -162,7 +162,7 @@ def test_a_refresh_asks_about_all_topics_however_new_the_metadata_is():
 
 
 def test_a_refresh_is_tried_again_until_its_deadline():
-    """A connection that was closed meanwhile costs another question, not the refresh."""
+    """A connection that was closed meanwhile costs another request, not the refresh."""
     hang_ups = 2
     answers = 0
 
@@ -183,7 +183,7 @@ def test_a_refresh_is_tried_again_until_its_deadline():
 
 
 def test_a_refresh_that_nobody_answers_ends_at_its_deadline():
-    """It raises who was asked in vain, and what was known stays."""
+    """NetworkError is raised at the deadline, and what was known is kept."""
     script = MetadataScript(lambda _: described(broker.node, {"t": 1}) if known else None)
     known = True
 
@@ -200,7 +200,7 @@ def test_a_refresh_that_nobody_answers_ends_at_its_deadline():
 
 
 def test_a_broker_that_knows_no_brokers_is_asked_again():
-    """An answer of a broker that is still starting does not pass for a cluster."""
+    """A response from a broker that is still starting is not accepted."""
     answers = itertools.count()
 
     def answer(_: object) -> MetadataResponse:
@@ -218,7 +218,7 @@ def test_a_broker_that_knows_no_brokers_is_asked_again():
 
 @pytest.mark.parametrize("is_interrupted", [False, True], ids=["paused", "stopped by a signal"])
 def test_an_answer_that_arrived_during_a_pause_of_the_process_ends_the_wait(is_interrupted):
-    """After a pause beyond the deadline, the answer is read before the time-out is looked at."""
+    """After a pause beyond the deadline, the response is read before the timeout is checked."""
     may_answer = threading.Event()
     may_answer.set()
 
@@ -231,7 +231,7 @@ def test_an_answer_that_arrived_during_a_pause_of_the_process_ends_the_wait(is_i
         real_time, real_select = loop.time, loop._selector.select
         loop.time = lambda: real_time() + pause
 
-        # After SIGSTOP the first poll ends early and reports no socket, though one is readable.
+        # After SIGSTOP the first poll ends early and reports no socket, although one is readable.
         def interrupted_select(_timeout: float) -> list:
             loop._selector.select = real_select
             return []
@@ -244,7 +244,7 @@ def test_an_answer_that_arrived_during_a_pause_of_the_process_ends_the_wait(is_i
             while not connection.in_flight_count:  # noqa: ASYNC110  no time passes
                 await asyncio.sleep(0)
             may_answer.set()
-            # Nothing else happens on the loop until the answer is there.
+            # Nothing else runs on the loop until the response has arrived.
             select.select([connection._transport._socket], [], [], 30)
             pause += 60.0
             if is_interrupted:

@@ -1,4 +1,4 @@
-"""Sockets as they are set up before they are connected."""
+"""Sockets and their options, and how bytes are sent."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def _buffers_of(options: SocketOptions) -> tuple[int, int]:
 
 def test_buffer_sizes_are_those_asked_for():
     """send.buffer.bytes and receive.buffer.bytes reach the socket."""
-    # Linux doubles what is asked for, to have room for its own book-keeping.
+    # Linux doubles the requested size, to have room for its own bookkeeping.
     assert (2 * 20_000, 2 * 30_000) == _buffers_of(
         SocketOptions(send_buffer_bytes=20_000, receive_buffer_bytes=30_000)
     )
 
 
 def test_buffer_sizes_are_left_to_the_system():
-    """-1 leaves the socket's buffers as the system made them."""
+    """With -1 the socket's buffers keep the system's sizes."""
     with socket.socket() as untouched:
         expected = (
             untouched.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF),
@@ -41,7 +41,7 @@ def test_buffer_sizes_are_left_to_the_system():
 
 
 def test_small_requests_are_not_held_back_and_a_dead_peer_is_noticed():
-    """Without Nagle's algorithm, and with keep-alive, whatever the buffers are."""
+    """Nagle's algorithm is off and keep-alive on, whatever the buffers are."""
     with socket.socket() as sock:
         SocketOptions().apply(sock)
         assert (1, 1) == (
@@ -51,7 +51,7 @@ def test_small_requests_are_not_held_back_and_a_dead_peer_is_noticed():
 
 
 def test_one_call_sends_1024_buffers_and_reads_64_kib():
-    """More buffers than that Linux refuses."""
+    """Linux rejects more buffers than that."""
     calls = []
 
     class Socket:
@@ -74,7 +74,7 @@ def test_one_call_sends_1024_buffers_and_reads_64_kib():
 
 
 def test_a_connected_socket_has_the_options():
-    """The options are set on the socket that the bytes go through, before it is connected."""
+    """The options are set before the socket is connected."""
 
     async def connect(where: tuple) -> int:
         address = Address(socket.AF_INET, socket.IPPROTO_TCP, where)
@@ -90,7 +90,7 @@ def test_a_connected_socket_has_the_options():
 
 
 def test_a_refused_address_is_an_error(unused_port):
-    """A port that nobody listens on is told in the system's words."""
+    """The error for a port where nothing listens has the system's message."""
 
     async def connect(where: tuple) -> None:
         address = Address(socket.AF_INET, socket.IPPROTO_TCP, where)
@@ -101,7 +101,7 @@ def test_a_refused_address_is_an_error(unused_port):
 
 
 def _between(use) -> bytes:
-    """Connect a transport with small buffers, `use` it; gives what has come."""
+    """Connect a transport with small buffers and `use` it; return what was received."""
 
     async def connect() -> bytes:
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -129,7 +129,7 @@ def _between(use) -> bytes:
 
 
 def test_what_the_system_takes_at_once_need_not_be_waited_for():
-    """Empty buffers are no bytes, and nothing is left over."""
+    """Empty buffers count for nothing, and nothing is left over."""
 
     async def use(transport: PlaintextTransport) -> None:
         assert [] == list(transport.begin_write([b"ab", b"", memoryview(b"cd")]))
@@ -138,7 +138,7 @@ def test_what_the_system_takes_at_once_need_not_be_waited_for():
 
 
 def test_what_the_system_does_not_take_at_once_is_the_rest():
-    """It goes behind what has been sent: nothing is lost, and nothing is sent twice."""
+    """The rest follows what has been sent, without any loss or repetition."""
     sent = bytes(range(256)) * 16_000
 
     async def use(transport: PlaintextTransport) -> None:
@@ -150,7 +150,7 @@ def test_what_the_system_does_not_take_at_once_is_the_rest():
 
 
 def test_a_broken_connection_is_for_the_write_that_follows_to_tell():
-    """Beginning to write fails never: who only begins has nobody to tell."""
+    """Beginning to write never raises, since such a caller could not handle the error."""
 
     async def use(transport: PlaintextTransport) -> None:
         transport.close()
@@ -163,7 +163,7 @@ def test_a_broken_connection_is_for_the_write_that_follows_to_tell():
 
 
 def test_a_socket_may_have_the_number_of_standard_input():
-    """A process without standard input gives it to the first socket, which works as any other."""
+    """A process without standard input may give its number to a socket, which works as usual."""
     data = bytes(8 * 1024 * 1024)
 
     async def receive_all(peer: socket.socket) -> int:
