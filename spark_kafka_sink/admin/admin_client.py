@@ -227,7 +227,7 @@ class AdminClient:
         return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
 
     def transaction_version(self, *, timeout: float) -> int:
-        """Return the version that new transactions have: 2 for TV2, less for TV1 (KIP-890)."""
+        """Return the transaction version of new transactions: 2 for TV2, less for TV1 (KIP-890)."""
 
         async def run(calls: ClusterCalls, deadline: float) -> int:
             return await calls.transaction_version(deadline)
@@ -244,10 +244,10 @@ class AdminClient:
         now_ms: int,
         timeout: float,
     ) -> int:
-        """Write records to one partition in a transaction that is left open; return its version.
+        """Write records to one partition in a transaction that is left open.
 
-        The producer must not have written anything with this epoch before. Raises
-        ProducerFencedError if another one has taken over.
+        Returns the transaction version. The producer must not have written anything with this epoch
+        before. Raises ProducerFencedError if another one has taken over.
         """
 
         async def run(calls: ClusterCalls, deadline: float) -> int:

@@ -64,7 +64,7 @@ _ACKS_ALL: Final = -1
 
 
 def transaction_version(versions: NodeApiVersions) -> int:
-    """Return the version with which transactions begin and end in the cluster."""
+    """Return the transaction version that the cluster has finalized."""
     return versions.finalized_features.get(TRANSACTION_VERSION_FEATURE, 0)
 
 
@@ -174,11 +174,11 @@ def open_producers(response: Any, what: str) -> list[OpenProducer]:
 
 
 def end_call(end: TransactionEnd) -> Call:
-    """Build the call that ends a transaction, in the version that it was begun with.
+    """Build the call that ends a transaction, by the rules with which it was begun.
 
     EndTxn 5 bumps the epoch, and can therefore tell a retry from the end of the next transaction.
     But if the first EndTxn of a transaction was an older one, version 5 would not report that the
-    transaction is committed. So the version is the transaction's own, even if the cluster's has
+    transaction is committed. So the version depends on the transaction, even if the cluster's has
     changed since.
     """
     request = EndTxnRequest(

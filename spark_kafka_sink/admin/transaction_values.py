@@ -66,7 +66,7 @@ class TransactionEnd(NamedTuple):
     transactional_id: str
     producer: ProducerIdAndEpoch
     committed: bool
-    #: The version with which it was begun; None if that is unknown: the cluster's version is used.
+    #: The transaction version with which it was begun; if None (unknown), the cluster's is used.
     transaction_version: int | None = None
 
 
