@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import threading
 
 import pytest
 
 from spark_kafka_sink.errors import AuthenticationError, ConfigError, NetworkError
-from spark_kafka_sink.network.token_fetcher import FetchTimeouts, fetch_token
+from spark_kafka_sink.network.token_fetcher import FetchTimeouts, _SocketUntil, fetch_token
 from spark_kafka_sink.security.client_credentials import ClientCredentials
 from tests.support.secure_front import server_context
 from tests.support.secured import jaas
@@ -135,6 +136,15 @@ def test_an_endpoint_that_drips_is_given_up(certificates, with_tls):
         )
     waited = "no answer within 0.2 s (sasl.login.read.timeout.ms)"
     assert f"the token endpoint {shown_url(endpoint)} cannot be asked: {waited}" == message
+
+
+def test_a_fetch_whose_time_is_up_does_not_wait_without_end():
+    """A timeout of 0 would make the socket non-blocking instead of ending the fetch."""
+    ours, peer = socket.socketpair()
+    with ours, peer:
+        assert 0.5 == _SocketUntil(ours, 5.0, lambda: 4.5).in_time().gettimeout()
+        with pytest.raises(TimeoutError):
+            _SocketUntil(ours, 5.0, lambda: 5.0).in_time()
 
 
 class Dripping:

@@ -129,3 +129,13 @@ def test_objects_of_an_interpreter_that_is_not_known_are_not_read(monkeypatch, n
     monkeypatch.setattr(kernel_objects, name, value)
     assert not reads_objects()
     assert scan_items(_items((b"k", b"v")), _Future) is None
+
+
+@pytest.mark.usefixtures("_forgotten")
+@pytest.mark.parametrize(
+    ("version", "is_read"), [((3, 10), False), ((3, 11), True), ((3, 14), True), ((3, 15), False)]
+)
+def test_the_layout_of_objects_is_known_from_3_11_to_3_14(monkeypatch, version, is_read):
+    """The objects of a Python version that was never tried are not read."""
+    monkeypatch.setattr(sys, "version_info", (*version, 0, "final", 0))
+    assert is_read == reads_objects()

@@ -76,10 +76,11 @@ def test_a_cut_off_number_is_corrupt(data):
         read_varint(data, 0, len(data))
 
 
-def test_the_end_counts_and_not_the_data():
-    """Bytes past the given end are not read."""
+@pytest.mark.parametrize(("position", "end"), [(0, 1), (1, 1), (1, 0)])
+def test_the_end_counts_and_not_the_data(position, end):
+    """Bytes at or after the end are not read, even if the position is already past it."""
     with pytest.raises(CorruptRecordError, match="cut off"):
-        read_varint(b"\x80\x01", 0, 1)
+        read_varint(b"\x80\x01", position, end)
 
 
 @pytest.mark.parametrize("data", ["8080808080", "ffffffff10", "ffffffffff00"])
