@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from typing import Any
 
-    from spark_kafka_sink.devbroker import DevBroker
+    from spark_kafka_sink.testing import DevBroker, StartDevBroker
 
 
 @pytest.fixture
-def start_devbroker() -> Iterator[Callable[..., DevBroker]]:
+def start_devbroker() -> Iterator[StartDevBroker]:
     """Yield a function that starts embedded Kafka brokers, which stop when the test ends.
 
     It takes the arguments of `DevBroker`: `start_devbroker(brokers=3, topics={"events": 6})`.
@@ -28,7 +28,7 @@ def start_devbroker() -> Iterator[Callable[..., DevBroker]]:
 
         def start(**settings: Any) -> DevBroker:
             # Only tests that use a broker pay for its import.
-            from spark_kafka_sink.devbroker import DevBroker  # noqa: PLC0415
+            from spark_kafka_sink.testing import DevBroker  # noqa: PLC0415
 
             return started.enter_context(DevBroker(**settings))
 
@@ -36,6 +36,6 @@ def start_devbroker() -> Iterator[Callable[..., DevBroker]]:
 
 
 @pytest.fixture
-def devbroker(start_devbroker: Callable[..., DevBroker]) -> DevBroker:
+def devbroker(start_devbroker: StartDevBroker) -> DevBroker:
     """Return an empty embedded Kafka broker for this test alone; it creates topics on demand."""
     return start_devbroker()

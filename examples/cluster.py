@@ -10,7 +10,7 @@ import argparse
 import contextlib
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.devbroker import DevBroker
+from spark_kafka_sink.testing import DevBroker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from spark_kafka_sink.producer.partitioner import TopicPartitions
-    from spark_kafka_sink.record.columns import RecordColumns
+    from spark_kafka_sink import RecordColumns, TopicPartitions
 
 TOPIC = "orders"
 

@@ -13,8 +13,7 @@ import time
 
 from cluster import kafka_for
 
-from spark_kafka_sink import KafkaProducer
-from spark_kafka_sink.metrics.logging_reporter import LoggingMetricsReporter
+from spark_kafka_sink import KafkaProducer, LoggingMetricsReporter
 
 TOPIC = "clicks"
 SECONDS = 1.2

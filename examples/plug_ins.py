@@ -19,8 +19,7 @@ from spark_kafka_sink import KafkaProducer
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from spark_kafka_sink.model import RecordMetadata
-    from spark_kafka_sink.network.metadata import MetadataSnapshot
+    from spark_kafka_sink import MetadataSnapshot, RecordMetadata
 
 TOPIC = "orders"
 LARGE_ORDER = 100

@@ -12,7 +12,7 @@ from cluster import kafka_for
 from spark_kafka_sink import KafkaProducer
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.model import RecordMetadata
+    from spark_kafka_sink import RecordMetadata
 
 TOPIC = "events"
 RECORDS = 10_000

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 
 from cluster import kafka_for
 
-from spark_kafka_sink import KafkaProducer
-from spark_kafka_sink.errors import FatalProducerError, KafkaError, ProducerFencedError
+from spark_kafka_sink import FatalProducerError, KafkaError, KafkaProducer, ProducerFencedError
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.model import RecordMetadata
+    from spark_kafka_sink import RecordMetadata
 
 TOPIC = "payments"
 TRANSACTIONS = [

@@ -1,29 +1,222 @@
 """Write Spark DataFrames to Apache Kafka from pure Python, or single records without Spark.
 
+The public names of the package are those of `__all__`, and those of `spark_kafka_sink.testing`;
+everything deeper may change between two versions.
+
 Importing this package imports neither pyspark nor numba: Spark looks for data sources in every
-driver-side worker it starts, and those must start fast.
+driver-side worker it starts, and those must start fast. Each name is imported when it is first
+used (PEP 562).
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from spark_kafka_sink.errors import (
+        AuthenticationError,
+        BrokerError,
+        BufferExhaustedError,
+        ConfigError,
+        CorruptRecordError,
+        DecodeError,
+        DeliveryError,
+        DeliveryTimeoutError,
+        FatalProducerError,
+        IllegalStateError,
+        InvalidPartitionError,
+        InvalidTopicError,
+        KafkaError,
+        KafkaTimeoutError,
+        NetworkError,
+        ProducerClosedError,
+        ProducerFencedError,
+        RecordError,
+        RecordTooLargeError,
+        SchemaError,
+        SerializationError,
+        TransactionAbortableError,
+        TransactionAbortedError,
+        UnsupportedVersionError,
+    )
+    from spark_kafka_sink.metrics.kafka_metric import KafkaMetric
+    from spark_kafka_sink.metrics.logging_reporter import LoggingMetricsReporter
+    from spark_kafka_sink.metrics.metric_name import MetricName
+    from spark_kafka_sink.metrics.reporter import MetricsReporter
+    from spark_kafka_sink.metrics.snapshot import (
+        MetricsSnapshot,
+        Summary,
+    )
+    from spark_kafka_sink.model import (
+        ConsumerGroupMetadata,
+        Node,
+        OffsetAndMetadata,
+        PartitionAcks,
+        PartitionInfo,
+        PreparedTransaction,
+        ProducerIdAndEpoch,
+        RecordMetadata,
+        TopicPartition,
+    )
+    from spark_kafka_sink.network.metadata import MetadataSnapshot
+    from spark_kafka_sink.producer.interceptors import ProducerInterceptor
     from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+    from spark_kafka_sink.producer.partitioner import (
+        JavaLikePartitioner,
+        Partitioner,
+        TopicPartitions,
+    )
+    from spark_kafka_sink.producer.producer_record import ProducerRecord
+    from spark_kafka_sink.producer.record_futures import (
+        FutureRecordMetadata,
+        FutureTableMetadata,
+    )
+    from spark_kafka_sink.producer.serializers import Serializer
+    from spark_kafka_sink.record.columns import (
+        BytesColumn,
+        HeaderColumns,
+        RecordColumns,
+    )
+    from spark_kafka_sink.security.oauth_bearer import (
+        OAuthBearerToken,
+        TokenFunction,
+    )
     from spark_kafka_sink.spark.data_source import KafkaSink
+    from spark_kafka_sink.spark.driver_checks import CheckedWrite
 
-__all__ = ["KafkaProducer", "KafkaSink"]
+__all__ = [
+    "AuthenticationError",
+    "BrokerError",
+    "BufferExhaustedError",
+    "BytesColumn",
+    "CheckedWrite",
+    "ConfigError",
+    "ConsumerGroupMetadata",
+    "CorruptRecordError",
+    "DecodeError",
+    "DeliveryError",
+    "DeliveryTimeoutError",
+    "FatalProducerError",
+    "FutureRecordMetadata",
+    "FutureTableMetadata",
+    "HeaderColumns",
+    "IllegalStateError",
+    "InvalidPartitionError",
+    "InvalidTopicError",
+    "JavaLikePartitioner",
+    "KafkaError",
+    "KafkaMetric",
+    "KafkaProducer",
+    "KafkaSink",
+    "KafkaTimeoutError",
+    "LoggingMetricsReporter",
+    "MetadataSnapshot",
+    "MetricName",
+    "MetricsReporter",
+    "MetricsSnapshot",
+    "NetworkError",
+    "Node",
+    "OAuthBearerToken",
+    "OffsetAndMetadata",
+    "PartitionAcks",
+    "PartitionInfo",
+    "Partitioner",
+    "PreparedTransaction",
+    "ProducerClosedError",
+    "ProducerFencedError",
+    "ProducerIdAndEpoch",
+    "ProducerInterceptor",
+    "ProducerRecord",
+    "RecordColumns",
+    "RecordError",
+    "RecordMetadata",
+    "RecordTooLargeError",
+    "SchemaError",
+    "SerializationError",
+    "Serializer",
+    "Summary",
+    "TokenFunction",
+    "TopicPartition",
+    "TopicPartitions",
+    "TransactionAbortableError",
+    "TransactionAbortedError",
+    "UnsupportedVersionError",
+]
 __version__ = "0.1.0"
+
+#: The module of each public name.
+_MODULES = {
+    "AuthenticationError": "spark_kafka_sink.errors",
+    "BrokerError": "spark_kafka_sink.errors",
+    "BufferExhaustedError": "spark_kafka_sink.errors",
+    "BytesColumn": "spark_kafka_sink.record.columns",
+    "CheckedWrite": "spark_kafka_sink.spark.driver_checks",
+    "ConfigError": "spark_kafka_sink.errors",
+    "ConsumerGroupMetadata": "spark_kafka_sink.model",
+    "CorruptRecordError": "spark_kafka_sink.errors",
+    "DecodeError": "spark_kafka_sink.errors",
+    "DeliveryError": "spark_kafka_sink.errors",
+    "DeliveryTimeoutError": "spark_kafka_sink.errors",
+    "FatalProducerError": "spark_kafka_sink.errors",
+    "FutureRecordMetadata": "spark_kafka_sink.producer.record_futures",
+    "FutureTableMetadata": "spark_kafka_sink.producer.record_futures",
+    "HeaderColumns": "spark_kafka_sink.record.columns",
+    "IllegalStateError": "spark_kafka_sink.errors",
+    "InvalidPartitionError": "spark_kafka_sink.errors",
+    "InvalidTopicError": "spark_kafka_sink.errors",
+    "JavaLikePartitioner": "spark_kafka_sink.producer.partitioner",
+    "KafkaError": "spark_kafka_sink.errors",
+    "KafkaMetric": "spark_kafka_sink.metrics.kafka_metric",
+    "KafkaProducer": "spark_kafka_sink.producer.kafka_producer",
+    "KafkaSink": "spark_kafka_sink.spark.data_source",
+    "KafkaTimeoutError": "spark_kafka_sink.errors",
+    "LoggingMetricsReporter": "spark_kafka_sink.metrics.logging_reporter",
+    "MetadataSnapshot": "spark_kafka_sink.network.metadata",
+    "MetricName": "spark_kafka_sink.metrics.metric_name",
+    "MetricsReporter": "spark_kafka_sink.metrics.reporter",
+    "MetricsSnapshot": "spark_kafka_sink.metrics.snapshot",
+    "NetworkError": "spark_kafka_sink.errors",
+    "Node": "spark_kafka_sink.model",
+    "OAuthBearerToken": "spark_kafka_sink.security.oauth_bearer",
+    "OffsetAndMetadata": "spark_kafka_sink.model",
+    "PartitionAcks": "spark_kafka_sink.model",
+    "PartitionInfo": "spark_kafka_sink.model",
+    "Partitioner": "spark_kafka_sink.producer.partitioner",
+    "PreparedTransaction": "spark_kafka_sink.model",
+    "ProducerClosedError": "spark_kafka_sink.errors",
+    "ProducerFencedError": "spark_kafka_sink.errors",
+    "ProducerIdAndEpoch": "spark_kafka_sink.model",
+    "ProducerInterceptor": "spark_kafka_sink.producer.interceptors",
+    "ProducerRecord": "spark_kafka_sink.producer.producer_record",
+    "RecordColumns": "spark_kafka_sink.record.columns",
+    "RecordError": "spark_kafka_sink.errors",
+    "RecordMetadata": "spark_kafka_sink.model",
+    "RecordTooLargeError": "spark_kafka_sink.errors",
+    "SchemaError": "spark_kafka_sink.errors",
+    "SerializationError": "spark_kafka_sink.errors",
+    "Serializer": "spark_kafka_sink.producer.serializers",
+    "Summary": "spark_kafka_sink.metrics.snapshot",
+    "TokenFunction": "spark_kafka_sink.security.oauth_bearer",
+    "TopicPartition": "spark_kafka_sink.model",
+    "TopicPartitions": "spark_kafka_sink.producer.partitioner",
+    "TransactionAbortableError": "spark_kafka_sink.errors",
+    "TransactionAbortedError": "spark_kafka_sink.errors",
+    "UnsupportedVersionError": "spark_kafka_sink.errors",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import the producer or the Spark edge when it is first asked for (PEP 562)."""
-    if name == "KafkaProducer":
-        from spark_kafka_sink.producer.kafka_producer import KafkaProducer
+    """Import a public name when it is first used."""
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(module), name)
+    # The next look-up finds it without this function.
+    globals()[name] = value
+    return value
 
-        return KafkaProducer
-    if name == "KafkaSink":
-        from spark_kafka_sink.spark.data_source import KafkaSink
 
-        return KafkaSink
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    """List the public names too, whether or not they have been imported yet."""
+    return sorted({*globals(), *__all__})

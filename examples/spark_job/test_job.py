@@ -11,8 +11,7 @@ import pytest
 from job import send_large_orders
 from pyspark.sql import SparkSession
 
-from spark_kafka_sink.devbroker.faults import CloseConnection
-from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.testing import ApiKey, CloseConnection
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import json
 import struct
 from operator import index
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from spark_kafka_sink.errors import ConfigError, SerializationError
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     MutableHeaders: TypeAlias = list[tuple[str, bytes | None]] | None
 
 #: Converts value, topic and headers to bytes; None stays None. Raises SerializationError.
-Serializer: TypeAlias = "Callable[[Any, str, MutableHeaders], bytes | None]"
+_Serialize: TypeAlias = "Callable[[Any, str, MutableHeaders], bytes | None]"
 #: The conversion by a built-in serializer of a value that is not None; it may raise any error.
 _Conversion: TypeAlias = "Callable[[Any], bytes | None]"
 
@@ -116,10 +116,37 @@ _CONVERSIONS: Final[Mapping[str, _Conversion]] = MappingProxyType(
 )
 
 
+class Serializer(Protocol):
+    """Write keys or values as bytes: the plug-in `key.serializer` or `value.serializer`.
+
+    A function `(value) -> bytes` is enough where neither topic nor headers are needed; it may have
+    parameters named `topic` and `headers` as well. An object with this method is as Java has it,
+    and may also have `configure(settings, *, is_key)` and `close()`.
+
+    >>> class VersionedText:
+    ...     def serialize(self, topic, headers, data):
+    ...         headers.append(("version", b"2"))
+    ...         return str(data).encode()
+    >>> settings = {"bootstrap.servers": "localhost:9092", "value.serializer": VersionedText}
+    >>> with KafkaProducer(settings) as producer:
+    ...     producer.send("orders", 12.5).result(timeout=30).serialized_value_size
+    4
+    """
+
+    def serialize(
+        self, topic: str, headers: list[tuple[str, bytes | None]], data: Any
+    ) -> bytes | None:
+        """Return the bytes of `data`, which is never None, for a record of `topic`.
+
+        `headers` are the record's own: those in the list afterwards are sent. Whatever it raises
+        becomes the cause of the SerializationError that `send` raises.
+        """
+
+
 class ResolvedSerializer(NamedTuple):
     """The serializer of keys or of values."""
 
-    serialize: Serializer
+    serialize: _Serialize
     #: Whether it needs the headers of each record.
     takes_headers: bool = False
 

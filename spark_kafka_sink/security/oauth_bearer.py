@@ -14,14 +14,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from spark_kafka_sink.errors import AuthenticationError
 from spark_kafka_sink.security.redaction import quoted
 from spark_kafka_sink.security.sasl import SaslMechanism
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Awaitable, Collection, Mapping
+    from typing import TypeAlias
+
+    #: A token, one with its end in seconds since 1970, or a token that is read already.
+    GivenToken: TypeAlias = "str | tuple[str, float] | OAuthBearerToken"
 
 _SEPARATOR: Final = "\x01"
 #: RFC 6750's b64token; any other character could end the message early.
@@ -53,6 +57,31 @@ class OAuthBearerToken:
         """Raise ValueError if the value cannot be sent; the message does not show it."""
         if _TOKEN.fullmatch(self.value) is None:
             raise ValueError("the token is empty, or holds characters that no token has")
+
+
+class TokenFunction(Protocol):
+    """Get a token for OAUTHBEARER: the plug-in `sasl.login.callback.handler.class`.
+
+    A function is called on a thread of its own, a coroutine function on the producer's event loop,
+    each for at most sasl.login.read.timeout.ms.
+
+    >>> def token_from_vault():
+    ...     return "header.payload.signature", time.time() + 3600
+    >>> settings = {
+    ...     "bootstrap.servers": "localhost:9092",
+    ...     "security.protocol": "SASL_SSL",
+    ...     "sasl.mechanism": "OAUTHBEARER",
+    ...     "sasl.login.callback.handler.class": token_from_vault,
+    ... }
+    >>> KafkaProducer(settings).close()
+    """
+
+    def __call__(self) -> GivenToken | Awaitable[GivenToken]:
+        """Return a token: text, or (text, its end in seconds since 1970), or `OAuthBearerToken`.
+
+        Raise any error if there is none: the login
+        then fails with a NetworkError whose cause it is, or with that error if it is a KafkaError.
+        """
 
 
 def read_token(value: str, *, subject_claim: str = "sub") -> OAuthBearerToken:

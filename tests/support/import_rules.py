@@ -36,8 +36,9 @@ LAYERS: dict[str, frozenset[str]] = {
     "transactions": _BOTTOM | {"exactly_once", "admin", "config"},
     "spark": _BOTTOM | {"exactly_once", "admin", "producer", "record", "config", "metrics"},
     "devbroker": _BOTTOM | {"protocol", "record", "security"},
-    # The package itself only hands on the Spark edge's public names.
-    "__init__": frozenset({"producer", "spark"}),
+    # The two doors of the package only hand on public names.
+    "testing": _BOTTOM | {"devbroker", "protocol", "record", "security"},
+    "__init__": _BOTTOM | {"metrics", "network", "producer", "record", "security", "spark"},
 }
 
 _EVENT_LOOP = (

@@ -1,0 +1,76 @@
+"""An embedded Kafka broker for tests, notebooks and demos.
+
+    from spark_kafka_sink.testing import ApiKey, CloseConnection, DevBroker
+
+    with DevBroker(topics={"orders": 3}) as broker:
+        broker.on(ApiKey.PRODUCE, CloseConnection(handled=True), times=1)
+
+pytest finds the fixtures `devbroker`, a `DevBroker`, and `start_devbroker`, a `StartDevBroker`, by
+itself wherever the package is installed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
+from spark_kafka_sink.devbroker.connection_limits import ConnectionLimits
+from spark_kafka_sink.devbroker.dev_broker import DevBroker
+from spark_kafka_sink.devbroker.faults import (
+    Action,
+    AnswerError,
+    CloseConnection,
+    Corrupt,
+    Decide,
+    Delay,
+    FaultContext,
+    FaultHook,
+    NeverAnswer,
+    Throttle,
+)
+from spark_kafka_sink.devbroker.listener import Listener
+from spark_kafka_sink.devbroker.refusal import RefusedError
+from spark_kafka_sink.devbroker.sasl.sasl_settings import SaslSettings
+from spark_kafka_sink.devbroker.topic_config import TopicConfig
+from spark_kafka_sink.protocol.api_keys import ApiKey
+from spark_kafka_sink.protocol.error_codes import ErrorCode
+from spark_kafka_sink.record.decode import Header, Record
+from spark_kafka_sink.security.tls import TlsSettings
+
+__all__ = [
+    "Action",
+    "AnswerError",
+    "ApiKey",
+    "BrokerSettings",
+    "CloseConnection",
+    "ConnectionLimits",
+    "Corrupt",
+    "Decide",
+    "Delay",
+    "DevBroker",
+    "ErrorCode",
+    "FaultContext",
+    "FaultHook",
+    "Header",
+    "Listener",
+    "NeverAnswer",
+    "Record",
+    "RefusedError",
+    "SaslSettings",
+    "StartDevBroker",
+    "Throttle",
+    "TlsSettings",
+    "TopicConfig",
+]
+
+
+class StartDevBroker(Protocol):
+    """Start embedded brokers for one test: the type of the fixture `start_devbroker`.
+
+    >>> def test_a_broker_may_stop(start_devbroker: StartDevBroker) -> None:
+    ...     cluster = start_devbroker(brokers=3, topics={"orders": 3})
+    ...     cluster.stop(2)
+    """
+
+    def __call__(self, **settings: Any) -> DevBroker:
+        """Return a broker that runs until the test ends; `settings` are those of `DevBroker`."""
