@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     )
     from spark_kafka_sink.spark.data_source import KafkaSink
     from spark_kafka_sink.spark.driver_checks import CheckedWrite
+    from spark_kafka_sink.version import __version__
 
 __all__ = [
     "AuthenticationError",
@@ -142,8 +143,8 @@ __all__ = [
     "TransactionAbortableError",
     "TransactionAbortedError",
     "UnsupportedVersionError",
+    "__version__",
 ]
-__version__ = "0.1.0"
 
 #: The module of each public name.
 _MODULES = {
@@ -203,6 +204,7 @@ _MODULES = {
     "TransactionAbortableError": "spark_kafka_sink.errors",
     "TransactionAbortedError": "spark_kafka_sink.errors",
     "UnsupportedVersionError": "spark_kafka_sink.errors",
+    "__version__": "spark_kafka_sink.version",
 }
 
 

@@ -1,4 +1,6 @@
-"""`python -m spark_kafka_sink.transactions`: inspect and repair exactly-once writes.
+"""Inspect and repair exactly-once writes.
+
+This is `pykafka-transactions`, or `python -m spark_kafka_sink.transactions`. Its commands are:
 
     list          show writes, open transactions and blocked consumers, of all prefixes or of one
     describe      show one prefix, with every transaction of its decided and mixed writes
@@ -34,6 +36,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_kafka_sink.admin.admin_client import AdminClient
 from spark_kafka_sink.admin.cluster_check import list_topics, similar_names
+from spark_kafka_sink.command_line import add_version, program_name
 from spark_kafka_sink.config.config_def import ConfigType
 from spark_kafka_sink.config.exactly_once_options import DEFAULT_LEDGER_TOPIC
 from spark_kafka_sink.config.java_properties import parse_properties
@@ -130,10 +133,9 @@ _EXAMPLES: Final = {
 }
 
 
-def _examples(*names: str) -> str:
+def _examples(program: str, *names: str) -> str:
     lines = [
-        f"  python -m spark_kafka_sink.transactions {name} \\\n"
-        f"    --bootstrap-server localhost:9092 {_EXAMPLES[name]}"
+        f"  {program} {name} \\\n    --bootstrap-server localhost:9092 {_EXAMPLES[name]}"
         for name in names
     ]
     return "\n".join(["examples:", *lines])
@@ -150,13 +152,15 @@ def _seconds(text: str) -> float:
 
 
 def _parser() -> argparse.ArgumentParser:
+    program = program_name("pykafka-transactions", "spark_kafka_sink.transactions")
     parser = argparse.ArgumentParser(
-        prog="python -m spark_kafka_sink.transactions",
+        prog=program,
         description="Look at, and mend, exactly-once writes.\nExit codes: 0 done; 1 refused by the "
         "cluster or the ledger;\n2 wrong usage; 3 a write waits to be resolved.",
-        epilog=_examples("list", "describe", "abort", "roll-forward", "resolve"),
+        epilog=_examples(program, "list", "describe", "abort", "roll-forward", "resolve"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    add_version(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     def command(
@@ -166,7 +170,7 @@ def _parser() -> argparse.ArgumentParser:
             name,
             help=text,
             description=text,
-            epilog=_examples(name),
+            epilog=_examples(program, name),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         sub.set_defaults(run=run)

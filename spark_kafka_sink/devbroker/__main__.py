@@ -1,4 +1,4 @@
-"""Run a broker in its own process: `python -m spark_kafka_sink.devbroker`.
+"""`pykafka-devbroker` or `python -m spark_kafka_sink.devbroker`: a broker in its own process.
 
 It prints one line to standard output, the address on which it listens:
 
@@ -23,6 +23,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from spark_kafka_sink.command_line import add_version, program_name
 from spark_kafka_sink.devbroker.broker import brokers_of, usual_replication_factor
 from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.connection import request_logger
@@ -46,9 +47,10 @@ if TYPE_CHECKING:
 def parser() -> argparse.ArgumentParser:
     """Build the command line parser."""
     made = argparse.ArgumentParser(
-        prog="python -m spark_kafka_sink.devbroker",
+        prog=program_name("pykafka-devbroker", "spark_kafka_sink.devbroker"),
         description="A Kafka-compatible broker for development.",
     )
+    add_version(made)
     add_listener_arguments(made)
     made.add_argument(
         "--brokers",
@@ -140,9 +142,9 @@ def _addresses(server: ClusterServer, listeners: Sequence[Listener]) -> str:
     )
 
 
-def main() -> int:
+def main(given: Sequence[str] | None = None) -> int:
     """Run until a signal arrives; return the exit code."""
-    arguments = parser().parse_args()
+    arguments = parser().parse_args(given)
     settings = BrokerSettings(
         auto_create_topics=not arguments.no_auto_create_topics,
         default_replication_factor=usual_replication_factor(arguments.brokers),

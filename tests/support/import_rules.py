@@ -27,18 +27,21 @@ _PURE = ("config", "metrics", "record", "protocol", "security")
 LAYERS: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "model": frozenset(),
+    "version": frozenset(),
+    "command_line": frozenset({"version"}),
     **dict.fromkeys(_PURE, _BOTTOM),
     "network": _BOTTOM | {"config", "metrics", "protocol", "security"},
     "producer": _BOTTOM | {"network", "record", "protocol", "config", "metrics"},
     "admin": _BOTTOM | {"network", "protocol", "record", "config"},
     "exactly_once": _BOTTOM | {"admin", "producer"},
     # The operator's command.
-    "transactions": _BOTTOM | {"exactly_once", "admin", "config"},
+    "transactions": _BOTTOM | {"command_line", "exactly_once", "admin", "config"},
     "spark": _BOTTOM | {"exactly_once", "admin", "producer", "record", "config", "metrics"},
-    "devbroker": _BOTTOM | {"protocol", "record", "security"},
+    "devbroker": _BOTTOM | {"command_line", "protocol", "record", "security"},
     # The two doors of the package only hand on public names.
     "testing": _BOTTOM | {"devbroker", "protocol", "record", "security"},
-    "__init__": _BOTTOM | {"metrics", "network", "producer", "record", "security", "spark"},
+    "__init__": _BOTTOM
+    | {"metrics", "network", "producer", "record", "security", "spark", "version"},
 }
 
 _EVENT_LOOP = (

@@ -1,0 +1,96 @@
+"""What is installed: the version, the links, the commands."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import spark_kafka_sink
+
+ROOT = Path(__file__).parents[2]
+with (ROOT / "pyproject.toml").open("rb") as file:
+    PYPROJECT = tomllib.load(file)
+PROJECT = PYPROJECT["project"]
+SCRIPTS = PROJECT["scripts"]
+MODULES = ["spark_kafka_sink.devbroker", "spark_kafka_sink.transactions"]
+VERSION_LINE = f"spark-kafka-sink {spark_kafka_sink.__version__}\n"
+
+
+def load(target: str) -> object:
+    """Import what an entry point or a dynamic attribute names."""
+    module, _, name = target.replace(":", ".").rpartition(".")
+    return getattr(import_module(module), name)
+
+
+def test_the_version_has_one_source():
+    """The installed version is the package's own, and pyproject.toml has none beside it."""
+    assert ["version"] == PROJECT["dynamic"]
+    assert spark_kafka_sink.__version__ == load(
+        PYPROJECT["tool"]["setuptools"]["dynamic"]["version"]["attr"]
+    )
+    assert re.fullmatch(r"\d+\.\d+\.\d+", spark_kafka_sink.__version__)
+
+
+def test_the_project_names_its_pages():
+    """Each link of the project is one of its repository."""
+    assert {"Homepage", "Documentation", "Source", "Issues", "Changelog"} == set(PROJECT["urls"])
+    homepage = PROJECT["urls"]["Homepage"]
+    assert [] == [url for url in PROJECT["urls"].values() if not url.startswith(homepage)]
+
+
+def test_the_types_are_installed():
+    """Type checkers find the marker of a typed package, and it is among the installed files."""
+    assert ["py.typed"] == PYPROJECT["tool"]["setuptools"]["package-data"]["spark_kafka_sink"]
+    assert (ROOT / "spark_kafka_sink" / "py.typed").is_file()
+
+
+def test_each_command_is_installed_by_its_name():
+    """The broker and the operator's command are console scripts."""
+    assert {"pykafka-devbroker", "pykafka-transactions"} == set(SCRIPTS)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_console_script_tells_the_version(script, capsys):
+    """A command prints the version of the package and ends with exit code 0."""
+    with pytest.raises(SystemExit) as ended:
+        load(SCRIPTS[script])(["--version"])
+
+    assert (0, VERSION_LINE) == (ended.value.code, capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_usage_of_a_console_script_has_its_name(script, capsys, monkeypatch):
+    """A command that was called by its script calls itself so in its usage and its examples."""
+    monkeypatch.setattr(sys, "argv", [f"/usr/local/bin/{script}"])
+    with pytest.raises(SystemExit):
+        load(SCRIPTS[script])(["--help"])
+
+    said = capsys.readouterr().out
+    assert said.startswith(f"usage: {script} ")
+    assert "python -m" not in said
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_tells_the_version(module):
+    """`python -m` knows --version too."""
+    done = subprocess.run(  # noqa: S603 - our own module
+        [sys.executable, "-m", module, "--version"], check=True, capture_output=True, text=True
+    )
+
+    assert VERSION_LINE == done.stdout
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_usage_of_a_module_has_its_name(module):
+    """A command that was called by `python -m` calls itself so in its usage."""
+    done = subprocess.run(  # noqa: S603 - our own module
+        [sys.executable, "-m", module, "--help"], check=True, capture_output=True, text=True
+    )
+
+    assert done.stdout.startswith(f"usage: python -m {module} ")
