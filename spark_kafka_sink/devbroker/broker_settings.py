@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 from spark_kafka_sink.devbroker.connection_limits import ConnectionLimits
 from spark_kafka_sink.devbroker.topic_config import TopicConfig
@@ -10,7 +11,15 @@ from spark_kafka_sink.devbroker.topic_config import TopicConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSettings:
-    """The settings of a broker and its cluster."""
+    """The settings of a broker, and of its cluster.
+
+    Times are in milliseconds, sizes in bytes. `DevBroker` takes each of them as a keyword, too.
+
+    >>> settings = BrokerSettings(num_partitions=6, auto_create_topics=False)
+    >>> with DevBroker(settings=settings) as broker:
+    ...     broker.topic_names
+    []
+    """
 
     #: Whether to create a topic when a client requests its metadata (auto.create.topics.enable).
     auto_create_topics: bool = True
@@ -73,3 +82,33 @@ class BrokerSettings:
     group_max_size: int = 2**31 - 1
     #: Maximum characters of metadata stored with an offset (offset.metadata.max.bytes).
     offset_metadata_max_bytes: int = 4096
+
+
+class SettingChanges(TypedDict, total=False):
+    """Some of the `BrokerSettings`, as keywords; for type checkers."""
+
+    auto_create_topics: bool
+    num_partitions: int
+    default_replication_factor: int
+    topic_defaults: TopicConfig
+    fetch_max_bytes: int
+    connection_limits: ConnectionLimits
+    socket_request_max_bytes: int
+    control_request_max_bytes: int
+    request_max_elements: int
+    request_max_partitions: int
+    request_max_decompressed_bytes: int
+    request_max_decoded_elements: int
+    validate_records: bool
+    transaction_version: int
+    transaction_max_timeout_ms: int
+    transaction_abort_interval_ms: int
+    transactional_id_expiration_ms: int
+    producer_id_expiration_ms: int
+    producer_id_expiration_check_interval_ms: int
+    transaction_marker_delay_ms: int
+    group_initial_rebalance_delay_ms: int
+    group_min_session_timeout_ms: int
+    group_max_session_timeout_ms: int
+    group_max_size: int
+    offset_metadata_max_bytes: int

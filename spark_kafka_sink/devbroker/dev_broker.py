@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from spark_kafka_sink.devbroker.broker import brokers_of, usual_replication_factor
 from spark_kafka_sink.devbroker.broker_settings import BrokerSettings
 from spark_kafka_sink.devbroker.committed_records import committed_records
-from spark_kafka_sink.devbroker.connection_limits import ConnectionLimits
 from spark_kafka_sink.devbroker.listener import LOOPBACK, Listener
 from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.devbroker.server import ClusterServer, ServerThread
-from spark_kafka_sink.devbroker.topic_config import TopicConfig
 from spark_kafka_sink.errors import ConfigError
 from spark_kafka_sink.model import TopicPartition
 from spark_kafka_sink.protocol.error_codes import ErrorCode
@@ -20,9 +19,10 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
-    from typing import Self
+    from typing import Self, Unpack
 
     from spark_kafka_sink.devbroker.broker import Broker
+    from spark_kafka_sink.devbroker.broker_settings import SettingChanges
     from spark_kafka_sink.devbroker.faults import Action, Decide, FaultHook
     from spark_kafka_sink.protocol.api_keys import ApiKey
     from spark_kafka_sink.record.decode import Record
@@ -33,8 +33,11 @@ T = TypeVar("T")
 class DevBroker:
     """The brokers of one cluster, running on their own thread.
 
-        with DevBroker(topics={"orders": 3}) as broker:
-            producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+    >>> with DevBroker(topics={"orders": 3}) as broker:
+    ...     with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+    ...         metadata = producer.send("orders", b"a book", partition=1).result(timeout=30)
+    ...     [record.value for record in broker.records("orders")[1]]
+    [b'a book']
 
     Topics and records live as long as the object, or in `data_dir`: `stop` followed by `start`
     restarts the brokers on the same ports, without losing anything.
@@ -53,59 +56,39 @@ class DevBroker:
         port: int = 0,
         listeners: Sequence[Listener] | None = None,
         data_dir: str | Path | None = None,
-        auto_create_topics: bool = True,
-        num_partitions: int = 1,
-        default_replication_factor: int | None = None,
-        max_message_bytes: int = TopicConfig().max_message_bytes,
-        log_append_time: bool = False,
-        validate_records: bool = False,
-        transaction_version: int = 2,
-        transaction_max_timeout_ms: int = BrokerSettings().transaction_max_timeout_ms,
-        transaction_abort_interval_ms: int = BrokerSettings().transaction_abort_interval_ms,
-        transaction_marker_delay_ms: int = 0,
-        producer_id_expiration_ms: int = BrokerSettings().producer_id_expiration_ms,
-        producer_id_expiration_check_interval_ms: int = (
-            BrokerSettings().producer_id_expiration_check_interval_ms
-        ),
-        group_initial_rebalance_delay_ms: int = 0,
-        group_min_session_timeout_ms: int = BrokerSettings().group_min_session_timeout_ms,
-        connection_limits: ConnectionLimits | None = None,
-        socket_request_max_bytes: int = BrokerSettings().socket_request_max_bytes,
+        settings: BrokerSettings | None = None,
+        max_message_bytes: int | None = None,
+        log_append_time: bool | None = None,
         clock: Callable[[], float] | None = None,
+        **changes: Unpack[SettingChanges],
     ) -> None:
         """Create brokers that listen once `start` is called.
 
-        `topics` maps topics to create to their numbers of partitions; they get three replicas if
-        there are enough brokers. Port 0 means any free port; with several brokers each one uses the
-        next port. `listeners` configure TLS or SASL, and replace `host` and `port`. With `data_dir`
-        topics and records are stored in that directory, in Kafka's file format, and survive the
-        process; those of `topics` that already exist are not changed. The other settings are those
-        of `BrokerSettings` and `TopicConfig`; `clock` returns seconds since 1970. Raises
-        ConfigError.
+        `topics` maps topics to create to their numbers of partitions; those that `data_dir` already
+        contains are not changed. `brokers` is the number of brokers. Port 0 means any free port;
+        with several brokers each one uses the next port. `listeners` configure TLS or SASL, and
+        replace `host` and `port`. With `data_dir` topics and records are stored in that directory,
+        in Kafka's file format, and survive the process.
+
+        `settings` apply to each broker; `changes` are fields of `BrokerSettings` by name, and take
+        precedence. `max_message_bytes` (bytes) and `log_append_time` change the defaults of new
+        topics. `clock` returns seconds since 1970. Without `settings`, topics have three replicas,
+        or as many as there are brokers.
+
+        Raises ConfigError for values that contradict each other, TypeError for an unknown name.
         """
         if brokers < 1:
             raise ConfigError(f"a cluster cannot have {brokers} brokers")
         self._topics = dict(topics or {})
-        settings = BrokerSettings(
-            auto_create_topics=auto_create_topics,
-            num_partitions=num_partitions,
-            default_replication_factor=default_replication_factor
-            or usual_replication_factor(brokers),
-            topic_defaults=TopicConfig(
-                max_message_bytes=max_message_bytes, log_append_time=log_append_time
-            ),
-            validate_records=validate_records,
-            transaction_version=transaction_version,
-            transaction_max_timeout_ms=transaction_max_timeout_ms,
-            transaction_abort_interval_ms=transaction_abort_interval_ms,
-            transaction_marker_delay_ms=transaction_marker_delay_ms,
-            producer_id_expiration_ms=producer_id_expiration_ms,
-            producer_id_expiration_check_interval_ms=producer_id_expiration_check_interval_ms,
-            group_initial_rebalance_delay_ms=group_initial_rebalance_delay_ms,
-            group_min_session_timeout_ms=group_min_session_timeout_ms,
-            connection_limits=connection_limits or ConnectionLimits(),
-            socket_request_max_bytes=socket_request_max_bytes,
-        )
+        if settings is None:
+            settings = BrokerSettings(default_replication_factor=usual_replication_factor(brokers))
+        settings = replace(settings, **changes)
+        topic_defaults = settings.topic_defaults
+        if max_message_bytes is not None:
+            topic_defaults = replace(topic_defaults, max_message_bytes=max_message_bytes)
+        if log_append_time is not None:
+            topic_defaults = replace(topic_defaults, log_append_time=log_append_time)
+        settings = replace(settings, topic_defaults=topic_defaults)
         self._server = ClusterServer(
             brokers_of(settings, brokers, data_dir=None if data_dir is None else Path(data_dir)),
             clock=clock,
@@ -234,7 +217,12 @@ class DevBroker:
         )
 
     def on(self, api_key: ApiKey, fault: Decide | Action, *, times: int | None = None) -> FaultHook:
-        """Install a fault hook; see `faults`."""
+        """Set a fault for requests of one API, and return a hook that counts what it did.
+
+        `fault` is an action, such as `CloseConnection()`, or a function of the request and its
+        `FaultContext` that returns an action, or None to let the request pass. `times` limits how
+        often it acts. Raises ConfigError if `times` is less than 1.
+        """
         return self._server.faults.on(api_key, fault, times=times)
 
     def call(self, function: Callable[[Broker], T]) -> T:

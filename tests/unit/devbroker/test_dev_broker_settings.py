@@ -1,0 +1,61 @@
+"""How DevBroker is set up: by BrokerSettings, by their fields as keywords, or by both."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+
+from spark_kafka_sink.devbroker.broker_settings import BrokerSettings, SettingChanges
+from spark_kafka_sink.devbroker.dev_broker import DevBroker
+from spark_kafka_sink.devbroker.topic_config import TopicConfig
+
+
+def settings_of(**given):
+    """Start a broker; return the settings that it has."""
+    with DevBroker(**given) as broker:
+        return broker.call(lambda it: it.settings)
+
+
+def test_every_setting_is_a_keyword():
+    """Type checkers know each field of BrokerSettings as a keyword of the same type."""
+    assert {each.name: each.type for each in fields(BrokerSettings)} == {
+        name: kind.__forward_arg__ for name, kind in SettingChanges.__annotations__.items()
+    }
+
+
+def test_settings_are_taken_as_they_are():
+    """A broker has the settings that it is given."""
+    settings = BrokerSettings(num_partitions=6, group_max_size=3, default_replication_factor=2)
+
+    assert settings == settings_of(settings=settings, brokers=3)
+
+
+def test_keywords_take_precedence_over_settings():
+    """A keyword changes one field, and leaves the others as they are."""
+    settings = BrokerSettings(num_partitions=6, fetch_max_bytes=1000)
+
+    assert replace(settings, num_partitions=2) == settings_of(settings=settings, num_partitions=2)
+
+
+@pytest.mark.parametrize(("brokers", "replicas"), [(1, 1), (2, 2), (5, 3)])
+def test_without_settings_a_topic_has_up_to_three_replicas(brokers, replicas):
+    """The default of the replication factor follows the number of brokers."""
+    assert BrokerSettings(default_replication_factor=replicas) == settings_of(brokers=brokers)
+
+
+def test_the_defaults_of_topics_can_be_changed_one_by_one():
+    """The two keywords about topics change the defaults that the settings have for topics."""
+    settings = BrokerSettings(topic_defaults=TopicConfig(retention_ms=5))
+
+    changed = settings_of(settings=settings, max_message_bytes=99, log_append_time=True)
+
+    assert changed.topic_defaults == TopicConfig(
+        retention_ms=5, max_message_bytes=99, log_append_time=True
+    )
+
+
+def test_an_unknown_setting_is_a_type_error():
+    """A keyword that is no setting is refused by its name."""
+    with pytest.raises(TypeError, match="num_partition"):
+        DevBroker(num_partition=2)
