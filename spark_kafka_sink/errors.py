@@ -16,37 +16,81 @@ from typing import Self
 
 
 class KafkaError(Exception):
-    """The base class of every error that this package raises deliberately."""
+    """Root of every error that this package raises on purpose.
+
+    >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
+    ...     try:
+    ...         producer.send("orders", b"x" * 2_000_000).result(timeout=30)
+    ...     except KafkaError as error:
+    ...         print(type(error).__name__, error.retriable)
+    RecordTooLargeError False
+    """
 
     #: Whether the same request may succeed when it is retried.
     retriable: bool = False
 
 
 class ConfigError(KafkaError, ValueError):
-    """A setting is unknown, malformed, out of range, or in conflict with another setting."""
+    """A setting is unknown, malformed, out of range, or contradicts another one.
+
+    >>> KafkaProducer({"bootstrap.servers": "localhost:9092", "akcs": "all"})
+    Traceback (most recent call last):
+        ...
+    spark_kafka_sink.errors.ConfigError: ...
+    """
 
 
 class SchemaError(KafkaError, ValueError):
-    """The columns of a DataFrame or table do not match the fields of a Kafka record."""
+    """A DataFrame's columns are not those of a Kafka record.
+
+    >>> import pyarrow as pa
+    >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
+    ...     producer.send_arrow(pa.table({"price": [12.5]}), topic="orders")
+    Traceback (most recent call last):
+        ...
+    spark_kafka_sink.errors.SchemaError: ...
+    """
 
 
 class ProducerClosedError(KafkaError):
-    """The producer was used after `close`, or after a fatal error closed it."""
+    """The producer was used after `close`, or after a fatal error closed it.
+
+    >>> producer = KafkaProducer({"bootstrap.servers": "localhost:9092"})
+    >>> producer.close()
+    >>> producer.send("orders", b"a book")
+    Traceback (most recent call last):
+        ...
+    spark_kafka_sink.errors.ProducerClosedError: the producer is closed
+    """
 
 
 class SerializationError(KafkaError, ValueError):
     """A key or a value cannot be serialized.
 
-    The message names the topic, the field (key or value) and its type, but never the content. The
-    serializer's own exception is in `__cause__`.
+    The message names the topic, whether it is the key or the value, and its type, never the value
+    itself. What the serializer raised is in `__cause__`.
+
+    >>> settings = {"bootstrap.servers": "localhost:9092", "value.serializer": "string"}
+    >>> with KafkaProducer(settings) as producer:
+    ...     producer.send("orders", 12.5)
+    Traceback (most recent call last):
+        ...
+    spark_kafka_sink.errors.SerializationError: topic 'orders': the value, of type float, ...
     """
 
 
 class RecordError(KafkaError):
     """A record can never be sent; retrying does not help.
 
-    `row` is the index of the row, counted from 0, in the table or, under Spark, in the task. It is
-    None for a single record. `topic` and `partition` are None if they are not known.
+    `row` counts the rows given to the producer from 0: of a table, or under Spark of the task; it
+    is None for a record by itself. `topic` and `partition` are None where they are not known.
+
+    `cause` and `advice` are the sentences of the message: what is wrong, and what to do.
+
+    >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
+    ...     error = producer.send("orders", b"x" * 2_000_000).exception(timeout=30)
+    >>> isinstance(error, RecordError), error.topic, error.row
+    (True, 'orders', None)
     """
 
     def __init__(
@@ -76,33 +120,105 @@ class RecordError(KafkaError):
 
 
 class RecordTooLargeError(RecordError):
-    """A record is larger than max.request.size or buffer.memory."""
+    """A record is larger than max.request.size or buffer.memory allows.
+
+    The parameters are those of `RecordError`: cause, row, topic, partition, advice.
+
+    >>> settings = {"bootstrap.servers": "localhost:9092", "max.request.size": 1000}
+    >>> with KafkaProducer(settings) as producer:
+    ...     producer.send("orders", b"x" * 2000).result(timeout=30)
+    Traceback (most recent call last):
+        ...
+    spark_kafka_sink.errors.RecordTooLargeError: ...
+    """
 
 
 class InvalidPartitionError(RecordError):
-    """A record specifies a partition that its topic does not have."""
+    """A record asks for a partition that its topic does not have.
+
+    The parameters are those of `RecordError`: cause, row, topic, partition, advice.
+
+    >>> settings = {
+    ...     "bootstrap.servers": "localhost:9092",
+    ...     "partitioner.class": lambda topic, key, value, partition_count, available: 99,
+    ... }
+    >>> with KafkaProducer(settings) as producer:
+    ...     producer.send("orders", b"a book").result(timeout=30)
+    Traceback (most recent call last):
+        ...
+    spark_kafka_sink.errors.InvalidPartitionError: ...
+    """
 
 
 class InvalidTopicError(RecordError):
-    """A record has no topic."""
+    """A record names no topic.
+
+    The parameters are those of `RecordError`: cause, row, topic, partition, advice.
+
+    >>> import pyarrow as pa
+    >>> rows = pa.table({"topic": pa.array(["orders", None]), "value": ["a book", "a pen"]})
+    >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
+    ...     producer.send_arrow(rows)
+    Traceback (most recent call last):
+        ...
+    spark_kafka_sink.errors.InvalidTopicError: row 1...
+    """
 
 
 class KafkaTimeoutError(KafkaError, TimeoutError):
-    """An operation did not finish within its timeout."""
+    """Something was not done within the time that its setting allows.
+
+    >>> with DevBroker(auto_create_topics=False) as broker:
+    ...     settings = {"bootstrap.servers": broker.bootstrap_servers, "max.block.ms": 1000}
+    ...     with KafkaProducer(settings) as producer:
+    ...         error = producer.send("orders", b"a book").exception(timeout=30)
+    >>> isinstance(error, KafkaTimeoutError), error.retriable
+    (True, True)
+    """
 
     retriable = True
 
 
 class BufferExhaustedError(KafkaTimeoutError):
-    """No buffer memory became free within max.block.ms."""
+    """No memory became free within max.block.ms.
+
+    Send less at a time, or raise buffer.memory or max.block.ms.
+
+    >>> error = BufferExhaustedError("no memory became free within 60 s (max.block.ms)")
+    >>> isinstance(error, KafkaTimeoutError), error.retriable
+    (True, True)
+    """
 
 
 class DeliveryTimeoutError(KafkaTimeoutError):
-    """A batch was not acknowledged within delivery.timeout.ms after it was closed."""
+    """A batch was not acknowledged within delivery.timeout.ms of its closing.
+
+    It is the cause of a `DeliveryError`; the records may have been written all the same.
+
+    >>> with DevBroker(topics={"orders": 1}) as broker:
+    ...     hook = broker.on(ApiKey.PRODUCE, NeverAnswer())
+    ...     settings = {
+    ...         "bootstrap.servers": broker.bootstrap_servers,
+    ...         "linger.ms": 0,
+    ...         "request.timeout.ms": 200,
+    ...         "delivery.timeout.ms": 300,
+    ...     }
+    ...     with KafkaProducer(settings) as producer:
+    ...         error = producer.send("orders", b"a book").exception(timeout=30)
+    >>> isinstance(error.__cause__, DeliveryTimeoutError)
+    True
+    """
 
 
 class NetworkError(KafkaError, ConnectionError):
-    """A connection was refused or lost, or the broker never answered."""
+    """A connection was refused, cut, or never answered.
+
+    >>> with KafkaProducer({"bootstrap.servers": "localhost:1", "max.block.ms": 1000}) as producer:
+    ...     producer.send("orders", b"a book").result(timeout=30)
+    Traceback (most recent call last):
+        ...
+    spark_kafka_sink.errors.NetworkError: ...
+    """
 
     retriable = True
 
@@ -110,27 +226,68 @@ class NetworkError(KafkaError, ConnectionError):
 class AuthenticationError(KafkaError):
     """Authentication failed: a password, token, certificate or host name was not accepted.
 
-    It is fatal to the producer, since a retry would fail the same way. The message names the
-    broker, the mechanism and the user, but never a secret.
+    It ends the producer at once, since trying again gives the same answer. The message names the
+    broker, the mechanism and the user, never a secret.
+
+    >>> sasl = SaslSettings(users={"alice": "her password"})
+    >>> listener = Listener(security_protocol="SASL_PLAINTEXT", sasl=sasl)
+    >>> with DevBroker(listeners=[listener]) as broker:
+    ...     settings = {
+    ...         "bootstrap.servers": broker.bootstrap_servers,
+    ...         "security.protocol": "SASL_PLAINTEXT",
+    ...         "sasl.mechanism": "SCRAM-SHA-256",
+    ...         "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule "
+    ...         'required username="alice" password="a guess";',
+    ...     }
+    ...     producer = KafkaProducer(settings)
+    ...     error = producer.send("orders", b"a book").exception(timeout=30)
+    ...     producer.close(0)
+    >>> isinstance(error, AuthenticationError)
+    True
     """
 
 
 class DecodeError(KafkaError):
-    """Bytes from the network do not follow the protocol."""
+    """Bytes from the network are not what the protocol says they must be.
+
+    >>> error = DecodeError("broker 1: the answer ends in the middle of an array")
+    >>> isinstance(error, KafkaError), error.retriable
+    (True, False)
+    """
 
 
 class CorruptRecordError(DecodeError):
-    """A record batch has a wrong checksum or inconsistent sizes."""
+    """A record batch has a wrong checksum, or sizes that contradict each other.
+
+    >>> error = CorruptRecordError("orders-0, offset 7: the checksum is wrong")
+    >>> isinstance(error, DecodeError)
+    True
+    """
 
 
 class UnsupportedVersionError(KafkaError):
-    """Client and broker support no common version of an API."""
+    """Client and broker have no version of an API in common.
+
+    >>> error = UnsupportedVersionError("broker 1 has no version of Produce that this client has")
+    >>> isinstance(error, KafkaError), error.retriable
+    (True, False)
+    """
 
 
 class BrokerError(KafkaError):
     """A broker answered with an error code.
 
-    `code` and `name` are Kafka's own; an unknown code keeps its number.
+    `code` and `name` are Kafka's own; a code that this package does not know keeps its number.
+
+    `retriable` says whether the same request may succeed later, `invalid_metadata` whether the
+    client has to ask for metadata first. `message` is the sentence for people.
+
+    >>> with DevBroker(topics={"orders": 1}) as broker:
+    ...     hook = broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    ...     with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+    ...         error = producer.send("orders", b"a book").exception(timeout=30)
+    >>> error.__cause__.code, error.__cause__.name
+    (29, 'TOPIC_AUTHORIZATION_FAILED')
     """
 
     def __init__(
@@ -154,29 +311,96 @@ class BrokerError(KafkaError):
 class ProducerFencedError(BrokerError):
     """A newer producer took over the transactional id, or the coordinator fenced this producer.
 
-    The only remedy is to close this producer.
+    Nothing helps but closing this producer.
+
+    The parameters are those of `BrokerError`: message, code, name, retriable, invalid_metadata.
+
+    >>> settings = {"bootstrap.servers": "localhost:9092", "transactional.id": "orders-1"}
+    >>> with KafkaProducer(settings) as old, KafkaProducer(settings) as new:
+    ...     old.init_transactions()
+    ...     new.init_transactions()
+    ...     old.begin_transaction()
+    ...     error = old.send("orders", b"a book").exception(timeout=30)
+    ...     try:
+    ...         old.abort_transaction()
+    ...     except ProducerFencedError:
+    ...         print("another producer has taken over")
+    another producer has taken over
     """
 
 
 class IllegalStateError(KafkaError, RuntimeError):
-    """The producer's state does not allow the call, which changed nothing."""
+    """A call that the producer's state does not allow. Nothing has changed by it.
+
+    >>> settings = {"bootstrap.servers": "localhost:9092", "transactional.id": "orders-1"}
+    >>> with KafkaProducer(settings) as producer:
+    ...     producer.init_transactions()
+    ...     producer.commit_transaction()
+    Traceback (most recent call last):
+        ...
+    spark_kafka_sink.errors.IllegalStateError: ...
+    """
 
 
 class TransactionAbortableError(KafkaError):
-    """The transaction cannot be committed: abort it, then keep using the same producer."""
+    """The transaction cannot be committed: abort it, then go on with the same producer.
+
+    >>> settings = {"bootstrap.servers": "localhost:9092", "transactional.id": "orders-1"}
+    >>> with KafkaProducer(settings) as producer:
+    ...     producer.init_transactions()
+    ...     producer.begin_transaction()
+    ...     try:
+    ...         future = producer.send("orders", b"a book")
+    ...         producer.commit_transaction()
+    ...     except TransactionAbortableError:
+    ...         producer.abort_transaction()
+    """
 
 
 class TransactionAbortedError(KafkaError):
-    """A record was not sent because its transaction was aborted."""
+    """A record was not sent because its transaction was aborted.
+
+    >>> settings = {
+    ...     "bootstrap.servers": "localhost:9092",
+    ...     "transactional.id": "orders-1",
+    ...     "linger.ms": 10_000,
+    ... }
+    >>> with KafkaProducer(settings) as producer:
+    ...     producer.init_transactions()
+    ...     producer.begin_transaction()
+    ...     future = producer.send("orders", b"a book")
+    ...     producer.abort_transaction()
+    >>> isinstance(future.exception(), TransactionAbortedError)
+    True
+    """
 
 
 class FatalProducerError(KafkaError):
-    """An earlier fatal error, the cause, ended this producer: close it and create another."""
+    """An earlier error, which is the cause, ended this producer: close it and make another.
+
+    >>> settings = {"bootstrap.servers": "localhost:9092", "transactional.id": "orders-1"}
+    >>> producer = KafkaProducer(settings)
+    >>> try:
+    ...     producer.init_transactions()
+    ...     producer.begin_transaction()
+    ...     producer.commit_transaction()
+    ... except (FatalProducerError, ProducerFencedError):
+    ...     print("make another producer")
+    ... finally:
+    ...     producer.close()
+    """
 
 
 class DeliveryError(KafkaError):
     """Records were accepted from the caller but could not be delivered.
 
-    The message says as much as is known: how many records, which partition, which input rows, the
-    cause (also in `__cause__`), and what to do.
+    Everything that was known goes into the sentence: how many records, of which partition, among
+    which input rows, the cause (also in `__cause__`), and what to do.
+
+    >>> with DevBroker(topics={"orders": 1}) as broker:
+    ...     hook = broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.MESSAGE_TOO_LARGE))
+    ...     with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+    ...         error = producer.send("orders", b"a book").exception(timeout=30)
+    >>> isinstance(error, DeliveryError), error.__cause__.name
+    (True, 'MESSAGE_TOO_LARGE')
     """

@@ -22,7 +22,13 @@ def is_topic_name(name: str) -> bool:
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic."""
+    """A partition of a topic.
+
+    `partition` is its number, from 0.
+
+    >>> str(TopicPartition("orders", 3))
+    'orders-3'
+    """
 
     topic: str
     partition: int
@@ -33,7 +39,13 @@ class TopicPartition(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A broker's id and advertised address."""
+    """A broker's id and advertised address.
+
+    `node_id` is the broker's id; clients connect to `host` and `port`.
+
+    >>> str(Node(1, "kafka-1", 9092))
+    'kafka-1:9092 (id 1)'
+    """
 
     node_id: int
     host: str
@@ -45,7 +57,13 @@ class Node(NamedTuple):
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """The identity of an idempotent producer, as assigned by a broker."""
+    """What a broker knows an idempotent producer by.
+
+    Both `producer_id` and `epoch` are -1 where there is none.
+
+    >>> ProducerIdAndEpoch(4000, 0).is_valid
+    True
+    """
 
     producer_id: int
     epoch: int
@@ -60,7 +78,18 @@ NO_PRODUCER_ID_AND_EPOCH = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class PreparedTransaction(NamedTuple):
-    """An open transaction that another process is to end before it times out."""
+    """A transaction that was left open, for another process to end before it times out.
+
+    `producer` is the id and epoch that ends it.
+
+    >>> settings = {"bootstrap.servers": "localhost:9092", "transactional.id": "orders-1"}
+    >>> with KafkaProducer(settings) as producer:
+    ...     producer.init_transactions()
+    ...     producer.begin_transaction()
+    ...     future = producer.send("orders", b"a book")
+    ...     producer.prepare_transaction().transaction_version
+    2
+    """
 
     producer: ProducerIdAndEpoch
     #: The transaction protocol that it was begun with: 2 for KIP-890, less for older ones.
@@ -68,7 +97,13 @@ class PreparedTransaction(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """The next offset that a consumer group will read in a partition."""
+    """The next offset that a consumer group is to read of a partition.
+
+    `offset` is that of the next record to read: one more than the last one read.
+
+    >>> OffsetAndMetadata(42).offset
+    42
+    """
 
     offset: int
     #: The epoch of the last record read; `NO_LEADER_EPOCH` if it is not known.
@@ -80,8 +115,18 @@ class OffsetAndMetadata(NamedTuple):
 class ConsumerGroupMetadata(NamedTuple):
     """The consumer group that commits offsets, and its member if there is one (KIP-447).
 
-    Given a member and its generation, the coordinator fences consumers that have lost the
-    partition.
+    With a member and its generation the coordinator fences consumers that have lost the partition.
+
+    `group_id` names the group; `generation_id`, `member_id` and `group_instance_id` are those of
+    the member, as its consumer has them.
+
+    >>> offsets = {TopicPartition("payments", 0): OffsetAndMetadata(42)}
+    >>> settings = {"bootstrap.servers": "localhost:9092", "transactional.id": "orders-1"}
+    >>> with KafkaProducer(settings) as producer:
+    ...     producer.init_transactions()
+    ...     producer.begin_transaction()
+    ...     producer.send_offsets_to_transaction(offsets, ConsumerGroupMetadata("orders"))
+    ...     producer.abort_transaction()
     """
 
     group_id: str
@@ -101,7 +146,13 @@ class SecurityProtocol(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordMetadata:
-    """The position of an acknowledged record (Kafka's class of the same name)."""
+    """Where a record is (Kafka's class of the same name).
+
+    >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
+    ...     metadata = producer.send("orders", b"a book").result(timeout=30)
+    >>> metadata.topic, metadata.partition, metadata.offset, metadata.serialized_value_size
+    ('orders', 0, 0, 6)
+    """
 
     topic: str
     partition: int
@@ -117,7 +168,13 @@ class RecordMetadata:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """A partition and its leader, from `partitions_for` (Kafka's class of the same name)."""
+    """A partition, for `partitions_for` (Kafka's class of the same name).
+
+    >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
+    ...     [info] = producer.partitions_for("orders")
+    >>> info.topic, info.partition, info.leader.node_id
+    ('orders', 0, 1)
+    """
 
     topic: str
     partition: int
@@ -129,8 +186,14 @@ class PartitionInfo:
 class PartitionAcks:
     """The acknowledged records of one producer in one partition.
 
-    Offsets are `UNKNOWN_OFFSET` if the broker returned none (acks=0). Records of other producers
-    may lie between `first_offset` and `last_offset`: `records` counts only ours.
+    Offsets are `UNKNOWN_OFFSET` where the broker told none (acks=0). Between `first_offset` and
+    `last_offset` other producers' records may lie: `records` counts ours alone.
+
+    >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
+    ...     metadata = producer.send("orders", b"a book").result(timeout=30)
+    ...     acks = producer.acks()[TopicPartition("orders", 0)]
+    >>> acks.records, acks.first_offset, acks.last_offset
+    (1, 0, 0)
     """
 
     first_offset: int

@@ -14,7 +14,13 @@ from spark_kafka_sink.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """The limits of one broker; times are in milliseconds."""
+    """Limits of one broker; times in milliseconds.
+
+    >>> limits = ConnectionLimits(max_connections=10, connections_max_idle_ms=60_000)
+    >>> with DevBroker(connection_limits=limits) as broker:
+    ...     broker.topic_names
+    []
+    """
 
     #: Maximum number of connections (max.connections; unlimited by default in Kafka). Any more are
     #: closed at once.

@@ -169,7 +169,11 @@ class DevBroker:
         replication_factor: int | None = None,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic; `configs` are Kafka's topic settings. Raises RefusedError."""
+        """Create a topic with so many `partitions`; `configs` are Kafka's topic settings.
+
+        `replication_factor` is how many brokers keep it; the default is that of the settings.
+        Raises RefusedError for a `name` or a setting that Kafka refuses, or that exists already.
+        """
 
         def create(broker: Broker) -> None:
             config = broker.settings.topic_defaults.with_values(configs or {})
@@ -205,7 +209,7 @@ class DevBroker:
         return self.call(lambda broker: broker.cluster.leader(TopicPartition(topic, partition)))
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Make another in-sync replica the leader of a partition, in a new leader epoch.
+        """Make broker `node_id` the leader of a partition, in a new leader epoch.
 
         For `__consumer_offsets` and `__transaction_state` (50 partitions each) this moves the
         coordinator. Raises RefusedError if the broker has no in-sync replica.
@@ -217,7 +221,7 @@ class DevBroker:
         )
 
     def on(self, api_key: ApiKey, fault: Decide | Action, *, times: int | None = None) -> FaultHook:
-        """Set a fault for requests of one API, and return a hook that counts what it did.
+        """Set a fault for requests of `api_key`, and return a hook that counts what it did.
 
         `fault` is an action, such as `CloseConnection()`, or a function of the request and its
         `FaultContext` that returns an action, or None to let the request pass. `times` limits how

@@ -35,7 +35,16 @@ _AFTER_CORRELATION_ID = 8
 class AnswerError:
     """Respond with an error code; with `handled`, only after handling the request.
 
-    A handled Produce that gets NOT_ENOUGH_REPLICAS_AFTER_APPEND has been appended.
+    A Produce that is handled and then answered by NOT_ENOUGH_REPLICAS_AFTER_APPEND has appended.
+
+    `error_code` is one of `ErrorCode`.
+
+    >>> with DevBroker(topics={"orders": 1}) as broker:
+    ...     hook = broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=1)
+    ...     with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+    ...         metadata = producer.send("orders", b"a book").result(timeout=30)
+    >>> hook.fired
+    1
     """
 
     error_code: ErrorCode
@@ -44,7 +53,15 @@ class AnswerError:
 
 @dataclass(frozen=True, slots=True)
 class CloseConnection:
-    """Close the connection; with `handled`, after handling the request: the response is lost."""
+    """Close the connection; with `handled`, after doing what was asked: the answer is lost.
+
+    >>> with DevBroker(topics={"orders": 1}) as broker:
+    ...     hook = broker.on(ApiKey.PRODUCE, CloseConnection(handled=True), times=1)
+    ...     with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+    ...         metadata = producer.send("orders", b"a book").result(timeout=30)
+    >>> hook.fired
+    1
+    """
 
     handled: bool = False
 
@@ -53,7 +70,16 @@ class CloseConnection:
 class Delay:
     """Handle the request after a pause; later requests of the connection wait behind it.
 
-    With `handled` the request is handled at once, and only the response is delayed.
+    With `handled` it is done at once, and answered after the pause.
+
+    `seconds` is how long.
+
+    >>> with DevBroker(topics={"orders": 1}) as broker:
+    ...     hook = broker.on(ApiKey.PRODUCE, Delay(0.05), times=1)
+    ...     with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+    ...         metadata = producer.send("orders", b"a book").result(timeout=30)
+    >>> hook.fired
+    1
     """
 
     seconds: float
@@ -62,7 +88,20 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class NeverAnswer:
-    """Send nothing more on this connection; with `handled`, after handling the request."""
+    """Say nothing more on this connection; with `handled`, after doing what was asked.
+
+    >>> with DevBroker(topics={"orders": 1}) as broker:
+    ...     hook = broker.on(ApiKey.PRODUCE, NeverAnswer(handled=True), times=1)
+    ...     settings = {
+    ...         "bootstrap.servers": broker.bootstrap_servers,
+    ...         "request.timeout.ms": 300,
+    ...         "delivery.timeout.ms": 30_000,
+    ...     }
+    ...     with KafkaProducer(settings) as producer:
+    ...         metadata = producer.send("orders", b"a book").result(timeout=30)
+    ...     len(broker.records("orders")[0])
+    1
+    """
 
     handled: bool = False
 
@@ -71,7 +110,14 @@ class NeverAnswer:
 class Throttle:
     """Handle the request and respond that it exceeded a quota (KIP-219).
 
-    The response's throttle_time_ms is `seconds`, for which the connection is muted.
+    The answer's throttle_time_ms is `seconds`, for which the connection is not listened to.
+
+    >>> with DevBroker(topics={"orders": 1}) as broker:
+    ...     hook = broker.on(ApiKey.PRODUCE, Throttle(0.05), times=1)
+    ...     with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+    ...         metadata = producer.send("orders", b"a book").result(timeout=30)
+    >>> hook.fired
+    1
     """
 
     seconds: float
@@ -84,7 +130,15 @@ def garbled(frame: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Corrupt:
-    """Handle the request and respond with other bytes; with `close`, close after them."""
+    """Do what was asked and answer with other bytes; with `close`, close behind them.
+
+    >>> with DevBroker(topics={"orders": 1}) as broker:
+    ...     hook = broker.on(ApiKey.PRODUCE, Corrupt(close=True), times=1)
+    ...     with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+    ...         metadata = producer.send("orders", b"a book").result(timeout=30)
+    >>> hook.fired
+    1
+    """
 
     #: Receives the response's frame, including its size, and returns what to send in its place.
     alter: Callable[[bytes], bytes] = garbled
@@ -96,7 +150,16 @@ Action: TypeAlias = AnswerError | CloseConnection | Delay | NeverAnswer | Thrott
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultContext:
-    """What a hook receives besides the request."""
+    """What a hook is told beside the request.
+
+    `header` is the header of the request.
+
+    >>> def every_second(request, context):
+    ...     return CloseConnection() if context.number % 2 == 0 else None
+    >>> with DevBroker() as broker:
+    ...     broker.on(ApiKey.PRODUCE, every_second).seen
+    0
+    """
 
     header: RequestHeader
     #: Seconds since 1970.
@@ -113,7 +176,15 @@ Decide: TypeAlias = Callable[[Any, FaultContext], "Action | None"]
 
 
 class FaultHook:
-    """One hook and its counters."""
+    """One hook: what it has seen and done, and a way to end it.
+
+    >>> with DevBroker(topics={"orders": 1}) as broker:
+    ...     hook = broker.on(ApiKey.PRODUCE, CloseConnection(), times=1)
+    ...     with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+    ...         metadata = producer.send("orders", b"a book").result(timeout=30)
+    >>> hook.fired
+    1
+    """
 
     def __init__(self, faults: Faults, api_key: ApiKey, decide: Decide, times: int | None) -> None:
         """Start with all counters at zero."""

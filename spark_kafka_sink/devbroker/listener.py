@@ -26,7 +26,16 @@ WITH_SASL = frozenset({SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """One listener; its repr contains no secrets."""
+    """One listener; its repr shows no secret.
+
+    `security_protocol` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; it listens at the address
+    `host`; `client_auth` is "none", "requested" or "required"; `sasl` has users and mechanisms.
+    Raises ConfigError for settings that contradict each other.
+
+    >>> with DevBroker(listeners=[Listener(), Listener(name="INSIDE")]) as broker:
+    ...     broker.address("INSIDE") == broker.bootstrap_servers
+    False
+    """
 
     security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     #: By default the name of the security protocol.

@@ -31,7 +31,17 @@ class RefusedRecord(NamedTuple):
 
 
 class RefusedError(KafkaError):
-    """A rejection of a request, or a part of it, with one of Kafka's error codes."""
+    """The broker refuses something, with one of Kafka's error codes.
+
+    `error_code` is an `ErrorCode`, `message` the sentence for people, and `record_errors` names the
+    records of a batch that are to blame.
+
+    >>> with DevBroker() as broker:
+    ...     broker.create_topic("not a name")
+    Traceback (most recent call last):
+        ...
+    spark_kafka_sink.devbroker.refusal.RefusedError: ...
+    """
 
     def __init__(
         self,

@@ -23,7 +23,14 @@ _CLEANUP_POLICIES = frozenset({"delete", "compact"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """The effective settings of a topic."""
+    """What a topic's settings come to.
+
+    `cleanup_policy` is "delete", "compact" or both. `values` of `with_values` are texts, as in
+    Kafka.
+
+    >>> TopicConfig(retention_ms=60_000).with_values({"cleanup.policy": "compact"}).compact
+    True
+    """
 
     #: Maximum size of a record batch in bytes, as received (compressed), header included.
     max_message_bytes: int = 1024 * 1024 + 12

@@ -11,7 +11,20 @@ if TYPE_CHECKING:
 
 
 class KafkaMetric:
-    """A metric as reporters and `KafkaProducer.metrics()` receive it; any thread may read it."""
+    """What reporters and `KafkaProducer.metrics()` are given. Any thread may read it.
+
+    `metric_name` is its `MetricName`.
+
+    >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
+    ...     metadata = producer.send("orders", b"a book").result(timeout=30)
+    ...     [metric] = [
+    ...         metric
+    ...         for name, metric in producer.metrics().items()
+    ...         if (name.group, name.name) == ("producer-metrics", "record-send-total")
+    ...     ]
+    ...     metric.value()
+    1.0
+    """
 
     __slots__ = ("_clock", "_measure", "metric_name")
 

@@ -21,8 +21,16 @@ _JOIN_TIMEOUT: Final = 1.0
 class LoggingMetricsReporter:
     """A reporter that logs at level INFO every `interval` seconds, and when the producer closes.
 
-    It writes one line for each group and set of tags, such as those of one topic, and omits metrics
-    with no recorded value. It runs in its own daemon thread.
+    There is a line for each group and set of tags, such as that of one topic; metrics of which
+    nothing was recorded are left out. A daemon thread of its own does the work.
+
+    `logger` is one named after this module unless another is given.
+
+    >>> settings = {
+    ...     "bootstrap.servers": "localhost:9092",
+    ...     "metric.reporters": [LoggingMetricsReporter(interval=10)],
+    ... }
+    >>> KafkaProducer(settings).close()
     """
 
     def __init__(

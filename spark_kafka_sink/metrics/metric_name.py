@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 class MetricName:
     """A name within a group, and the tags that distinguish its instances.
 
-    Two names are equal if their name, group and tags are equal, whatever their descriptions.
+    Two names are equal if name, group and tags are; the description does not count.
+
+    `description` is for people.
+
+    >>> str(MetricName("record-send-rate", "producer-metrics", tags={"client-id": "orders"}))
+    'producer-metrics:record-send-rate{client-id=orders}'
     """
 
     #: For example `record-send-rate`.

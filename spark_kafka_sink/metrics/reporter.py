@@ -13,9 +13,26 @@ if TYPE_CHECKING:
 class MetricsReporter(Protocol):
     """A plug-in that is notified of metrics and may read their values at any time.
 
-    It is called on the producer's own threads, so it should return at once and read the values on a
-    thread of its own. Its exceptions are logged and have no other effect. Each producer needs its
-    own reporter, since `close` stops it.
+    It is called on the producer's own threads, so it should return at once; values are best read on
+    a thread of its own. What it raises is logged, and breaks nothing. Each producer needs a
+    reporter of its own, since `close` ends it.
+
+    The methods get each `metric` as it comes and goes, and at the start all `metrics` that there
+    are.
+
+    >>> class Watch:
+    ...     def init(self, metrics):
+    ...         self.names = {metric.metric_name.name for metric in metrics}
+    ...     def metric_change(self, metric):
+    ...         self.names.add(metric.metric_name.name)
+    ...     def metric_removal(self, metric):
+    ...         pass
+    ...     def close(self):
+    ...         pass
+    >>> watch = Watch()
+    >>> KafkaProducer({"bootstrap.servers": "localhost:9092", "metric.reporters": [watch]}).close()
+    >>> "record-send-total" in watch.names
+    True
     """
 
     def init(self, metrics: Sequence[KafkaMetric]) -> None:

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The number of values, their sum and the largest of them."""
+    """How many values there were, their sum and the largest of them.
+
+    `merged` takes the `other` summary, `since` an `earlier` one of the same values.
+
+    >>> Summary(count=4, total=10.0, maximum=5.0).average
+    2.5
+    >>> Summary(count=4, total=10.0, maximum=5.0).merged(Summary(1, 7.0, 7.0)).maximum
+    7.0
+    """
 
     count: int = 0
     total: float = 0.0
@@ -53,8 +61,18 @@ class Summary:
 class MetricsSnapshot:
     """The totals of one producer, or of several merged, named after Kafka's producer metrics.
 
-    A retried batch counts again in `records_per_request`, `batch_size` and `record_queue_time_ms`,
-    as in Kafka.
+    What is sent again counts again in `records_per_request`, `batch_size` and
+    `record_queue_time_ms`, as in Kafka.
+
+    `record_retry_total`, `record_error_total` and `batch_split_total` count records and batches;
+    `bufferpool_wait_time_ns`, `metadata_wait_time_ns` and `flush_time_ns` are nanoseconds of
+    waiting; `uncompressed_bytes` and `compressed_bytes` are sizes. `merged` takes the `other`
+    snapshot, `merge` any number of `snapshots`, and `since` an `earlier` one of the same producer.
+
+    >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
+    ...     metadata = producer.send("orders", b"a book").result(timeout=30)
+    ...     producer.metrics_snapshot().as_dict()["record-send-total"]
+    1
     """
 
     #: Records per produce request: its sum is `record-send-total`, its count is `request-total`.

@@ -77,7 +77,15 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class MetadataSnapshot:
-    """The state of the cluster at one moment."""
+    """The cluster at one moment.
+
+    `cluster_id` is the cluster's own, `nodes` has its brokers by id, `topics` those that the
+    producer uses by name. A partitioner gets one. `topic_partition` is a `TopicPartition`.
+
+    >>> snapshot = MetadataSnapshot()
+    >>> snapshot.partition_count("orders"), snapshot.leader_of(TopicPartition("orders", 0))
+    (0, None)
+    """
 
     cluster_id: str | None = None
     nodes: Mapping[int, Node] = field(default_factory=lambda: MappingProxyType({}))

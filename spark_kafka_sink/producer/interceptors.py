@@ -32,7 +32,19 @@ _METHODS: Final = ("on_send", "on_acknowledgement")
 class ProducerInterceptor:
     """The interface of an interceptor; each method does nothing unless overridden.
 
-    Deriving from this class is optional: any object with `on_send` or `on_acknowledgement` works.
+    Deriving from this class is a convenience: any object that has one of the first two methods
+    will do.
+
+    >>> class Count(ProducerInterceptor):
+    ...     sent = 0
+    ...     def on_acknowledgement(self, metadata, error):
+    ...         self.sent += error is None
+    >>> count = Count()
+    >>> settings = {"bootstrap.servers": "localhost:9092", "interceptor.classes": [count]}
+    >>> with KafkaProducer(settings) as producer:
+    ...     future = producer.send("orders", b"a book")
+    >>> count.sent
+    1
     """
 
     def configure(self, settings: Mapping[str, object]) -> None:

@@ -189,7 +189,13 @@ def partition_loads(
 
 
 class TopicPartitions(NamedTuple):
-    """The state of a topic, as passed to a partitioner."""
+    """What a partitioner may know of a topic.
+
+    `partition_count` is the number of partitions of `topic`.
+
+    >>> TopicPartitions("orders", 3, available=[0, 2]).partition_count
+    3
+    """
 
     topic: str
     partition_count: int
@@ -201,7 +207,17 @@ class TopicPartitions(NamedTuple):
 
 @runtime_checkable
 class Partitioner(Protocol):
-    """A plug-in that places every record without a partition, whole columns at a time."""
+    """Places every record that names no partition: the plug-in for whole columns.
+
+    >>> import numpy as np
+    >>> class FirstAvailable:
+    ...     def partition_rows(self, topic, columns, rows):
+    ...         return np.full(len(rows), topic.available[0], np.int32)
+    >>> settings = {"bootstrap.servers": "localhost:9092", "partitioner.class": FirstAvailable}
+    >>> with KafkaProducer(settings) as producer:
+    ...     producer.send("orders", b"a book").result(timeout=30).partition
+    0
+    """
 
     def partition_rows(
         self, topic: TopicPartitions, columns: RecordColumns, rows: Int64Array
@@ -218,7 +234,19 @@ class Partitioner(Protocol):
 
 @runtime_checkable
 class JavaLikePartitioner(Protocol):
-    """A plug-in that places every record without a partition, with Java's signature."""
+    """Places every record that names no partition: the plug-in as Java's client has it.
+
+    `key` and `value` are those given to `send`, `key_bytes` and `value_bytes` what the serializers
+    made of them; `cluster` is what the producer knows of all topics.
+
+    >>> class ByLength:
+    ...     def partition(self, topic, key, key_bytes, value, value_bytes, cluster):
+    ...         return len(value) % cluster.partition_count(topic)
+    >>> settings = {"bootstrap.servers": "localhost:9092", "partitioner.class": ByLength}
+    >>> with KafkaProducer(settings) as producer:
+    ...     producer.send("orders", b"a book").result(timeout=30).partition
+    0
+    """
 
     def partition(  # noqa: PLR0917  as Java's
         self,

@@ -13,7 +13,14 @@ if TYPE_CHECKING:
 class ProducerRecord:
     """A record before its key and value are serialized.
 
-    It is frozen because interceptors pass it on: `dataclasses.replace` creates a changed copy.
+    Frozen, since one interceptor hands it to the next: `dataclasses.replace` makes another one.
+
+    `topic` is its name; `headers` are pairs of a name and its bytes, or None.
+
+    >>> from dataclasses import replace
+    >>> record = ProducerRecord("orders", b"a book", key=b"alice")
+    >>> replace(record, headers=[("source", b"web")]).headers
+    [('source', b'web')]
     """
 
     topic: str

@@ -42,9 +42,16 @@ class Gathering(Protocol):
 class FutureRecordMetadata:
     """The outcome of one send; like a `concurrent.futures.Future` that cannot be cancelled.
 
-    It is the only object that a send creates, and does not refer to the record: the caller may keep
-    it for long. Its creator sets the attributes up to `error`: a constructor would cost more than
-    everything else.
+    It is all that a send makes, and does not hold what was sent: the caller may keep it for long.
+    Whoever makes one fills in the fields up to `error`: a constructor of our own would cost more
+    than all that.
+
+    >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
+    ...     future = producer.send("orders", b"a book")
+    ...     future.result(timeout=30).offset
+    0
+    >>> future.done(), future.exception()
+    (True, None)
     """
 
     __slots__ = ("chunk", "error", "producer", "row")
@@ -175,7 +182,15 @@ class TablePart:
 
 
 class FutureTableMetadata:
-    """The outcome of a table's send: done when every batch with rows of it has ended."""
+    """The end of one table's send: done when every row is acknowledged, or the first has failed.
+
+    >>> import pyarrow as pa
+    >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
+    ...     future = producer.send_arrow(pa.table({"value": ["a book", "a pen"]}), topic="orders")
+    ...     acks = future.result(timeout=30)
+    >>> acks[TopicPartition("orders", 0)].records
+    2
+    """
 
     def __init__(self, producer: Gathering, parts: Sequence[TablePart]) -> None:
         """Create a future that waits for all `parts`."""

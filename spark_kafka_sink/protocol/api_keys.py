@@ -16,7 +16,11 @@ _NEVER = 32767
 
 
 class ApiKey(IntEnum):
-    """Every API of Kafka's, under its own name."""
+    """Every API of Kafka's, under its own name.
+
+    >>> ApiKey.PRODUCE, ApiKey["METADATA"].value
+    (<ApiKey.PRODUCE: 0>, 3)
+    """
 
     #: The API's first flexible version.
     flexible_from: int

@@ -26,7 +26,11 @@ _METADATA = _Kind(retriable=True, invalid_metadata=True)
 
 
 class ErrorCode(IntEnum):
-    """Every code of Kafka's, under its own name."""
+    """Every code of Kafka's, under its own name.
+
+    >>> ErrorCode.NOT_LEADER_OR_FOLLOWER.value, ErrorCode(3).name
+    (6, 'UNKNOWN_TOPIC_OR_PARTITION')
+    """
 
     #: Whether the same request, sent again, may succeed.
     retriable: bool

@@ -72,7 +72,15 @@ _SHORTEST_SHARED_ARRAY: Final = 16_384
 
 
 class BytesColumn(NamedTuple):
-    """A column of nullable byte strings, in Arrow's layout with 64-bit offsets."""
+    """A column of nullable byte strings, in Arrow's layout with 64-bit offsets.
+
+    `data` is uint8: the bytes of all rows, one after the other.
+
+    >>> import numpy as np
+    >>> column = BytesColumn(np.array([0, 1, 3]), np.frombuffer(b"abc", np.uint8))
+    >>> column.data[column.offsets[1] : column.offsets[2]].tobytes()
+    b'bc'
+    """
 
     #: int64[rows + 1], counting bytes of `data`; the first need not be 0.
     offsets: Int64Array
@@ -84,7 +92,16 @@ class BytesColumn(NamedTuple):
 
 
 class HeaderColumns(NamedTuple):
-    """The headers of all rows, one element per header."""
+    """The headers of all rows, one element per header.
+
+    `values` has a row for each of `keys`; a null is a header without a value.
+
+    >>> import numpy as np
+    >>> names = BytesColumn(np.array([0, 6]), np.frombuffer(b"source", np.uint8))
+    >>> values = BytesColumn(np.array([0, 3]), np.frombuffer(b"web", np.uint8))
+    >>> HeaderColumns(np.array([0, 1]), names, values).offsets.tolist()
+    [0, 1]
+    """
 
     #: int64[rows + 1]: row i has the elements from offsets[i] to offsets[i + 1], exclusive.
     offsets: Int64Array
@@ -97,7 +114,26 @@ class HeaderColumns(NamedTuple):
 class RecordColumns:
     """Records to send, as columns.
 
-    Raises ValueError if the arrays are inconsistent or have the wrong type.
+    Raises ValueError when the arrays contradict each other or have the wrong type.
+
+    `num_rows` counts the rows; `key`, `value` and `headers` have one entry for each.
+
+    >>> import numpy as np
+    >>> column = BytesColumn(np.array([0, 1, 3]), np.frombuffer(b"abc", np.uint8))
+    >>> columns = RecordColumns(
+    ...     num_rows=2,
+    ...     key=column,
+    ...     value=column,
+    ...     topics=("orders",),
+    ...     topic_index=np.zeros(2, np.int32),
+    ...     partition=np.zeros(2, np.int32),
+    ...     timestamp=np.zeros(2, np.int64),
+    ... )
+    >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
+    ...     producer.append(columns)
+    ...     producer.flush()
+    ...     producer.acks()[TopicPartition("orders", 0)].records
+    2
     """
 
     num_rows: int

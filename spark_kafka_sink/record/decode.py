@@ -43,14 +43,31 @@ _END_TRANSACTION_MARKER: Final = struct.Struct(">hi")
 
 
 class Header(NamedTuple):
-    """A header of a record; invalid UTF-8 in the key is replaced, as in Java."""
+    """A header of a record; bytes of the key that are not UTF-8 are replaced, as Java does.
+
+    `value` is None for a header without one.
+
+    >>> Header("source", b"web").key
+    'source'
+    """
 
     key: str
     value: bytes | None
 
 
 class Record(NamedTuple):
-    """A record; `timestamp` is in milliseconds since 1970, or -1 if there is none."""
+    """One record. `timestamp` is in milliseconds since 1970, or -1.
+
+    `key` and `value` are bytes or None; `offset` is its place in the partition, `headers` are in
+    order.
+
+    >>> with DevBroker(topics={"orders": 1}) as broker:
+    ...     with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+    ...         future = producer.send("orders", b"a book", key=b"alice")
+    ...     [record] = broker.records("orders")[0]
+    >>> record.key, record.value
+    (b'alice', b'a book')
+    """
 
     offset: int
     timestamp: int

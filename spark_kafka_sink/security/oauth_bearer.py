@@ -41,7 +41,14 @@ _MOST_VALUES: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthBearerToken:
-    """A token, and what is known about it."""
+    """A token, and what is known of it.
+
+    `value` is the token itself, which the repr does not show. Times are seconds since 1970. Raises
+    ValueError for a value that no token has.
+
+    >>> OAuthBearerToken(value="header.payload.signature", subject="alice").subject
+    'alice'
+    """
 
     value: str = field(repr=False)
     #: The subject, for display.

@@ -77,7 +77,17 @@ _TLS_1_2_SUITES: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """The `ssl.*` settings under their own names; the repr shows neither secrets nor paths."""
+    """The settings, under their own names; neither secrets nor paths are in the repr.
+
+    `protocol` and `enabled_protocols` are TLS versions, `cipher_suites` names by Java or OpenSSL.
+    Types (`truststore_type`, `keystore_type`) are PEM or PKCS12; locations (`truststore_location`,
+    `keystore_location`) are paths; `truststore_password`, `keystore_password` and `key_password`
+    open them. `keystore_certificate_chain` is PEM, like `keystore_key`. Raises ValueError for
+    settings that contradict each other.
+
+    >>> TlsSettings(keystore_type="PEM", keystore_location="server.pem").keystore_type
+    'PEM'
+    """
 
     protocol: str = "TLSv1.3"
     enabled_protocols: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")

@@ -34,7 +34,18 @@ if TYPE_CHECKING:
 
 
 class KafkaSink(DataSource):
-    """Writes DataFrames to Kafka; found by Spark as `format("pykafka")`."""
+    """Writes DataFrames to Kafka; found by Spark as `format("pykafka")`.
+
+    `schema` is the DataFrame's, and `overwrite` is true for modes that cannot be: rows are appended
+    only. `check` takes a DataFrame, `df`, and `options` of the write by name; all others,
+    `more_options`, as keywords.
+
+    >>> options = {"kafka.bootstrap.servers": "localhost:9092", "autoCreateTopics": "true"}
+    >>> KafkaSink.name()
+    'pykafka'
+    >>> KafkaSink.check(df, options, topic="orders").report_path is None
+    True
+    """
 
     @classmethod
     def name(cls) -> str:

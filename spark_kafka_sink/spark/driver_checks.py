@@ -44,7 +44,15 @@ _BELIEVED_SECONDS: Final = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedWrite:
-    """A write that nothing on the driver speaks against."""
+    """A write that nothing on the driver speaks against.
+
+    `options` are those of the write as they were understood, `schema` its columns.
+
+    >>> options = {"kafka.bootstrap.servers": "localhost:9092", "autoCreateTopics": "true"}
+    >>> checked = KafkaSink.check(df, options, topic="orders")
+    >>> checked.schema.topic
+    'orders'
+    """
 
     options: SinkOptions
     schema: WriteSchema

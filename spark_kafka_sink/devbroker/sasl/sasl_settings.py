@@ -25,7 +25,13 @@ MECHANISMS_WITH_PASSWORDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslSettings:
-    """The users, mechanisms and limits of a listener; passwords are not in the repr."""
+    """Users and mechanisms; passwords are not in the repr.
+
+    Raises ConfigError for mechanisms that are not served, and for users without a password.
+
+    >>> SaslSettings(users={"alice": "her password"}, mechanisms=("PLAIN",))  # no password is shown
+    SaslSettings(mechanisms=...
+    """
 
     #: Passwords by user, for PLAIN and SCRAM.
     users: Mapping[str, str] = field(repr=False, default_factory=dict)
