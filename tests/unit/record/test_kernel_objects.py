@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -139,3 +140,29 @@ def test_the_layout_of_objects_is_known_from_3_11_to_3_14(monkeypatch, version, 
     """The objects of a Python version that was never tried are not read."""
     monkeypatch.setattr(sys, "version_info", (*version, 0, "final", 0))
     assert is_read == reads_objects()
+
+
+@pytest.mark.usefixtures("_forgotten")
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"is_plain": False},
+        {"key_sizes": np.array([0, NULL_SIZE])},
+        {"value_sizes": np.array([5, 14])},
+        {"value": SimpleNamespace(data=np.frombuffer(b"valueof the thirds", np.uint8))},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_a_sample_that_comes_out_wrong_in_any_part_is_not_trusted(monkeypatch, wrong):
+    """Objects are read only if every part of the sample is what was put into it."""
+    right = {
+        "is_plain": True,
+        "key_sizes": np.array([NULL_SIZE, 0]),
+        "value_sizes": np.array([5, 13]),
+        "value": SimpleNamespace(data=np.frombuffer(b"valueof the second", np.uint8)),
+    }
+    for sample, is_read in ((right, True), (right | wrong, False)):
+        scanned = SimpleNamespace(**sample)
+        monkeypatch.setattr(kernel_objects, "_scan", lambda *_, scanned=scanned: scanned)
+        reads_objects.cache_clear()
+        assert is_read == reads_objects()
