@@ -1,4 +1,4 @@
-"""How much time is left of what a call was given."""
+"""The remaining time of a call that makes many requests."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A time-out that many requests share; `clock` gives seconds."""
+    """A timeout shared by many requests; `clock` returns seconds."""
 
     clock: Callable[[], float]
     ends_at: float
 
     @classmethod
     def of(cls, clock: Callable[[], float], seconds: float) -> Budget:
-        """Begin now."""
+        """Start a budget of this many seconds now."""
         return cls(clock, clock() + seconds)
 
     def left(self, what: str) -> float:
-        """Give the seconds left; raises KafkaTimeoutError, with `what` was begun, for none."""
+        """Return the seconds left; raise KafkaTimeoutError, naming `what`, if there are none."""
         left = self.ends_at - self.clock()
         if left <= 0:
             raise KafkaTimeoutError(f"{what} was not finished within the time it was given")

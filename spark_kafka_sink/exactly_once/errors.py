@@ -1,4 +1,4 @@
-"""What ends an exactly-once write; each message says what is in Kafka, and what to do."""
+"""The errors of exactly-once writes; each message says what is in Kafka and what to do."""
 
 from __future__ import annotations
 
@@ -6,44 +6,44 @@ from spark_kafka_sink.errors import KafkaError
 
 
 class ExactlyOnceError(KafkaError):
-    """Root of these errors."""
+    """The base class of these errors."""
 
 
 class LedgerFormatError(ExactlyOnceError):
-    """The ledger topic holds what this version cannot read, or is no ledger."""
+    """The ledger topic holds entries this version cannot read, or is not a ledger."""
 
 
 class LedgerFencedError(ExactlyOnceError):
-    """Another driver writes the ledger of this prefix now; nothing was appended."""
+    """Another driver now writes the ledger of this prefix; nothing was appended."""
 
     retriable = True
 
 
 class LedgerOutcomeUnknownError(ExactlyOnceError):
-    """Whether the ledger has the entry is not known: it has to be read again."""
+    """It is unknown whether the entry was appended: the ledger must be read again."""
 
     retriable = True
 
 
 class OvertakenError(ExactlyOnceError):
-    """Another driver has claimed the prefix since; nothing of this write is visible."""
+    """Another driver has since claimed the prefix; nothing of this write is visible."""
 
 
 class RolledBackError(ExactlyOnceError):
-    """The batch is older than the last one that is in: the checkpoint was rolled back."""
+    """The batch is older than the last committed one: the checkpoint was rolled back."""
 
 
 class WinnerLostError(ExactlyOnceError):
-    """A task's transaction is not open any more, or not for long; nothing is visible."""
+    """A task's transaction is no longer open, or is about to time out; nothing is visible."""
 
 
 class VoidError(ExactlyOnceError):
-    """The batch was decided, and all of its transactions had been aborted; nothing is visible."""
+    """The batch was decided, but all its transactions had been aborted; nothing is visible."""
 
 
 class MixedError(ExactlyOnceError):
-    """Only a part of a decided batch is visible, and an operator has to resolve it."""
+    """Only part of a decided batch is visible, and an operator must resolve it."""
 
 
 class CommitPendingError(ExactlyOnceError):
-    """The batch is decided and will be visible, but not all brokers have answered yet."""
+    """The batch is decided and will become visible, but not all brokers have answered yet."""

@@ -1,10 +1,11 @@
-"""What an operator sees of exactly-once writes: their ledger, what is open, and who waits for it.
+"""An operator's view of exactly-once writes: their ledger, open transactions, blocked consumers.
 
-Only looks: nobody is fenced, nothing is ended. A read_committed consumer gets no further than the
-last stable offset (LSO) of a partition, where the oldest open transaction begins. So a partition
-whose LSO lies below its high watermark holds such consumers back, and the producer whose
-transaction begins at the LSO is to blame. Its transactional id is not known to the partition, only
-to its coordinator: the ids of all brokers' transactions are asked for, whoever owns them.
+Read-only: it fences no producer and ends no transaction. A read_committed consumer cannot read past
+the last stable offset (LSO) of a partition, where the oldest open transaction begins. A partition
+whose LSO is below its high watermark therefore holds such consumers back, and the cause is the
+producer whose transaction begins at the LSO. The partition does not know that producer's
+transactional id; only the coordinator does. So the transactions of all brokers are listed,
+including those of other applications.
 """
 
 from __future__ import annotations
@@ -31,36 +32,36 @@ _PREPARING = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
 class Holder(NamedTuple):
-    """Whom read_committed consumers of a partition wait for."""
+    """A producer whose open transaction holds back a partition's read_committed consumers."""
 
     producer: ProducerIdAndEpoch
-    #: Where its transaction begins in the partition.
+    #: The offset at which its transaction begins in the partition.
     start_offset: int
-    #: None where no coordinator lists one, or not to this user.
+    #: None if no coordinator lists it, or not to this user.
     transactional_id: str | None
-    #: Seconds since the transaction began, by the coordinator's start time; None if not known.
+    #: Seconds since the transaction began, by the coordinator's start time; None if unknown.
     open_seconds: float | None
 
 
 class HeldBack(NamedTuple):
-    """A partition whose read_committed consumers wait."""
+    """A partition whose read_committed consumers are held back."""
 
     topic_partition: TopicPartition
     last_stable_offset: int
     high_watermark: int
-    #: Oldest first; empty where it has ended in this moment.
+    #: Oldest first; empty if the transaction has just ended.
     holders: tuple[Holder, ...]
 
 
 class PrefixReport(NamedTuple):
-    """Everything about a prefix."""
+    """The ledger entries and open transactions of a prefix."""
 
     prefix: str
-    #: Whether the ledger has anything of it.
+    #: Whether the ledger has entries of the prefix.
     is_known: bool
-    #: None before the first claim, and where it cannot be read.
+    #: None before the first claim, or if it cannot be read.
     claim: Claim | None
-    #: Those that can be read.
+    #: The readable writes.
     writes: Mapping[str, WriteRecord]
     unreadable: Sequence[UnreadableEntry]
     #: The open transactions of its tasks.
@@ -68,12 +69,12 @@ class PrefixReport(NamedTuple):
 
     @property
     def needs_an_operator(self) -> bool:
-        """Whether a write is visible in part, and waits for somebody to resolve it."""
+        """Whether a partly visible write is waiting for an operator to resolve it."""
         return any(record.write.state is WriteState.MIXED for record in self.writes.values())
 
     @property
     def partitions(self) -> set[TopicPartition]:
-        """The partitions of what is open, and of what was decided and has not ended well."""
+        """The partitions of open transactions, and of decided or mixed batches."""
         open_ones = {place for one in self.open_transactions for place in one.partitions}
         return open_ones | {
             written.topic_partition
@@ -87,7 +88,7 @@ class PrefixReport(NamedTuple):
 def inspect(
     admin: AdminClient, prefix: str, state: LedgerState, *, ledger_topic: str, budget: Budget
 ) -> PrefixReport:
-    """Look at what a ledger has of a prefix, and at the open transactions of its tasks."""
+    """Build a report from the ledger entries of a prefix and its tasks' open transactions."""
     contents = state.decode_all()
     unreadable = unreadable_entries(admin, ledger_topic, contents.unreadable, budget)
     ids = [one.transactional_id for one in recovery.list_open(admin, prefix, budget)]
@@ -105,14 +106,15 @@ def inspect(
 def held_back(
     admin: AdminClient, partitions: Iterable[TopicPartition], *, now_ms: int, budget: Budget
 ) -> list[HeldBack]:
-    """Tell which of these partitions hold read_committed consumers back, and by whom.
+    """Return those of the partitions that hold back read_committed consumers, with the producers.
 
-    Raises BrokerError where a partition may not be read.
+    Raises BrokerError if the user may not read a partition.
     """
     what = "comparing offsets"
     waiting = []
     for place in sorted(set(partitions)):
-        # In this order: what is written meanwhile must not look like being held back.
+        # The high watermark first: records written between the two requests would otherwise make
+        # the partition look held back.
         high_watermark = admin.end_offset(place, timeout=budget.left(what))
         stable = admin.last_stable_offset(place, timeout=budget.left(what))
         if stable < high_watermark:
@@ -133,7 +135,7 @@ def held_back(
 
 
 def _owners(admin: AdminClient, budget: Budget) -> Mapping[int, TransactionDescription]:
-    """Find the open transactions of everybody, by producer id."""
+    """Return all open transactions of the cluster by producer id."""
     what = "listing transactions"
     listed = admin.list_transactions(lambda _: True, states=_PREPARING, timeout=budget.left(what))
     described = admin.describe_transactions(
@@ -155,7 +157,7 @@ def _holder(
 
 
 def open_seconds(transaction: TransactionDescription, now_ms: int) -> float | None:
-    """Tell how long a transaction has been open; None where its coordinator does not say."""
+    """Return how many seconds a transaction has been open; None if its coordinator does not say."""
     if transaction.start_time_ms is None:
         return None
     return max(now_ms - transaction.start_time_ms, 0) / 1000

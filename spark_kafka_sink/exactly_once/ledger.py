@@ -1,31 +1,34 @@
-"""The ledger of a prefix: who has it, and what was decided, in a compacted topic.
+"""The ledger of a prefix: its claims and decisions, in a compacted topic.
 
-Whoever writes it fences first (InitProducerId of `{prefix}.ledger`), *then* reads, then appends in
-a transaction. So what was read is what there is: no other driver's entry can come in between
-without fencing this one, and its append is refused. Read before fencing, a decision could be missed
-that is appended in between.
+A driver fences first (InitProducerId of `{prefix}.ledger`), *then* reads, then appends in a
+transaction. What it read is therefore current when it appends: another driver can append in between
+only after fencing this one, whose append is then refused. If it read before fencing, it could miss
+a decision appended between the two.
 
-A driver knows of its own entries what it has read of them: a topic that was deleted and made again
-while it runs has lost its claim, however far it has been filled since, and then it cannot decide.
+A driver trusts only those of its own entries that it has read back. If the topic is deleted and
+recreated while the driver runs, the driver's claim is lost, however many entries were appended
+since, and the driver can no longer decide.
 
-Reading goes to the high watermark, over the entries of all transactions, and takes the markers for
-what they are. To the last stable offset it would miss the last entry while another prefix's ledger
-transaction is open, and would have to wait for that one; markers of our own are all there, since
-InitProducerId is answered after they are written.
+Reads go to the high watermark, past open transactions, and interpret the markers themselves.
+Reading only to the last stable offset would miss the latest entries, or wait, while another
+prefix's ledger transaction is open. The markers of this prefix's own transactions have been written
+by then, since the coordinator answers InitProducerId only afterwards.
 
-What was read is kept from one step to the next, so that a step reads only what is new; see
-`ledger_entries` for how little else it looks at.
+Entries are kept between steps, so each step reads only new records; `ledger_entries` describes how
+a step avoids looking at the rest.
 
-Only markers are believed. A coordinator that finds a partition without a leader may answer "yes" to
-EndTxn and never write its marker (KAFKA-20734): so an append is in when its marker has been *read*,
-and nobody acts on it before. Whoever fences and then finds entries of its own without a marker, of
-a transaction that is over, has them aborted: else the marker of its next append would let them in.
+Only markers count. A coordinator that finds a partition without a leader may acknowledge EndTxn and
+never write the marker (KAFKA-20734). So an append is complete only when its marker has been *read*,
+and no driver acts on it before. If a driver that has just fenced finds entries of its own producer
+without a marker, it writes an abort marker for them: otherwise the marker of its next append would
+commit them.
 
-An append whose end was not answered, was refused on a second try, or has no marker yet, may be in:
-that is `LedgerOutcomeUnknownError`, and the only cure is to begin again with the fence. Each append
-has an epoch of its own, so that under TV1 a late copy of its EndTxn cannot commit the next one.
+If the EndTxn of an append was not answered, was refused on a retry, or has left no marker yet, the
+entry may still have been appended. This raises `LedgerOutcomeUnknownError`, and the only remedy is
+to start again with the fence. Each append has its own epoch, so that under TV1 a delayed copy of
+its EndTxn cannot commit the next one.
 
-All prefixes are in partition 0: a prefix must not move when partitions are added.
+All prefixes are in partition 0, so that no prefix moves when partitions are added.
 """
 
 from __future__ import annotations
@@ -73,21 +76,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds to wait for the marker of an append. One that comes later is not lost: the fence, with
-#: which its writer begins again, waits for it.
+#: Seconds to wait for the marker of an append. A later marker is not lost: the driver starts again
+#: with the fence, which waits for it.
 MARKER_SECONDS: Final = 2.0
-#: How long an append may take: what a driver that dies on the way leaves open is closed after that.
+#: How long an append may take. If the driver dies during it, the coordinator aborts the transaction
+#: after this time.
 LEDGER_TRANSACTION_TIMEOUT_MS: Final = 60_000
 LEDGER_PARTITION: Final = 0
-#: Kafka's names, and the numbers of ErrorCode that this layer meets.
+#: The error names that this module handles.
 _UNKNOWN_TOPIC: Final = "UNKNOWN_TOPIC_OR_PARTITION"
 _OUT_OF_RANGE: Final = "OFFSET_OUT_OF_RANGE"
-#: Nothing is appended then either: somebody, or the broker's clock, has ended our transaction.
+#: Nothing was appended in these cases either: our transaction was ended by another client, or timed
+#: out.
 _ENDED_BY_OTHERS: Final = frozenset({"INVALID_TXN_STATE", "TRANSACTION_ABORTABLE"})
 _READING: Final = "reading the ledger"
 _CLEANUP_POLICY: Final = "cleanup.policy"
 _COMPACT: Final = ((_CLEANUP_POLICY, "compact"),)
-#: Small segments, cleaned soon: a start reads what compaction has not got to.
+#: Small segments, compacted early: a driver that starts reads everything not yet compacted.
 _TOPIC_CONFIGS: Final = (
     *_COMPACT,
     ("segment.bytes", str(16 * 1024 * 1024)),
@@ -98,10 +103,10 @@ _TOPIC_CONFIGS: Final = (
 def ensure_ledger_topic(
     admin: AdminClient, topic: str, *, replication_factor: int, timeout: float
 ) -> None:
-    """See to it that there is a compacted topic; -1 is the cluster's default replication.
+    """Create the compacted topic unless it exists.
 
-    Raises ConfigError for a topic whose entries would be deleted with time, and BrokerError where
-    the topic is missing and may not be created.
+    A replication factor of -1 is the cluster's default. Raises ConfigError if retention would
+    delete the topic's entries, and BrokerError if the topic is missing and cannot be created.
     """
     try:
         configs = admin.topic_configs(topic, timeout=timeout)
@@ -113,7 +118,7 @@ def ensure_ledger_topic(
                 NewTopic(topic, 1, replication_factor, _TOPIC_CONFIGS), timeout=timeout
             )
         except BrokerError as refused:
-            # Managed clusters keep some settings to themselves.
+            # Managed clusters do not let clients set some of these.
             if refused.name not in {"INVALID_CONFIG", "POLICY_VIOLATION"}:
                 raise
             admin.create_topic(NewTopic(topic, 1, replication_factor, _COMPACT), timeout=timeout)
@@ -128,11 +133,11 @@ def ensure_ledger_topic(
 
 
 def read_all_prefixes(admin: AdminClient, topic: str, budget: Budget) -> dict[str, LedgerState]:
-    """Read what a ledger says of every prefix, and fence nobody; see `Ledger.read`.
+    """Read the state of every prefix in a ledger without fencing; see `Ledger.read`.
 
-    Raises BrokerError with UNKNOWN_TOPIC_OR_PARTITION where there is no such topic.
+    Raises BrokerError with UNKNOWN_TOPIC_OR_PARTITION if the topic does not exist.
     """
-    # A topic that is not there is waited for by every other question.
+    # Fails at once for a missing topic; the requests that follow would wait for it to appear.
     admin.topic_configs(topic, timeout=budget.left(_READING))
     fold = LedgerFold()
     _read_all(admin, TopicPartition(topic, LEDGER_PARTITION), fold, budget)
@@ -141,18 +146,18 @@ def read_all_prefixes(admin: AdminClient, topic: str, budget: Budget) -> dict[st
 
 
 class UnreadableEntry(NamedTuple):
-    """An entry of a prefix that cannot be read."""
+    """An unreadable entry of a prefix."""
 
     topic_partition: TopicPartition
-    #: That of its batch; None where compaction or a driver has removed the entry meanwhile.
+    #: The offset of its batch; None if compaction or a driver has since removed the entry.
     offset: int | None
     #: None for a claim.
     write_id: str | None
-    #: What is wrong with it, and what to do.
+    #: What is wrong with the entry, and what to do.
     reason: str
 
     def __str__(self) -> str:
-        """Say where it is and what is wrong."""
+        """Return where the entry is and what is wrong with it."""
         at = "" if self.offset is None else f", offset {self.offset}"
         what = "the claim" if self.write_id is None else f"write {self.write_id}"
         return f"{self.topic_partition}{at}, {what}: {self.reason}"
@@ -164,12 +169,12 @@ def unreadable_entries(
     errors: Mapping[EntryKey, LedgerFormatError],
     budget: Budget,
 ) -> list[UnreadableEntry]:
-    """Find out where entries are that cannot be read."""
+    """Find where the unreadable entries are."""
     if not errors:
         return []
     place = TopicPartition(topic, LEDGER_PARTITION)
     found = KeyOffsets(map(encode_key, errors))
-    # Nobody keeps the offsets of entries: what hardly ever happens may cost another reading.
+    # The offsets of entries are not stored. This case is rare enough to read the topic again.
     _read_all(admin, place, found, budget)
     return [
         UnreadableEntry(
@@ -204,7 +209,7 @@ def _report_ignored(fold: LedgerFold, topic: str) -> None:
 
 
 class LedgerChanges(NamedTuple):
-    """What is to be appended at once."""
+    """The changes that one append makes atomically."""
 
     writes: Mapping[str, WriteRecord] = {}
     claim: Claim | None = None
@@ -212,12 +217,12 @@ class LedgerChanges(NamedTuple):
 
 
 class Ledger:
-    """The ledger of one prefix; see the module."""
+    """The ledger of one prefix; the module docstring describes the protocol."""
 
     def __init__(
         self, admin: AdminClient, *, topic: str, prefix: str, clock: Callable[[], float]
     ) -> None:
-        """Ask for nothing yet. `clock` gives seconds since 1970."""
+        """Store the arguments; send no request. `clock` returns seconds since 1970."""
         self._admin = admin
         self._partition = TopicPartition(topic, LEDGER_PARTITION)
         self.prefix = check_prefix(prefix)
@@ -226,9 +231,9 @@ class Ledger:
         self._fold = LedgerFold(prefix)
         self._next_offset: int | None = None
         self._producer: ProducerIdAndEpoch | None = None
-        #: Pieces of decisions that were appended and have not been read yet, by write id.
+        #: The number of pieces of appended decisions not read back yet, by write id.
         self._own_pieces: dict[str, int] = {}
-        #: How far their markers were looked for.
+        #: The offset up to which their markers were searched for.
         self._seen_to = 0
         #: Whether the producer's epoch has been used for an append.
         self._is_used = False
@@ -239,10 +244,10 @@ class Ledger:
         return self._partition.topic
 
     def fence_and_read(self, budget: Budget) -> LedgerState:
-        """Shut out every other writer of this prefix, then read all that was written.
+        """Fence every other writer of this prefix, then read the ledger to its end.
 
-        Only what is new is fetched again by the same object. Raises LedgerFormatError,
-        KafkaTimeoutError and BrokerError.
+        Repeated calls fetch only new records. Raises LedgerFormatError, KafkaTimeoutError and
+        BrokerError.
         """
         while True:
             self._producer = self._admin.init_producer_id(
@@ -254,7 +259,8 @@ class Ledger:
             state = self.read(budget)
             if not self._fold.is_open(self._producer.producer_id):
                 return state
-            # Nothing of this producer is open at the coordinator: the marker was never written.
+            # InitProducerId has ended every transaction of this producer, so an entry still
+            # without a marker means that the marker was never written.
             end = TransactionEnd(self._transactional_id, self._producer, committed=False)
             answer = self._admin.write_markers(
                 end, [self._partition], timeout=budget.left("clearing the ledger")
@@ -268,9 +274,9 @@ class Ledger:
             )
 
     def read(self, budget: Budget) -> LedgerState:
-        """Read to the high watermark, and fence nobody: for whoever only looks.
+        """Read to the high watermark without fencing, for read-only use.
 
-        What was appended moments ago may be missing: its marker may still be on its way.
+        The latest entries may be missing, as long as their markers are not written.
         """
         end = self._admin.end_offset(self._partition, timeout=budget.left("reading the ledger"))
         if self._next_offset is not None and self._next_offset > end:
@@ -280,7 +286,7 @@ class Ledger:
         except BrokerError as error:
             if error.name != _OUT_OF_RANGE:
                 raise
-            # The topic was made anew, or its records deleted, since it was read last.
+            # Since the last read the topic was recreated, or its records were deleted.
             self._forget()
             self._read_to(end, budget)
         self._own_pieces.clear()
@@ -302,11 +308,11 @@ class Ledger:
         self._next_offset = None
 
     def append(self, changes: LedgerChanges, budget: Budget) -> None:
-        """Append, all or nothing; durable when this returns.
+        """Append the changes atomically; they are durable when this returns.
 
-        Raises LedgerFencedError when another driver has fenced this one since it read, and nothing
-        was appended; LedgerOutcomeUnknownError when it may have been. After either, fence and read
-        again.
+        Raises LedgerFencedError if another driver has fenced this one since it read: nothing was
+        appended. Raises LedgerOutcomeUnknownError if the changes may have been appended. After
+        either, fence and read again.
         """
         producer = self._fresh_epoch(budget)
         entries = self._entries(changes)
@@ -331,10 +337,11 @@ class Ledger:
                 f"the entry of {self.prefix!r} in ledger topic {self.topic!r} was {answer}"
             )
         if answer.producer is not None:
-            # TV2: nothing was ended by this epoch yet, and a coordinator that was started again
-            # knows no older one.
+            # TV2: this epoch has not ended a transaction yet, and a restarted coordinator accepts
+            # no older one.
             self._producer, self._is_used = answer.producer, False
-        # Not taken in here: they are read by the next read, or the ledger has lost them.
+        # The entries themselves are not added to the fold: the next read returns them, or the
+        # ledger has lost them.
         for key, value in entries:
             entry = decode_key(key)
             if entry.kind == WINNERS and value is not None:
@@ -343,12 +350,13 @@ class Ledger:
         self._wait_for_marker(producer.producer_id, budget)
 
     def _wait_for_marker(self, producer_id: int, budget: Budget) -> None:
-        """Read on until the end of what was appended has been read."""
+        """Read on until the marker of the append has been read."""
         fold, offset = LedgerFold(self.prefix), max(self._next_offset or 0, self._seen_to)
         patience = Budget.of(budget.clock, min(MARKER_SECONDS, budget.left("reading the ledger")))
         try:
             while (committed := fold.end_of(producer_id)) is None:
-                # At the log's end the broker lets each of these wait for a moment.
+                # At the end of the log the broker delays each fetch (fetch.max.wait.ms): this does
+                # not spin.
                 self._seen_to = offset = self._admin.read_log(
                     self._partition, offset, fold, timeout=patience.left("waiting for its marker")
                 )
@@ -370,7 +378,7 @@ class Ledger:
             ) from error
 
     def _fresh_epoch(self, budget: Budget) -> ProducerIdAndEpoch:
-        """Give an epoch that no transaction was ended by; only to whoever has not been fenced."""
+        """Return an epoch that has not ended a transaction; raise LedgerFencedError if fenced."""
         if self._producer is None:
             raise self._fenced()
         if self._is_used:
@@ -387,7 +395,10 @@ class Ledger:
         return self._producer
 
     def _fenced(self) -> LedgerFencedError:
-        """Say who has claimed the prefix; the ledger does not know who has only fenced it."""
+        """Build the error, naming the last claimant.
+
+        The ledger does not record a driver that has fenced but not claimed.
+        """
         return LedgerFencedError(
             f"another driver writes the ledger of {self.prefix!r} (topic {self.topic!r}) now. "
             f"{self._last_claim()}. Look for queries, jobs and operators that use "

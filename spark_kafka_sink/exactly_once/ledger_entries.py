@@ -1,20 +1,18 @@
-"""What the entries of a ledger come to, as far as they have been read.
+"""The state of a ledger, built from the entries read so far.
 
-A ledger remembers every job for days, and a job per second is half a million of them. So reading an
-entry must be cheap, and a step must not look at entries that do not concern it:
+A ledger remembers every job for days; at one job per second that is half a million entries. So
+reading an entry must be cheap, and a step must not look at entries that do not concern it:
 
-- Values are kept as bytes, and decoded when somebody asks for that write.
-- Writes that have ended are told from the others by the form of their value, `SETTLED`. Whatever
-  has another form is unsettled, and is decoded, once, by the first step that sees it.
-- An ended write that is alone in its transaction, as nearly all are, is found and taken apart by
-  one regular expression.
-- Jobs that have ended wait in the order of the quarters of an hour in which they may be dropped,
-  and a step looks at some of them.
+- Values are stored as bytes and decoded only when that write is looked up.
+- The form of its value, `SETTLED`, identifies a write that has ended. Every other value is
+  unsettled, and the first step that sees it decodes it, once.
+- Nearly every ended write is alone in its transaction. One regular expression finds and splits it.
+- Ended jobs are queued by the quarter of an hour in which they may be dropped, and each step checks
+  only some of them.
 
-Only entries of transactions count, and only behind their COMMIT marker. The writer of a record
-outside of a transaction has fenced nobody, and a record with a key that is not a ledger's is no
-driver's. Both are left out, counted, and reported: they must not stop the prefixes that share the
-topic.
+Only transactional records with a COMMIT marker count. A record outside a transaction was written
+without fencing, and a record whose key is not a ledger key was not written by a driver. Both are
+ignored, counted and reported: they must not stop the prefixes that share the topic.
 """
 
 from __future__ import annotations
@@ -45,15 +43,15 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.exactly_once.ledger_records import Claim, WriteRecord
 
-#: Jobs whose times agree but for this many digits may be dropped together: 1,000 seconds.
+#: Jobs whose expiry times differ only in this many last digits form a portion of 1,000 seconds.
 _PORTION_DIGITS: Final = 6
 _PORTION_MS: Final = 10**_PORTION_DIGITS
 _HAVE_ENDED: Final = frozenset({WriteState.DONE, WriteState.VOID})
 _NO_PIECES: Final[Mapping[int, bytes]] = {}
 
-#: Key, value, and the offset of the batch that it was in.
+#: The key, the value, and the offset of the record's batch.
 _Entry: TypeAlias = tuple[bytes, bytes | None, int]
-#: Entries that are committed are taken in together, up to this many at once.
+#: Committed entries are applied together, up to about this many at once.
 _MOST_TOGETHER: Final = 10_000
 
 _NOT_TRANSACTIONAL: Final = "not written in a transaction"
@@ -64,10 +62,10 @@ _NOT_DECODABLE: Final = "in a batch that cannot be decoded"
 class Contents(NamedTuple):
     """The entries of one prefix, decoded."""
 
-    #: None before the first claim, and where it cannot be read.
+    #: None before the first claim, or if it cannot be read.
     claim: Claim | None
     writes: dict[str, WriteRecord]
-    #: What is wrong with the entries that cannot be read.
+    #: The errors of the unreadable entries.
     unreadable: dict[EntryKey, LedgerFormatError]
 
 
@@ -75,30 +73,30 @@ class PrefixEntries:
     """The entries of one prefix: the last value of each key."""
 
     def __init__(self, prefix: str) -> None:
-        """Begin without entries."""
+        """Start without entries."""
         self.prefix = prefix
         self.keys = PrefixKeys(prefix)
         self._claim: bytes | None = None
-        #: The values of writes by their keys.
+        #: The values of writes by key.
         self._values: dict[bytes, bytes] = {}
         self._pieces: dict[str, dict[int, bytes]] = {}
-        #: The keys of writes whose value does not have the form of one that has ended; with None
-        #: before the value was decoded.
+        #: The keys of writes whose value does not have the form `SETTLED`, with the decoded value,
+        #: or None before it is decoded.
         self._unsettled: dict[bytes, WriteRecord | None] = {}
-        #: The others that are kept for ever: streams. Some may have become something else since.
+        #: The keys of ended writes that never expire: streams. May contain stale keys.
         self._lasting: dict[bytes, None] = {}
-        #: The others by when they may be dropped, in portions of a quarter of an hour. Likewise.
+        #: The keys of ended writes that expire, by portion. May contain stale keys.
         self._expiring: dict[bytes, deque[bytes]] = {}
 
     def put(self, records: Iterable[_Entry]) -> list[int]:
-        """Take records in, in their order; return where those are that are not entries."""
+        """Apply records in order; return the offsets of those that are not entries."""
         return [offset for key, value, offset in records if not self._put_any(key, value)]
 
     def put_ended(self, keys: list[bytes], values: list[bytes], times: list[bytes]) -> None:
-        """Take in writes that have ended, in their order.
+        """Apply writes that have ended, in order.
 
-        `times` say when each may be dropped, in decimal digits, or are `NEVER`. This is where a new
-        driver spends its time, with each entry of a large ledger.
+        `times` are the expiry times in decimal digits, or `NEVER`. A new driver runs this for
+        nearly every entry of a large ledger: it is the hot path.
         """
         self._values.update(zip(keys, values, strict=True))
         if self._unsettled:
@@ -116,7 +114,7 @@ class PrefixEntries:
             append(key)
 
     def _put_any(self, key: bytes, value: bytes | None) -> bool:
-        """Take in a record that may be any; return whether it is an entry of the prefix."""
+        """Apply a record of any kind; return whether it is an entry of the prefix."""
         if not self.keys.plain_write.fullmatch(key):
             kind = self._put_other(key, value)
             if kind != WRITE:
@@ -133,7 +131,10 @@ class PrefixEntries:
         return True
 
     def _put_other(self, key: bytes, value: bytes | None) -> str | None:
-        """Take in a claim or a piece of a decision; return the kind of any entry of the prefix."""
+        """Apply a claim or a piece of a decision; return the entry's kind, or None.
+
+        None means that the record is not an entry of this prefix.
+        """
         if key == self.keys.claim:
             self._claim = value
             return GENERATION
@@ -158,24 +159,24 @@ class PrefixEntries:
 
     @property
     def claim(self) -> Claim | None:
-        """The latest claim; None before the first. Raises LedgerFormatError."""
+        """The latest claim, or None before the first; raises LedgerFormatError."""
         return None if self._claim is None else decode_claim(self._claim)
 
     def __len__(self) -> int:
-        """Count the writes."""
+        """Return the number of writes."""
         return len(self._values)
 
     @property
     def write_ids(self) -> list[str]:
-        """All writes that there are."""
+        """The ids of all writes."""
         return [_write_id(key) for key in self._values]
 
     def pieces(self, write_id: str) -> int:
-        """Count the pieces of a write's record."""
+        """Return the number of pieces of a write's record."""
         return len(self._pieces.get(write_id, _NO_PIECES))
 
     def record(self, write_id: str) -> WriteRecord | None:
-        """Return what the ledger says of a write; raises LedgerFormatError."""
+        """Return the record of a write, or None; raise LedgerFormatError if it is unreadable."""
         return self._record(write_key(self.prefix, write_id), write_id)
 
     def _record(self, key: bytes, write_id: str) -> WriteRecord | None:
@@ -191,7 +192,7 @@ class PrefixEntries:
         return known
 
     def _records(self, keys: Iterable[bytes]) -> dict[str, WriteRecord]:
-        """Decode the writes of these keys; raises LedgerFormatError."""
+        """Decode the writes of these keys; raise LedgerFormatError if one is unreadable."""
         found = {}
         for key in keys:
             write_id = _write_id(key)
@@ -206,7 +207,7 @@ class PrefixEntries:
         return self._claim is None and not self._values
 
     def decode_all(self) -> Contents:
-        """Decode everything that can be decoded."""
+        """Decode every entry; collect the errors of the unreadable ones."""
         contents = Contents(None, {}, {})
         try:
             contents = contents._replace(claim=self.claim)
@@ -224,7 +225,7 @@ class PrefixEntries:
         return contents
 
     def unfinished(self) -> dict[str, WriteRecord]:
-        """Return the writes that have not ended: decided, or mixed. Raises LedgerFormatError."""
+        """Return the writes that have not ended (decided or mixed); raises LedgerFormatError."""
         records = self._records(self._unsettled)
         return {
             write_id: record
@@ -233,16 +234,17 @@ class PrefixEntries:
         }
 
     def streams(self) -> dict[str, WriteRecord]:
-        """Return the writes that are kept for ever; raises LedgerFormatError."""
+        """Return the writes that never expire; raises LedgerFormatError."""
         records = self._records({**self._lasting, **self._unsettled})
         return {
             write_id: record for write_id, record in records.items() if record.expires_at_ms is None
         }
 
     def expired(self, now_ms: int, *, most: int) -> frozenset[str]:
-        """Name jobs that have ended and may be dropped, after a look at so many of them at most.
+        """Return ended jobs that may be dropped, after checking at most `most` jobs.
 
-        They stay until their tombstones are read; then others are looked at.
+        A job is returned again until its tombstone is read. Checked jobs move to the back of their
+        queue, so that the next call checks others.
         """
         found: dict[bytes, None] = {}
         for portion in sorted(self._expiring, key=_number):
@@ -255,7 +257,7 @@ class PrefixEntries:
                 key = waiting.popleft()
                 expires_at_ms = self._expires_at_ms(key)
                 if expires_at_ms is None or expires_at_ms // _PORTION_MS != _number(portion):
-                    # Dropped, or written again, since it was put here.
+                    # Dropped or rewritten since it was queued.
                     continue
                 waiting.append(key)
                 most -= 1
@@ -266,7 +268,7 @@ class PrefixEntries:
         return frozenset(map(_write_id, found))
 
     def _expires_at_ms(self, key: bytes) -> int | None:
-        """Return when a write that has ended may be dropped; None if it may not, or is gone."""
+        """Return when an ended write may be dropped; None if never, or if it has been removed."""
         settled = SETTLED.fullmatch(self._values.get(key, b""))
         return int(settled[1]) if settled and settled[1] != NEVER else None
 
@@ -280,7 +282,7 @@ def _write_id(key: bytes) -> str:
 
 
 class _Writes(Mapping[str, "WriteRecord"]):
-    """The writes of a prefix, each decoded when it is asked for."""
+    """The writes of a prefix, each decoded on lookup."""
 
     def __init__(self, entries: PrefixEntries) -> None:
         self._entries = entries
@@ -299,53 +301,52 @@ class _Writes(Mapping[str, "WriteRecord"]):
 
 
 class LedgerState:
-    """What a ledger says of one prefix.
+    """A view of one prefix in the ledger, valid until the ledger is read again.
 
-    It is a view: valid until the ledger is read again. Whatever decodes an entry may raise
-    LedgerFormatError.
+    Every method that decodes an entry may raise LedgerFormatError.
     """
 
     def __init__(self, entries: PrefixEntries) -> None:
-        """View the entries of a prefix."""
+        """Wrap the entries of a prefix."""
         self._entries = entries
-        #: All writes. Looking one up costs nothing; going through all of them, a large ledger does.
+        #: All writes. Looking one up is cheap; iterating over all of a large ledger is not.
         self.writes: Mapping[str, WriteRecord] = _Writes(entries)
 
     @property
     def is_empty(self) -> bool:
-        """Whether the ledger has nothing of the prefix."""
+        """Whether the ledger has no entries of the prefix."""
         return self._entries.is_empty
 
     @property
     def claim(self) -> Claim | None:
-        """The latest claim; None before the first."""
+        """The latest claim, or None before the first."""
         return self._entries.claim
 
     @property
     def generation(self) -> int:
-        """The latest generation that was claimed; 0 before the first."""
+        """The latest claimed generation, or 0 before the first."""
         claim = self.claim
         return 0 if claim is None else claim.generation
 
     def decode_all(self) -> Contents:
-        """See `PrefixEntries.decode_all`."""
+        """Decode every entry; see `PrefixEntries.decode_all`."""
         return self._entries.decode_all()
 
     def unfinished(self) -> dict[str, WriteRecord]:
-        """See `PrefixEntries.unfinished`."""
+        """Return the writes that have not ended; see `PrefixEntries.unfinished`."""
         return self._entries.unfinished()
 
     def streams(self) -> dict[str, WriteRecord]:
-        """See `PrefixEntries.streams`."""
+        """Return the writes that never expire; see `PrefixEntries.streams`."""
         return self._entries.streams()
 
     def expired(self, now_ms: int, *, most: int) -> frozenset[str]:
-        """See `PrefixEntries.expired`."""
+        """Return ended jobs that may be dropped; see `PrefixEntries.expired`."""
         return self._entries.expired(now_ms, most=most)
 
 
 def decided_writes(state: LedgerState) -> dict[str, WriteRecord]:
-    """Return the writes whose transactions are to be committed, whoever does it."""
+    """Return the writes whose transactions must be committed, by any driver."""
     return {
         write_id: record
         for write_id, record in state.unfinished().items()
@@ -354,15 +355,15 @@ def decided_writes(state: LedgerState) -> dict[str, WriteRecord]:
 
 
 class KeyOffsets:
-    """Where the last record of each of some keys is: a sink for `AdminClient.read_log`."""
+    """The offsets of each given key's last committed record: a sink for `AdminClient.read_log`."""
 
     def __init__(self, keys: Iterable[bytes]) -> None:
-        """Look for these keys."""
+        """Start without offsets of these keys."""
         #: See `LogSink`.
         self.known_records: None = None
         self._open: dict[int, dict[bytes, int]] = {}
         self._keys = frozenset(keys)
-        #: The offset of the batch of each key that was found in a committed transaction.
+        #: By key, the offset of the last batch that has it in a committed transaction.
         self.offsets: dict[bytes, int] = {}
 
     def take_records(
@@ -371,40 +372,40 @@ class KeyOffsets:
         producer_id: int,
         records: list[tuple[bytes | None, bytes | None]],
     ) -> None:
-        """Note where the keys are, in case their transaction is committed."""
+        """Record the keys' offsets until their transaction ends."""
         found = {key: offset for key, _ in records if key and key in self._keys}
         self._open.setdefault(producer_id, {}).update(found)
 
     def take_end(self, producer_id: int, *, committed: bool) -> None:
-        """Believe what a committed transaction has."""
+        """Keep the offsets of a committed transaction; drop those of an aborted one."""
         found = self._open.pop(producer_id, {})
         if committed:
             self.offsets.update(found)
 
     def take_plain(self, offset: int, count: int) -> None:
-        """Pass over records that count for nobody."""
+        """Skip records outside a transaction, which do not count."""
 
     def take_undecodable(self, offset: int, reason: str) -> None:
-        """Pass over a batch that has no keys."""
+        """Skip a batch whose keys cannot be decoded."""
 
 
 class Ignored(NamedTuple):
-    """Records of a ledger topic that are left out."""
+    """The ignored records of a ledger topic that share a reason."""
 
     records: int
-    #: Of the first batch that has one.
+    #: The offset of the first batch that contains one.
     first_offset: int
 
 
 class LedgerFold:
-    """What the records and markers of a ledger come to: a sink for `AdminClient.read_log`."""
+    """The ledger state built from its records and markers: a sink for `AdminClient.read_log`."""
 
     def __init__(self, prefix: str | None = None) -> None:
-        """Read the entries of one prefix, or of all."""
+        """Start without entries; with a prefix, collect only its own, otherwise all."""
         self._prefix = prefix
         keys = None if prefix is None else PrefixKeys(prefix)
         self._starts = KEY_STARTS if keys is None else keys.starts
-        #: See `LogSink`. A reader of all prefixes has the time to decode their keys.
+        #: See `LogSink`. A reader of all prefixes has to decode every key anyway.
         self.known_records = (
             None if keys is None else (keys.plain_write.pattern, SETTLED.pattern, self._take_ended)
         )
@@ -412,7 +413,7 @@ class LedgerFold:
         #: Entries whose transaction has not ended yet, by producer id.
         self._pending: dict[int, list[_Entry]] = {}
         self._committed: list[_Entry] = []
-        #: How the last transaction with entries has ended, by producer id.
+        #: Whether the last transaction with entries was committed, by producer id.
         self._ends: dict[int, bool] = {}
         self._ignored: dict[str, Ignored] = {}
 
@@ -422,7 +423,7 @@ class LedgerFold:
         producer_id: int,
         records: list[tuple[bytes | None, bytes | None]],
     ) -> None:
-        """Take the records of a transaction's batch in."""
+        """Hold the records of a transactional batch until its transaction ends."""
         starts = self._starts
         own: list[_Entry] = [
             (key, value, offset) for key, value in records if key and key.startswith(starts)
@@ -441,8 +442,8 @@ class LedgerFold:
     def _take_ended(
         self, producer_id: int, keys: list[bytes], values: list[bytes], times: list[bytes]
     ) -> None:
-        """Take in committed transactions of one write each that has ended."""
-        # The first one may have batches before.
+        """Apply committed transactions that each contain a single ended write."""
+        # The first of these transactions may have earlier batches.
         self._committed += self._pending.pop(producer_id, ())
         self._put_committed()
         self._ends[producer_id] = True
@@ -450,14 +451,14 @@ class LedgerFold:
             self._entries_of(self._prefix).put_ended(keys, values, times)
 
     def take_plain(self, offset: int, count: int) -> None:
-        """Count records outside any transaction, which are ignored."""
+        """Count records outside a transaction, which are ignored."""
         self._ignore(_NOT_TRANSACTIONAL, offset, count)
 
     def take_end(self, producer_id: int, *, committed: bool) -> None:
-        """Take the end of a transaction in."""
+        """Handle the marker of a transaction."""
         entries = self._pending.pop(producer_id, None)
         if entries is None:
-            # Others', or written twice by a coordinator that was started again.
+            # Another prefix's marker, or a duplicate from a restarted coordinator.
             return
         self._ends[producer_id] = committed
         if committed:
@@ -466,20 +467,20 @@ class LedgerFold:
                 self._put_committed()
 
     def take_undecodable(self, offset: int, reason: str) -> None:
-        """Take note of a batch that nobody can decode."""
+        """Count a batch that cannot be decoded, which is ignored."""
         self._ignore(f"{_NOT_DECODABLE} ({reason})", offset, 1)
 
     def is_open(self, producer_id: int) -> bool:
-        """Whether there are entries of a producer without a marker behind them."""
+        """Return whether a producer has entries that no marker follows."""
         return producer_id in self._pending
 
     def end_of(self, producer_id: int) -> bool | None:
-        """Return whether a producer's last entries were committed; None: none have ended."""
+        """Return whether a producer's last ended transaction was committed; None if none ended."""
         return self._ends.get(producer_id)
 
     @property
     def prefixes(self) -> Mapping[str, PrefixEntries]:
-        """The prefixes that have entries."""
+        """The entries of each prefix that has any."""
         self._put_committed()
         return self._prefixes
 
@@ -488,7 +489,7 @@ class LedgerFold:
         return self.prefixes.get(prefix, PrefixEntries(prefix))
 
     def take_ignored(self) -> dict[str, Ignored]:
-        """Return what was left out since this was last asked, by why."""
+        """Return the records ignored since the last call, by reason."""
         ignored, self._ignored = self._ignored, {}
         return ignored
 

@@ -1,21 +1,22 @@
-r"""The entries of the ledger as bytes, and as values.
+r"""Encoding and decoding of ledger entries.
 
-A key is the format's version and a JSON array; a value is the version and a JSON object, so that an
+A key is the format version and a JSON array; a value is the version and a JSON object, so that an
 operator can read the ledger with any console consumer:
 
     \x01["generation", prefix]               the last claim
-    \x01["write", prefix, write id]          the last batch of a write, and what became of it
+    \x01["write", prefix, write id]          the last batch of a write, and its outcome
     \x01["winners", prefix, write id, n]     a piece of a decision that is too large for one record
 
-The format of keys never changes: a reader must be able to tell whose an entry is. Equal keys are
-equal bytes, so a key that would be encoded differently is not a key. A value of a later version is
-refused where it is ours. Of a chunked decision the pieces hold the compressed list of winners, each
-behind the generation and batch that it belongs to.
+The key format never changes: every version must be able to read which prefix an entry belongs to.
+Equal keys are equal bytes, so a key that would be encoded differently is invalid. A value of a
+later version is refused if it belongs to the reader's own prefix. A decision that is too large for
+one record is split into pieces, which hold the compressed list of winners; each piece starts with
+the generation and batch id of the decision.
 
-Values are checked when they are decoded: every number for its type and range, every topic for a
-legal name, who claimed for short printable text, and every winner for being a transactional id of a
-task under the same prefix. The value of a write that has ended has
-one form, `SETTLED`; a reader of a large ledger can tell by it without decoding.
+Decoding validates values: every number has the right type and range, every topic name is legal, the
+claimant is short printable text, and every winner is the transactional id of a task under the same
+prefix. The value of a write that has ended always has the form `SETTLED`, so that a reader of a
+large ledger can recognize it without decoding it.
 """
 
 from __future__ import annotations
@@ -43,21 +44,20 @@ if TYPE_CHECKING:
 
 VERSION: Final = b"\x01"
 
-#: Winners that take more are chunked, into pieces of this many bytes: well below the smallest
-#: message.max.bytes that anybody sets.
+#: A larger list of winners is split into pieces of `PIECE_BYTES`, well below any realistic
+#: message.max.bytes.
 MAX_INLINE_BYTES: Final = 65_536
 PIECE_BYTES: Final = 400_000
 #: generation, batch id
 _PIECE_HEAD: Final = struct.Struct(">qq")
-#: A list of winners takes no more than this when it is inflated: offsets in half a million
-#: partitions.
+#: The maximum size of a decompressed list of winners: offsets in half a million partitions.
 MAX_WINNERS_BYTES: Final = 64 * 1024 * 1024
-#: Generations are milliseconds since 1970, and leave room for those that follow: JSON's numbers are
-#: exact up to here.
+#: Generations are milliseconds since 1970. JSON numbers are exact up to this value, which leaves
+#: ample room for later generations.
 MAX_GENERATION: Final = 2**53 - 1
-#: The end of the year 9999: later times cannot be shown to an operator.
+#: The end of the year 9999: later times cannot be formatted for an operator.
 _MAX_TIME_MS: Final = 253_402_300_799_999
-#: Much longer than any host name (255) with what a driver says around it.
+#: Much longer than any host name (255) with the text a driver adds to it.
 _MAX_CLAIMED_BY: Final = 500
 _MAX_INT16: Final = 2**15 - 1
 _MAX_INT32: Final = 2**31 - 1
@@ -73,15 +73,15 @@ _BY_HAND: Final = (
     "this prefix until the entry is deleted, in a transaction; see 'A ledger is a trust domain' in "
     "docs/exactly-once.md"
 )
-#: How the key of a write ends, behind its id.
+#: The end of a write's key, after its id.
 _ID_END: Final = b'"]'
-#: What all keys of a kind begin with.
+#: What the keys of each kind start with.
 KEY_STARTS: Final = tuple(VERSION + f'["{kind}",'.encode() for kind in _KEY_LENGTHS)
 
-#: What a value has where the time would be at which it may be dropped.
+#: The expiry time in the value of a write that never expires.
 NEVER: Final = b"null"
-#: The form that `encode_write` gives the value of a write that is done or void, and when it may be
-#: dropped. It is cheap to match, and leaves it to `decode_write` to check the numbers.
+#: The form in which `encode_write` encodes a write that is done or void; its group is the expiry
+#: time. It is cheap to match; `decode_write` validates the numbers.
 SETTLED: Final = re.compile(
     rb'\x01\{"batch_id":[^,]++,"generation":[^,]++,"state":"(?:done|void)","in_before":[^,]++,'
     rb'"updated_at_ms":[^,]++,"expires_at_ms":(\d{1,19}+|null),"pieces":0,"winners":\[\]\}'
@@ -89,16 +89,16 @@ SETTLED: Final = re.compile(
 
 
 class OffsetRange(NamedTuple):
-    """What a winner wrote to one partition."""
+    """The records that a winner wrote to one partition."""
 
     topic_partition: TopicPartition
     first_offset: int
     last_offset: int
-    #: Between the offsets others' records may lie.
+    #: The number of records; records of other producers may lie between the offsets.
     records: int
 
     def __str__(self) -> str:
-        """Give the partition and its offsets, as an operator looks for them."""
+        """Return the partition and its offsets in words, for an operator."""
         return f"{self.topic_partition} offsets {self.first_offset} to {self.last_offset}"
 
 
@@ -107,15 +107,15 @@ class Winner(NamedTuple):
 
     transactional_id: str
     producer: ProducerIdAndEpoch
-    #: The rules that it was begun by (KIP-890).
+    #: The transaction protocol version under which it began (KIP-890).
     transaction_version: int
     ranges: tuple[OffsetRange, ...]
-    #: What became of it; noted for mixed batches only.
+    #: Its outcome; recorded for mixed batches only.
     fate: Fate | None = None
 
 
 class Claim(NamedTuple):
-    """Who has the prefix."""
+    """The driver that owns the prefix."""
 
     generation: int
     claimed_at_ms: int
@@ -125,18 +125,18 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteRecord:
-    """What the ledger says of a write."""
+    """The ledger's record of a write."""
 
     write: Write
     updated_at_ms: int
-    #: When a job's record may be dropped; a stream's is kept.
+    #: When a job's record may be dropped; None for a stream, whose record is never dropped.
     expires_at_ms: int | None = None
-    #: Of a decided or mixed batch.
+    #: The transactions of a decided or mixed batch; otherwise empty.
     winners: tuple[Winner, ...] = ()
 
 
 class EntryKey(NamedTuple):
-    """Whose an entry is."""
+    """The kind of an entry, and the prefix and write it belongs to."""
 
     kind: str
     prefix: str
@@ -154,7 +154,7 @@ def encode_key(key: EntryKey) -> bytes:
 
 
 def decode_key(data: bytes | None) -> EntryKey:
-    """Read a key; raises LedgerFormatError."""
+    """Decode a key; raise LedgerFormatError if it is not a valid one."""
     if data is None or data[:1] != VERSION:
         raise LedgerFormatError("the ledger topic holds a record that is no ledger entry")
     parts = _parse(data[1:])
@@ -179,21 +179,21 @@ def _encodes_differently(key: EntryKey, data: bytes) -> bool:
     try:
         return encode_key(key) != data
     except UnicodeEncodeError:
-        # Half of a surrogate pair, which no text has.
+        # A lone surrogate, which cannot be encoded.
         return True
 
 
 class PrefixKeys:
-    """How the keys of one prefix look, for a reader that sees the keys of many."""
+    """The key patterns of one prefix, for a reader that sees the keys of many."""
 
     def __init__(self, prefix: str) -> None:
         """Encode the prefix."""
         self.claim = encode_key(EntryKey(GENERATION, prefix))
         write = encode_key(EntryKey(WRITE, prefix))[: -len(_ID_END)]
         piece = VERSION + _json((WINNERS, prefix))[:-1] + b","
-        #: What they begin with, for `bytes.startswith`.
+        #: What the prefix's keys start with, for `bytes.startswith`.
         self.starts = (self.claim, write, piece)
-        #: The key of a write whose id needs no escapes: such text is its own encoding.
+        #: Matches the key of a write whose id needs no escapes and so is its own encoding.
         self.plain_write = re.compile(re.escape(write) + rb"[ !#-\[\]-~]*+" + re.escape(_ID_END))
 
 
@@ -201,13 +201,13 @@ class PrefixKeys:
 
 
 def encode_claim(prefix: str, claim: Claim) -> KeyValue:
-    """Encode a claim; raises LedgerFormatError where no later generation can be claimed."""
+    """Encode a claim; raise LedgerFormatError if its generation exceeds `MAX_GENERATION`."""
     if claim.generation > MAX_GENERATION:
         raise LedgerFormatError(
             f"prefix {prefix!r} cannot be claimed any more: its last generation in the ledger is "
             f"{claim.generation - 1}, which no driver's clock has counted to. {_BY_HAND}"
         )
-    # A host may have any name, and no reader takes one that could act on a terminal.
+    # A host may have any name, and readers refuse text that a terminal could act on.
     claimed_by = "".join(
         character if character.isprintable() else "?"
         for character in claim.claimed_by[:_MAX_CLAIMED_BY]
@@ -219,10 +219,10 @@ def encode_claim(prefix: str, claim: Claim) -> KeyValue:
 def encode_write(
     prefix: str, write_id: str, record: WriteRecord, *, pieces_before: int = 0
 ) -> list[KeyValue]:
-    """Encode what the ledger is to say of a write, in as many entries as it takes.
+    """Encode the record of a write, as one or more entries.
 
-    `pieces_before` is how many pieces the record that it replaces had: those that are not written
-    again are deleted.
+    `pieces_before` is the number of pieces of the record it replaces; those not overwritten are
+    deleted. Raises ExactlyOnceError if the winners take more than `MAX_WINNERS_BYTES`.
     """
     write = record.write
     value = {
@@ -264,14 +264,14 @@ def encode_write(
 
 
 def forget_write(prefix: str, write_id: str, *, pieces_before: int = 0) -> list[KeyValue]:
-    """Make the tombstones of a write."""
+    """Return the tombstones of a write and its pieces."""
     keys = [EntryKey(WRITE, prefix, write_id)]
     keys += [EntryKey(WINNERS, prefix, write_id, number) for number in range(pieces_before)]
     return [KeyValue(encode_key(key), None) for key in keys]
 
 
 def decode_claim(value: bytes) -> Claim:
-    """Read a claim; raises LedgerFormatError."""
+    """Decode a claim; raise LedgerFormatError if it is not a valid one."""
     parsed = _parse(_versioned(value))
     try:
         return _claim_from_json(parsed)
@@ -284,7 +284,7 @@ def decode_claim(value: bytes) -> Claim:
 def decode_write(
     prefix: str, write_id: str, value: bytes, pieces: Mapping[int, bytes]
 ) -> WriteRecord:
-    """Read what the ledger says of a write; raises LedgerFormatError."""
+    """Decode the record of a write; raise LedgerFormatError if it is not a valid one."""
     parsed = _parse(_versioned(value))
     try:
         write = Write(
@@ -393,7 +393,7 @@ def _range_from_json(
 
 
 def _check_integer(value: Any, least: int, most: int, name: str) -> int:
-    # True and False are numbers to Python, and not to JSON.
+    # True and False are integers in Python, but not in JSON.
     if type(value) is not int or not least <= value <= most:
         raise ValueError(f"its {name} is {str(value)[:40]!r}")
     return value

@@ -1,16 +1,16 @@
-"""Whether ended transactions have their markers in the partitions, and what to do where not.
+"""Verify that ended transactions have their markers in the partitions; write the missing ones.
 
-A coordinator answers EndTxn before it has markers written, and one that finds a partition without
-a leader may leave its marker out for good (Kafka 4.3: KAFKA-20734). What the transaction wrote
-there is then neither in nor out: read_committed consumers wait in front of it, and the next end of
-the same producer id in that partition, commit or abort, decides about it. So whoever ends a
-transaction looks whether its markers are there before it relies on them:
+A coordinator answers EndTxn before the markers are written. If it finds a partition without a
+leader, it may never write that marker (Kafka 4.3: KAFKA-20734). The transaction's records there are
+then neither committed nor aborted: read_committed consumers wait for them, and the next marker of
+the same producer id in that partition, commit or abort, decides about them. So a driver that ends a
+transaction checks its markers before it relies on them:
 
-- Where the last stable offset is behind what was written, all is well: one request per partition.
-- Where it is not, somebody's transaction is open there, perhaps for long. DescribeProducers tells
-  whose. Without the right to ask (READ), the worst is assumed.
-- What is missing is put there by a transaction without records that ends likewise, of the epoch by
-  which the producer goes on. No later transaction of the id has that epoch, so none can be hit.
+- If the last stable offset is past the records, all is well. This takes one request per partition.
+- Otherwise some producer's transaction is open there, possibly for long. DescribeProducers reports
+  which one. Without the permission it needs (READ), the marker is assumed missing.
+- A missing marker is written by a transaction without records that ends the same way, with the
+  producer's next epoch. No later transaction of the id has that epoch, so none can be affected.
 """
 
 from __future__ import annotations
@@ -34,27 +34,31 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds to wait for markers, which come within moments, before asking whose are not there.
+#: Seconds to wait for markers, which are usually written within moments, before finding out which
+#: are missing.
 PATIENCE: Final = 0.1
-#: How often to ask before a marker that is not there is taken for lost.
+#: The number of checks before a missing marker is considered lost.
 LOOKS: Final = 20
-#: How often to write markers that are missing: a partition may lose its leader again.
+#: The number of attempts to write missing markers: a partition may lose its leader again.
 _REPAIRS: Final = 3
 
 
 class Ended(NamedTuple):
-    """A transaction whose coordinator has said that it ends as it was asked to."""
+    """A transaction that its coordinator has acknowledged as ended as requested."""
 
-    #: What was asked for; its producer wrote the records.
+    #: The requested end; its producer wrote the records.
     end: TransactionEnd
-    #: By what its producer goes on.
+    #: The producer id and epoch that the producer uses next.
     after: ProducerIdAndEpoch
-    #: For each partition it wrote to, the offset behind its last record.
+    #: For each partition it wrote to, the offset after its last record.
     written: Mapping[TopicPartition, int]
 
 
 def next_epoch(end: TransactionEnd, answered: ProducerIdAndEpoch | None) -> ProducerIdAndEpoch:
-    """Tell by what a producer goes on after an end, where the answer did not say it."""
+    """Return the producer id and epoch that a producer uses after an end.
+
+    `answered` is what the coordinator's answer contained; None if it contained none.
+    """
     if answered is not None:
         return answered
     if end.transaction_version is None or end.transaction_version < TRANSACTION_V2:
@@ -63,10 +67,11 @@ def next_epoch(end: TransactionEnd, answered: ProducerIdAndEpoch | None) -> Prod
 
 
 def see_to_markers(admin: AdminClient, ended: Sequence[Ended], budget: Budget) -> list[Ended]:
-    """Have the markers of ended transactions written where they are missing.
+    """Write the missing markers of ended transactions.
 
-    Gives those of which records are still neither in nor out, because their producer has gone on.
-    Raises KafkaTimeoutError where a partition has no leader for as long as the budget lasts.
+    Returns the transactions that still have records without a marker, because their producer has
+    moved on to a later epoch. Raises KafkaTimeoutError if a partition has no leader until the
+    budget is used up.
     """
     looks = 0
     unseen: Sequence[Ended] = ended
@@ -85,7 +90,7 @@ def see_to_markers(admin: AdminClient, ended: Sequence[Ended], budget: Budget) -
                     answer,
                 )
         for one, places in untold:
-            # Harmless where it was there, and nobody can tell afterwards either.
+            # Harmless if the marker exists. Whether it worked cannot be checked afterwards either.
             _write(admin, one, places, budget)
         unseen = [one for one, _ in missing]
     return []
@@ -102,7 +107,7 @@ def _write(
 
 
 def _held(admin: AdminClient, ended: Sequence[Ended], budget: Budget) -> Collection[TopicPartition]:
-    """Name the partitions where somebody's transaction is open before the end of these."""
+    """Return the partitions where a transaction is open below the end of these transactions."""
     behind: dict[TopicPartition, int] = {}
     for one in ended:
         for place, offset in one.written.items():
@@ -120,9 +125,9 @@ _Places: TypeAlias = "list[tuple[Ended, list[TopicPartition]]]"
 def _missing(
     admin: AdminClient, ended: Sequence[Ended], held: Collection[TopicPartition], budget: Budget
 ) -> tuple[_Places, _Places]:
-    """Find the partitions that have records of these transactions and no marker.
+    """Find the partitions that have records of these transactions but no marker.
 
-    Apart from them those that do not tell, to this user, whose transactions are open.
+    The second result holds the partitions whose open producers this user may not list.
     """
     open_in: dict[TopicPartition, dict[int, int]] = {}
     untold = set()
@@ -136,7 +141,7 @@ def _missing(
             open_in[place] = {one.producer.producer_id: one.producer.epoch for one in found}
 
     def is_missing(one: Ended, place: TopicPartition) -> bool:
-        # A later transaction of the same producer is open by right.
+        # A later transaction of the same producer (a higher epoch) is legitimately open.
         producer = one.end.producer
         epoch = open_in.get(place, {}).get(producer.producer_id)
         return epoch is not None and epoch <= producer.epoch
