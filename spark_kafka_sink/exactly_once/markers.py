@@ -69,9 +69,9 @@ def next_epoch(end: TransactionEnd, answered: ProducerIdAndEpoch | None) -> Prod
 def see_to_markers(admin: AdminClient, ended: Sequence[Ended], budget: Budget) -> list[Ended]:
     """Write the missing markers of ended transactions.
 
-    Returns the transactions that still have records without a marker, because their producer has
-    moved on to a later epoch. Raises KafkaTimeoutError if a partition has no leader until the
-    budget is used up.
+    Returns the transactions that still have records without a marker after that, usually because
+    their producer has moved on to a later epoch. Raises KafkaTimeoutError if a partition has no
+    leader until the budget is used up.
     """
     looks = 0
     unseen: Sequence[Ended] = ended

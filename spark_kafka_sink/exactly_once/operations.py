@@ -1,9 +1,9 @@
-"""What an operator does about a prefix by hand, by the same rules as a driver.
+"""Manual operations on a prefix: roll forward and abort, by the same rules as a driver.
 
-Both fence the ledger and read it first. Rolling forward is what every plan begins with. Aborting
-claims a generation before it ends anything, so that a driver which still runs cannot decide about
-what is being aborted; what is decided already is never aborted, but rolled forward. What was listed
-is ended by its producer id and epoch, and nothing that began later.
+Both fence the ledger and read it first. Rolling forward is also the first step of every plan.
+Aborting claims a generation before it ends any transaction, so that a running driver can no longer
+decide the transactions being aborted. Decided transactions are never aborted, only rolled forward.
+Listed transactions are ended by producer id and epoch, so later ones are not affected.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _AGAIN = (LedgerFencedError, LedgerOutcomeUnknownError)
 def undecided_open(
     admin: AdminClient, prefix: str, state: LedgerState, budget: Budget
 ) -> list[OpenTransaction]:
-    """List the open transactions of a prefix that belong to no decision."""
+    """Return the open transactions of a prefix that belong to no decision."""
     winners = {
         (winner.transactional_id, winner.producer)
         for record in decided_writes(state).values()
@@ -48,9 +48,9 @@ def undecided_open(
 def roll_forward(
     admin: AdminClient, ledger: Ledger, *, now_ms: int, budget: Budget
 ) -> Mapping[str, WriteRecord]:
-    """Commit what is decided under the prefix, and note how each write has ended; give those.
+    """Commit the decided writes of the prefix; record and return their outcomes.
 
-    Raises CommitPendingError where a transaction was not answered for good.
+    Raises CommitPendingError if a transaction's EndTxn got no final answer.
     """
     last: KafkaError | None = None
     for _ in range(recovery.MAX_STARTS):
@@ -68,10 +68,10 @@ def roll_forward(
 
 
 class Aborted(NamedTuple):
-    """What became of a transaction that an operator had aborted."""
+    """The outcome of aborting a transaction for an operator."""
 
     transaction: OpenTransaction
-    #: None where it is aborted; else why it stays open until its time-out.
+    #: None if it was aborted; otherwise why it remains open until its timeout.
     error: KafkaError | None
 
 
@@ -80,13 +80,13 @@ def abort(
 ) -> list[Aborted]:
     """Abort the open transactions of a prefix that belong to no decision.
 
-    A driver that still runs under the prefix cannot commit its batch any more, and fails with a
-    sentence that has `name` in it. With nothing to abort nothing is claimed.
+    A driver still running under the prefix can no longer commit its batch; its error message
+    contains `name`. If there is nothing to abort, no generation is claimed.
     """
     last: KafkaError | None = None
     for _ in range(recovery.MAX_STARTS):
         state = ledger.fence_and_read(budget)
-        # Listed before the claim: what is listed then can only be of older generations.
+        # List before the claim, so that only transactions of older generations are listed.
         listed = undecided_open(admin, ledger.prefix, state, budget)
         if not listed:
             return []

@@ -1,7 +1,7 @@
-"""What a driver tells its tasks, what they hand back, and which of it counts.
+"""The plan that a driver sends to its tasks, their messages, and the checks on both.
 
-A plan goes to the tasks, and comes to `commit` and `abort` with their messages: whoever ends a
-batch may be another process than the one that planned it.
+The plan goes to the tasks and returns to `commit` and `abort` with their messages, because the
+process that ends a batch may not be the one that planned it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from spark_kafka_sink.exactly_once.ledger_records import Winner, WriteRecord
     from spark_kafka_sink.exactly_once.transitions import Write
 
-#: The share of its time-out that a winner's transaction must have left at the decision: committing
-#: takes milliseconds, and a coordinator that moves to another broker some seconds.
+#: The share of its timeout that a winner's transaction must have left at the decision. A commit
+#: takes milliseconds, or some seconds if the coordinator is moving to another broker.
 SPARE_SHARE: Final = 0.1
 MAX_SPARE_SECONDS: Final = 60.0
-#: What brokers answer a producer whose transaction was ended by somebody else, or timed out.
+#: The errors of a producer whose transaction was ended by another client, or timed out.
 _ENDED_BY_OTHERS: Final = frozenset(
     {"INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_TXN_STATE", "TRANSACTION_ABORTABLE"}
 )
@@ -40,22 +40,22 @@ _ENDED_BY_OTHERS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a driver tells its tasks; it can be pickled and holds no secret."""
+    """The instructions of a driver for its tasks; picklable, and free of secrets."""
 
     prefix: str
     generation: int
     #: Milliseconds since 1970 by the driver's clock: no transaction of this plan is older.
     planned_at_ms: int
-    #: What the ledger says of this driver's write, or of all streams where it does not know its own
+    #: The ledger's state of this driver's write, or of all streams if the driver does not know its
     #: write id yet.
     writes: Mapping[str, Write]
-    #: Of those that are mixed, what is in and what is not, in words.
+    #: For each mixed write, a text that lists what is visible and what is not.
     mixed: Mapping[str, str] = field(default_factory=dict)
 
     def must_write(self, write_id: str, batch_id: int) -> bool:
-        """Tell whether a batch is to be written; False for a replay of what is in.
+        """Return whether a batch must be written; False if it is a replay of a committed one.
 
-        Raises RolledBackError and MixedError, with what to do.
+        Raises RolledBackError and MixedError, which say what to do.
         """
         write = self.writes.get(write_id)
         stands = standing(write, batch_id)
@@ -67,7 +67,7 @@ class Plan:
 
 
 class Prepared(NamedTuple):
-    """What a task attempt hands to the driver: its transaction, flushed and left open."""
+    """The message of a task attempt to the driver: its transaction, flushed and left open."""
 
     generation: int
     transaction: Winner
@@ -75,7 +75,7 @@ class Prepared(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A batch job with a write id; its record is kept until then, so that it runs once only."""
+    """A batch job with a write id; the ledger keeps its record so that it runs only once."""
 
     expires_at_ms: int
 
@@ -83,9 +83,9 @@ class Job:
 def told_of(
     state: LedgerState, ends: Mapping[str, WriteRecord], write_id: str | None
 ) -> dict[str, WriteRecord]:
-    """Select what a plan says: its own write, or all streams where it does not know its own yet.
+    """Return the writes for a plan: the one with this id, or all streams if the id is None.
 
-    `ends` are the writes that were rolled forward since the ledger was read.
+    `ends` are the writes that were rolled forward after the ledger was read.
     """
     if write_id is not None:
         record = ends.get(write_id) or state.writes.get(write_id)
@@ -95,9 +95,10 @@ def told_of(
 
 
 def winners_of(plan: Plan, prepared: Sequence[Prepared]) -> tuple[Winner, ...]:
-    """Give the transactions that have rows; emptiness is told by acks, never by an error code.
+    """Return the transactions that have rows, as shown by acknowledgements, never by error codes.
 
-    Raises ExactlyOnceError for messages of another plan, or two for one transaction.
+    Raises OvertakenError for a message of another plan, and ExactlyOnceError if two messages name
+    the same transactional id.
     """
     for one in prepared:
         if one.generation != plan.generation:
@@ -112,7 +113,7 @@ def winners_of(plan: Plan, prepared: Sequence[Prepared]) -> tuple[Winner, ...]:
 
 
 def is_ours(known: WriteRecord, plan: Plan, winners: tuple[Winner, ...]) -> bool:
-    """Whether a decision is this driver's own, appended by a try whose end it did not hear of."""
+    """Return whether a decision is this driver's own, from an append of unknown outcome."""
     return known.write.generation == plan.generation and (
         known.write.state is WriteState.DONE or known.winners == winners
     )
@@ -121,7 +122,7 @@ def is_ours(known: WriteRecord, plan: Plan, winners: tuple[Winner, ...]) -> bool
 def check_open(
     winner: Winner, found: TransactionDescription | None, planned_at_ms: int, now_ms: int
 ) -> None:
-    """Raise WinnerLostError unless a winner's transaction is open, and has time to spare."""
+    """Raise WinnerLostError unless a winner's transaction is open with enough time left."""
     if found is None or not found.is_open or found.producer != winner.producer:
         state = "not known" if found is None else f"{found.state}, {found.producer}"
         raise WinnerLostError(
@@ -141,10 +142,10 @@ def check_open(
 
 
 def _seconds_left(found: TransactionDescription, planned_at_ms: int, now_ms: int) -> float:
-    """Estimate how long a transaction has before it times out; it began after the plan.
+    """Return an estimate of the seconds before a transaction times out.
 
-    Its start is told by the coordinator's clock. One that is ahead of ours is not believed: then
-    the transaction is taken to be as old as the plan.
+    The start time is by the coordinator's clock. If that is before the plan or in the future, the
+    clocks disagree, and the transaction is assumed to be as old as the plan.
     """
     start_ms = found.start_time_ms
     if start_ms is None or not planned_at_ms <= start_ms <= now_ms:
@@ -159,7 +160,7 @@ def _spare_seconds(timeout_ms: int) -> float:
 def refusal(
     says: Verdict, plan: Plan, write_id: str, batch_id: int, state: LedgerState
 ) -> ExactlyOnceError:
-    """Make the error of a commit that may not decide."""
+    """Build the error of a commit that may not decide."""
     known = state.writes.get(write_id)
     if says is Verdict.MIXED and known is not None:
         return MixedError(recovery.describe_mixed(write_id, known))
@@ -174,7 +175,7 @@ def refusal(
 
 
 def who_took_over(state: LedgerState, generation: int) -> str:
-    """Name host and process of the driver that has the prefix now, for one that had it before."""
+    """Return a clause naming the driver that has taken over the prefix from `generation`."""
     if state.claim is None:
         return "the ledger has no claim any more: its topic, or this prefix's entries, were deleted"
     return (
@@ -184,7 +185,7 @@ def who_took_over(state: LedgerState, generation: int) -> str:
 
 
 def is_ended_by_others(error: BaseException | None) -> bool:
-    """Return whether a task failed because its transaction was ended while it wrote."""
+    """Return whether a task failed because its transaction was ended while it was writing."""
     while error is not None:
         if isinstance(error, BrokerError) and error.name in _ENDED_BY_OTHERS:
             return True

@@ -1,6 +1,6 @@
-"""The named points of the protocol: where a driver can die, and what is durable there.
+"""The named points of the protocol at which a driver can die, and what is durable at each.
 
-docs/exactly-once.md has the table; the tests kill a driver at each of them.
+docs/exactly-once.md contains the table; the tests kill a driver at each point.
 """
 
 from __future__ import annotations
@@ -9,29 +9,29 @@ from enum import Enum
 
 
 class Point(Enum):
-    """Where a driver has got to; it is told right after what the name says."""
+    """A point that a driver has reached; reported right after the step it names."""
 
-    #: Plan: the ledger is ours, and read.
+    #: Plan: the ledger is fenced and read.
     PLAN_FENCED = "plan: ledger fenced and read"
-    #: Plan: the winners of all decided writes are committed; the ledger does not say so yet.
+    #: Plan: the winners of all decided writes are committed; the ledger does not record it yet.
     ROLLED_FORWARD = "plan: rolled forward"
-    #: Plan: the transactions to abort are listed, and nothing is claimed.
+    #: Plan: the transactions to abort are listed; no generation is claimed yet.
     LISTED = "plan: open transactions listed"
-    #: Plan: the claim, with what has become of decided writes, is durable; nothing is aborted.
+    #: Plan: the claim and the outcomes of decided writes are durable; nothing is aborted yet.
     CLAIMED = "plan: claimed"
-    #: Plan: what was listed is aborted.
+    #: Plan: the listed transactions are aborted.
     SWEPT = "plan: orphans aborted"
-    #: Commit: the ledger is ours, and read.
+    #: Commit: the ledger is fenced and read.
     COMMIT_FENCED = "commit: ledger fenced and read"
-    #: Commit: every winner is open, and the losers are listed.
+    #: Commit: every winner is open; the losers are listed.
     CHECKED = "commit: winners checked"
-    #: Commit: the decision is durable, and no winner is committed.
+    #: Commit: the decision is durable; no winner is committed yet.
     DECIDED = "commit: decided"
-    #: Commit: every winner is committed; the ledger does not say so yet.
+    #: Commit: every winner is committed; the ledger does not record it yet.
     COMMITTED = "commit: winners committed"
-    #: Commit: the ledger says so; losers are still open.
+    #: Commit: the ledger records that the batch is done; losers are still open.
     DONE = "commit: done"
-    #: Abort: the ledger is ours, and read.
+    #: Abort: the ledger is fenced and read.
     ABORT_FENCED = "abort: ledger fenced and read"
-    #: Abort: no older driver can decide any more; nothing is aborted.
+    #: Abort: no older driver can decide any more; nothing is aborted yet.
     ABORT_CLAIMED = "abort: claimed"

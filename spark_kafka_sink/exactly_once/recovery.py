@@ -1,14 +1,14 @@
-"""What is done about the transactions of others: roll forward, look for markers, sweep, resolve.
+"""Finish transactions that others began: roll forward, find outcomes, abort, resolve.
 
-A decided transaction is committed by whoever comes first; that may be somebody else than who
-decided, and more than one at once, since EndTxn names producer id and epoch and so cannot hit
-another transaction.
+Any driver may commit a decided transaction, not only the one that decided it, and several may do so
+at once: EndTxn names the producer id and epoch, so it cannot affect another transaction.
 
-A refused commit says that this transaction is over, but not how: EndTxn and DescribeTransactions
-cannot tell committed-and-moved-on from aborted. The data can: the first marker of the producer id
-behind the winner's last record is that of its transaction, in every partition the same. The
-coordinator may still be writing it, so it is waited for. Nobody is fenced for that: a winner's id
-may have gone to a later generation meanwhile, and InitProducerId would abort whatever that writes.
+A refused commit means that the transaction is over, but not how it ended: EndTxn and
+DescribeTransactions do not distinguish "committed, and the producer moved on" from "aborted". The
+log does: the first marker of the producer id after the winner's last record belongs to its
+transaction, and is the same in every partition. The coordinator may still be writing that marker,
+so the search waits for it. It fences no producer: a later generation may be using the winner's id
+by now, and InitProducerId would abort its transaction.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds to wait for the marker of a transaction that is over: brokers write it within moments.
+#: Seconds to wait for the marker of an ended transaction; brokers usually write it within moments.
 MARKER_TIMEOUT: Final = 15.0
-#: How often a driver begins again after somebody else wrote the ledger at the same time.
+#: The number of attempts of a step while other drivers write the ledger at the same time.
 MAX_STARTS: Final = 8
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that is open, as it was listed."""
+    """An open transaction, as it was listed."""
 
     transactional_id: str
     producer: ProducerIdAndEpoch
@@ -62,10 +62,10 @@ class OpenTransaction(NamedTuple):
 def roll_forward(
     admin: AdminClient, records: Mapping[str, WriteRecord], *, now_ms: int, budget: Budget
 ) -> dict[str, WriteRecord]:
-    """Commit every winner of decided writes, and give how each write has ended.
+    """Commit every winner of decided writes; return the records with their outcomes.
 
-    Every winner is tried, whatever became of the others. Raises CommitPendingError when one was not
-    answered for good: then nothing is known of its write, which stays decided.
+    Every winner is attempted, even if others fail. Raises CommitPendingError if one of them gets no
+    final answer: no outcome is returned then, and the writes remain decided.
     """
     winners = [winner for record in records.values() for winner in record.winners]
     fates = iter(winner_fates(admin, winners, budget))
@@ -76,9 +76,10 @@ def roll_forward(
 
 
 def winner_fates(admin: AdminClient, winners: Sequence[Winner], budget: Budget) -> list[Fate]:
-    """Commit the winners of a decision, all at once, and tell what became of each.
+    """Commit the winners of a decision concurrently; return the fate of each.
 
-    Raises CommitPendingError, after every one was tried.
+    Raises CommitPendingError, after attempting all of them, if one got no final answer or if the
+    markers could not be checked.
     """
     ends = [
         TransactionEnd(winner.transactional_id, winner.producer, True, winner.transaction_version)
@@ -119,10 +120,10 @@ def winner_fates(admin: AdminClient, winners: Sequence[Winner], budget: Budget) 
 def _fate_of_refused(
     admin: AdminClient, winner: Winner, end: TransactionEnd, budget: Budget
 ) -> Fate:
-    """Tell what became of a winner whose commit was refused.
+    """Return the fate of a winner whose commit was refused.
 
-    Somebody may have died while writing its lost markers again: that transaction has no records,
-    the next epoch, which is nobody else's, and is to be committed.
+    A driver may have died while rewriting the winner's lost markers. The transaction it left open
+    has no records and the next epoch, which nothing else uses, and must be committed.
     """
     after = next_epoch(end, None)
     if after != end.producer:
@@ -136,7 +137,7 @@ def _fate_of_refused(
 
 
 def with_fates(record: WriteRecord, fates: Sequence[Fate], *, now_ms: int) -> WriteRecord:
-    """Note in a decided record how it has ended; a mixed one keeps who is in and who is not."""
+    """Return a decided record with its outcome; a mixed one keeps its winners and their fates."""
     state = end_of(fates)
     winners: tuple[Winner, ...] = ()
     if state is WriteState.MIXED:
@@ -152,7 +153,7 @@ def with_fates(record: WriteRecord, fates: Sequence[Fate], *, now_ms: int) -> Wr
 
 
 def fate_by_marker(admin: AdminClient, winner: Winner, budget: Budget) -> Fate:
-    """Look for the marker behind a winner's last record, in any partition that can be read."""
+    """Return a winner's fate by the marker after its last record in any readable partition."""
     for written in winner.ranges:
         if written.last_offset == UNKNOWN_OFFSET:
             continue
@@ -169,10 +170,10 @@ def fate_by_marker(admin: AdminClient, winner: Winner, budget: Budget) -> Fate:
 def _marker_behind(
     admin: AdminClient, producer: ProducerIdAndEpoch, written: OffsetRange, budget: Budget
 ) -> EndMarker | None:
-    """Give the end of the transaction; None where its marker is not there any more.
+    """Return the marker of the transaction, or None if it has been compacted away.
 
-    Raises KafkaTimeoutError where none came in time, BrokerError where the partition is not to be
-    read.
+    Raises KafkaTimeoutError if no marker appears in time, and BrokerError if the partition cannot
+    be read.
     """
     search = Budget.of(
         budget.clock, min(MARKER_TIMEOUT, budget.left("looking for transaction markers"))
@@ -180,14 +181,15 @@ def _marker_behind(
     offset = written.last_offset + 1
     what = f"looking for the transaction marker behind {written}"
     while True:
-        # At the log's end the broker lets each of these wait for a moment.
+        # At the end of the log the broker delays each fetch (fetch.max.wait.ms): this does not
+        # spin.
         chunk = admin.read_partition(
             written.topic_partition, offset, timeout=search.left(what), markers_only=True
         )
         for event in chunk.events:
             if isinstance(event, EndMarker) and event.producer_id == producer.producer_id:
-                # TV2 and time-outs end a transaction with the next epoch; a later one belongs to
-                # another transaction, and ours has been compacted away.
+                # TV2 and timeouts end a transaction with the next epoch. A still later epoch
+                # belongs to another transaction: our marker has been compacted away.
                 if producer.epoch <= event.producer_epoch <= producer.epoch + 1:
                     return event
                 return None
@@ -198,7 +200,7 @@ def _marker_behind(
 
 
 def list_open(admin: AdminClient, prefix: str, budget: Budget) -> list[OpenTransaction]:
-    """List the open transactions of a prefix's tasks, with what is needed to end exactly them."""
+    """Return the open transactions of a prefix's tasks, with the ids and epochs to end them."""
     listed = admin.list_transactions(
         lambda transactional_id: is_worker_id_of(prefix, transactional_id),
         states=(ONGOING,),
@@ -218,10 +220,10 @@ def list_open(admin: AdminClient, prefix: str, budget: Budget) -> list[OpenTrans
 def abort_exactly(
     admin: AdminClient, transactions: Iterable[OpenTransaction], budget: Budget
 ) -> dict[OpenTransaction, KafkaError]:
-    """Abort these and no others; a later transaction of the same id has another epoch.
+    """Abort exactly these transactions; a later one of the same id has another epoch.
 
-    What cannot be aborted is only a matter of time: its time-out ends it, and until then it holds
-    back read_committed consumers. So that is a warning, and given with its error.
+    Returns the error of each transaction that could not be aborted, and logs it as a warning: such
+    a transaction ends at its timeout, and holds back read_committed consumers until then.
     """
     todo = list(transactions)
     ends = [TransactionEnd(one.transactional_id, one.producer, committed=False) for one in todo]
@@ -247,9 +249,9 @@ def _see_aborted(
     aborted: Sequence[tuple[OpenTransaction, TransactionEnd, ProducerIdAndEpoch]],
     budget: Budget,
 ) -> None:
-    """See to the markers of aborted transactions; what cannot be seen is a warning.
+    """Write the missing markers of aborted transactions; log a warning if that fails.
 
-    Where their records end is not known: it is before what is the end now.
+    The offsets of their last records are unknown, but lie below the current end offsets.
     """
     try:
         behind = {
@@ -272,7 +274,7 @@ def _see_aborted(
 
 
 def describe_mixed(write_id: str, record: WriteRecord) -> str:
-    """Say which partitions and offsets of a mixed batch are in, which are not, and what to do."""
+    """Return a text with the visible and missing offsets of a mixed batch, and what to do."""
     parts = [f"batch {record.write.batch_id} of {write_id!r} is visible in part"]
     for fate, words in (
         (Fate.COMMITTED, "in"),
@@ -297,10 +299,10 @@ def describe_mixed(write_id: str, record: WriteRecord) -> str:
 def resolve(
     ledger: Ledger, write_id: str, *, skip: bool, now_ms: int, budget: Budget
 ) -> WriteRecord:
-    """End a mixed batch as an operator says; give what the ledger has of it now.
+    """Resolve a mixed batch as an operator chose; return its new record.
 
-    Raises IllegalStateError where the write is not mixed, ExactlyOnceError where the ledger does
-    not know it.
+    Raises IllegalStateError if the write is not mixed, and ExactlyOnceError if the ledger does not
+    contain it.
     """
     last: ExactlyOnceError | None = None
     for _ in range(MAX_STARTS):

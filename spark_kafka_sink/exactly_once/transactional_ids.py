@@ -3,13 +3,13 @@
     {prefix}.ledger                     the driver that writes the ledger
     {prefix}.{worker uuid}.{slot}       a transaction of a generation, in one worker process
 
-A worker's ids are owned by one producer each and can be asked for by nobody else: the uuid is made
-in the process. Ids made of partition and attempt collide, since PySpark shows no stage attempt, and
-a stalled attempt would abort a decided transaction. A slot is used again by a later generation
-only: by then every transaction of the earlier ones has been decided or aborted.
+Each of a worker's ids has one producer, and no other process can use it, because the uuid is
+generated in the process. Ids made of partition and attempt number would collide: PySpark does not
+expose the stage attempt, so a stalled attempt could abort a decided transaction. A slot is reused
+only by a later generation, when every transaction of earlier ones has been decided or aborted.
 
-Ids are taken apart from the right, and compared as a whole: `orders` is not `orders.eu`, and an id
-of `orders.eu` is none of `orders`, whatever a prefix may look like.
+Ids are parsed from the right and compared as a whole, so an id of prefix `orders.eu` never belongs
+to prefix `orders`, whatever a prefix looks like.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _LEDGER: Final = "ledger"
 _SEPARATOR: Final = "."
 _UUID: Final = re.compile(r"[0-9a-f]{32}")
 _SLOT: Final = re.compile(r"0|[1-9][0-9]{0,8}")
-#: Kafka's own limit is 2^15 bytes for an id; what nobody can read is of no use to an operator.
+#: Kafka itself allows ids of up to 2^15 bytes, which are too long for an operator to read.
 MAX_PREFIX_LENGTH: Final = 200
 
 
 class WorkerId(NamedTuple):
-    """A transactional id of a task, taken apart."""
+    """The parts of a task's transactional id."""
 
     prefix: str
     #: 32 hexadecimal digits.
@@ -40,12 +40,12 @@ class WorkerId(NamedTuple):
     slot: int
 
     def __str__(self) -> str:
-        """Give the transactional id."""
+        """Return the transactional id."""
         return _SEPARATOR.join((self.prefix, self.worker, str(self.slot)))
 
 
 def check_prefix(prefix: str) -> str:
-    """Give the prefix back; raises ConfigError for one that cannot be."""
+    """Return the prefix; raise ConfigError if it is invalid."""
     if not prefix or len(prefix) > MAX_PREFIX_LENGTH or not prefix.isprintable():
         raise ConfigError(
             "transactionalIdPrefix must have 1 to "
@@ -55,12 +55,12 @@ def check_prefix(prefix: str) -> str:
 
 
 def ledger_id(prefix: str) -> str:
-    """Name the transactional id by which the ledger of a prefix is written."""
+    """Return the transactional id that writes the ledger of a prefix."""
     return f"{prefix}{_SEPARATOR}{_LEDGER}"
 
 
 def parse_worker_id(transactional_id: str) -> WorkerId | None:
-    """Take an id apart; None for one that is no task's."""
+    """Parse a transactional id; return None if it is not a task's."""
     parts = transactional_id.rsplit(_SEPARATOR, 2)
     if len(parts) != 3:  # noqa: PLR2004  the three parts of an id
         return None
@@ -71,41 +71,41 @@ def parse_worker_id(transactional_id: str) -> WorkerId | None:
 
 
 def is_worker_id_of(prefix: str, transactional_id: str) -> bool:
-    """Whether an id is that of a task under exactly this prefix."""
+    """Return whether an id belongs to a task under exactly this prefix."""
     parsed = parse_worker_id(transactional_id)
     return parsed is not None and parsed.prefix == prefix
 
 
 def worker_id_pattern(prefix: str) -> str:
-    """Give a regular expression (RE2J) for the ids of a prefix, to spare the network.
+    """Return a regular expression (RE2J) for the ids of a prefix, to reduce network traffic.
 
-    Not to be relied on: brokers before 4.1 have no patterns, and what comes is parsed.
+    Brokers before 4.1 do not support patterns, so callers must still parse the ids they receive.
     """
     return re.escape(prefix) + r"\.[0-9a-f]{32}\.[0-9]+"
 
 
 def new_worker() -> str:
-    """Name this process, for the ids of its transactions; call it after the last fork."""
+    """Return a new worker uuid for this process; call it after the last fork."""
     return uuid.uuid4().hex
 
 
 class Slots:
-    """The slots of one worker process under one prefix: which may be used now.
+    """The slots of one worker process under one prefix.
 
-    A slot is taken for one transaction of a generation. Whether its transaction is ever ended is
-    not known here, and need not be: a later generation exists only after all of an earlier one's
-    were decided or can be aborted by whoever comes first.
+    A slot is used for one transaction of a generation. This class does not track whether that
+    transaction has ended, and need not: a later generation exists only once every earlier
+    transaction is decided or may be aborted by any driver.
     """
 
     def __init__(self, prefix: str, *, name_worker: Callable[[], str] = new_worker) -> None:
-        """Use none yet."""
+        """Start without slots; call `name_worker` once for the uuid."""
         self.prefix = check_prefix(prefix)
         self.worker = name_worker()
-        #: The generation that last used each slot, and whether it is using it still.
+        #: The generation that last used each slot, and whether the slot is still in use.
         self._used: list[tuple[int, bool]] = []
 
     def take(self, generation: int) -> WorkerId:
-        """Take a slot for a transaction of a generation: a new one, or one of an earlier one."""
+        """Take a slot for a transaction: a free one of an earlier generation, or a new one."""
         for slot, (used_by, busy) in enumerate(self._used):
             if not busy and used_by < generation:
                 self._used[slot] = (generation, True)
@@ -114,9 +114,9 @@ class Slots:
         return WorkerId(self.prefix, self.worker, len(self._used) - 1)
 
     def release(self, worker_id: WorkerId) -> None:
-        """Note that nothing more is written by a slot; a later generation may take it.
+        """Mark a slot as no longer written to; a later generation may take it.
 
-        Raises IllegalStateError for a slot that is not in use.
+        Raises IllegalStateError if the slot is not in use.
         """
         if not (
             worker_id[:2] == (self.prefix, self.worker)

@@ -1,8 +1,8 @@
-"""What `inspection` has found, in words for a person and as values for JSON.
+"""The findings of `inspection` as text and as JSON values.
 
-Pure. Times are milliseconds since 1970 in, and UTC in words; numbers keep their units in names.
-What the ledger holds and what brokers say was written by others: `printable` makes it text that a
-terminal shows but does not obey.
+Pure functions. Arguments are in milliseconds since 1970, text in UTC; JSON names contain the unit.
+Ledger entries and broker answers contain text written by others: `printable` escapes it so that a
+terminal displays it without interpreting control characters.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def as_text(
     details: bool,
     topics: Sequence[str] = (),
 ) -> list[str]:
-    """Say it line by line; `details` has each transaction of what is decided or mixed.
+    """Return the report as lines; with `details`, every transaction of decided and mixed batches.
 
-    Of `topics` all transactions were looked at.
+    `topics` are those whose transactions were all inspected.
     """
     lines = [] if reports else ["no exactly-once write is on record"]
     for report in reports:
@@ -117,7 +117,7 @@ def _holder(holder: Holder) -> str:
 
 
 def who(producer: ProducerIdAndEpoch) -> str:
-    """Name a producer as brokers' logs do."""
+    """Return a producer's id and epoch in words, as in broker logs."""
     return f"producer id {producer.producer_id}, epoch {producer.epoch}"
 
 
@@ -142,8 +142,8 @@ def _time(milliseconds: int) -> str:
 def printable(text: str) -> str:
     r"""Return the text on one line, with control and format characters as escapes such as `\x1b`.
 
-    A terminal obeys control characters (ECMA-48), shows text backwards for some of Unicode's format
-    characters, and cannot be written a surrogate.
+    A terminal interprets control characters (ECMA-48), reverses text after some Unicode format
+    characters, and cannot display surrogates.
     """
     if text.isprintable():
         return text
@@ -157,7 +157,7 @@ def printable(text: str) -> str:
 
 
 def report_json(report: PrefixReport, *, now_ms: int) -> dict[str, Any]:
-    """Give a prefix as values for JSON."""
+    """Return the report of a prefix as JSON values."""
     return {
         "prefix": report.prefix,
         "claim": None if report.claim is None else report.claim._asdict(),
@@ -187,7 +187,7 @@ def report_json(report: PrefixReport, *, now_ms: int) -> dict[str, Any]:
 
 
 def held_back_json(one: HeldBack) -> dict[str, Any]:
-    """Give a partition that holds consumers back as values for JSON."""
+    """Return a partition that holds back consumers as JSON values."""
     return {
         **_place_json(one.topic_partition),
         "last_stable_offset": one.last_stable_offset,
@@ -206,7 +206,7 @@ def held_back_json(one: HeldBack) -> dict[str, Any]:
 
 
 def unreadable_json(prefix: str, entry: UnreadableEntry) -> dict[str, Any]:
-    """Return an entry that cannot be read as values for JSON."""
+    """Return an unreadable entry as JSON values."""
     return {
         "prefix": prefix,
         **_place_json(entry.topic_partition),

@@ -1,15 +1,15 @@
-"""What may follow upon what: the states of a write, and who may move it.
+"""The state machine of a write: its states, the transitions, and which driver may make them.
 
-A *write* is known by its write id (a query, or a job). It has batches, numbered upwards, of which
-one at a time is on its way; a job has the one batch 0. A driver *claims* a generation of the prefix
-before its tasks start, and a decision counts only while no later generation is claimed.
+A *write* is a query or a job, identified by its write id. Its batches have increasing numbers, and
+only one is in progress at a time; a job has the single batch 0. A driver *claims* a generation of
+the prefix before its tasks start, and may decide only while no later generation is claimed.
 
     claimed --> decided --> done         every transaction committed
                         --> void         every transaction aborted: the batch is written again
-                        --> mixed        some committed, some not, or nobody can tell
+                        --> mixed        some committed and some not, or the outcome is unknown
 
-Pure, and small enough to be explored: the tests run the whole protocol over these functions, in
-every order of events. Nothing else in this package decides what a state means.
+The functions are pure, and few enough to explore exhaustively: the tests run the whole protocol
+over them, in every order of events. No other module of this package interprets the states.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from spark_kafka_sink.errors import IllegalStateError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-#: The batch before the first: nothing is in.
+#: The batch id before the first batch: nothing is committed.
 NOTHING_IN: Final = -1
 
 
 class WriteState(Enum):
-    """Where the last batch of a write is; the values are those in the ledger."""
+    """The state of a write's last batch; the values are those in the ledger."""
 
-    #: Nothing is decided. It is what a write is without a record, and never written down.
+    #: Nothing is decided: the state of a write without a record, so never in the ledger.
     CLAIMED = "claimed"
-    #: All of the winners' transactions are to be committed, whoever does it.
+    #: All winners' transactions must be committed, by any driver.
     DECIDED = "decided"
     DONE = "done"
     VOID = "void"
@@ -40,78 +40,79 @@ class WriteState(Enum):
 
 _S = WriteState
 
-#: What may follow; a batch that is done or void is followed by the next one, or by itself again.
+#: The legal transitions. After done, the next batch is decided; after void, possibly the same one.
 TRANSITIONS: Final[Mapping[WriteState, frozenset[WriteState]]] = {
     _S.CLAIMED: frozenset({_S.DECIDED}),
     _S.DECIDED: frozenset({_S.DONE, _S.VOID, _S.MIXED}),
     _S.DONE: frozenset({_S.DECIDED}),
     _S.VOID: frozenset({_S.DECIDED}),
-    # Only an operator gets a write out of this: what is missing is given up, or written again.
+    # Only an operator can resolve this: the missing part is given up, or the batch written again.
     _S.MIXED: frozenset({_S.DONE, _S.VOID}),
 }
 
 
 class Write(NamedTuple):
-    """The last batch of a write that was decided, and what became of it."""
+    """The last decided batch of a write, and its state."""
 
     batch_id: int
     #: The claim under which it was decided.
     generation: int
     state: WriteState
-    #: The last batch before this one that is in: what counts if this one is void.
+    #: The last committed batch before this one, which counts if this one is void.
     in_before: int
 
 
 class Standing(Enum):
-    """What a driver or a task is to do with a batch."""
+    """What a driver or a task must do with a batch."""
 
     WRITE = "write"
-    #: It is in: a replay, to be skipped.
+    #: The batch is already committed: a replay, to be skipped.
     IN = "in"
-    #: A later batch is in: whoever counts the batches has gone back.
+    #: A later batch is committed: the checkpoint was rolled back.
     ROLLED_BACK = "rolled back"
-    #: Half of a batch is in, and nothing is written before an operator has said what to do.
+    #: The last batch is partly visible: nothing is written until an operator resolves it.
     MIXED = "mixed"
 
 
 class Verdict(Enum):
-    """Whether a driver may decide."""
+    """Whether a driver may decide a batch."""
 
     DECIDE = "decide"
     #: A later generation was claimed: another driver has taken over.
     OVERTAKEN = "overtaken"
-    #: The batch was decided before.
+    #: The batch has already been decided.
     DECIDED = "decided"
     MIXED = "mixed"
     ROLLED_BACK = "rolled back"
 
 
 class Fate(Enum):
-    """What became of one winner's transaction."""
+    """The outcome of a winner's transaction."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
-    #: The coordinator cannot tell, and the marker cannot be read.
+    #: The coordinator does not know it, and the marker is missing or unreadable.
     UNKNOWN = "unknown"
 
 
 def next_generation(latest: int, now_ms: int) -> int:
-    """Give the number of a claim: above the latest, and above those of a ledger that is gone.
+    """Return the generation of a new claim: above the latest, and at least the current time.
 
-    Counted from 1 again after such a loss, a number could be that of a driver which still runs.
+    If the ledger was lost and generations restarted at 1, a driver that is still running could have
+    the same generation.
     """
     return max(latest + 1, now_ms)
 
 
 def last_in(write: Write | None) -> int:
-    """Give the last batch that is in, or is bound to be; `NOTHING_IN` if none is."""
+    """Return the last batch that is committed or decided; `NOTHING_IN` if there is none."""
     if write is None:
         return NOTHING_IN
     return write.batch_id if write.state in {_S.DECIDED, _S.DONE} else write.in_before
 
 
 def standing(write: Write | None, batch_id: int) -> Standing:
-    """Tell what is to be done with a batch, once all that was decided is rolled forward."""
+    """Return what to do with a batch, once every decided batch is rolled forward."""
     if write is not None and write.state is _S.MIXED:
         return Standing.MIXED
     last = last_in(write)
@@ -121,7 +122,7 @@ def standing(write: Write | None, batch_id: int) -> Standing:
 
 
 def verdict(latest_generation: int, generation: int, write: Write | None, batch_id: int) -> Verdict:
-    """Tell whether the holder of `generation` may decide a batch, or abort what it wrote of it."""
+    """Return whether the holder of `generation` may decide a batch, or abort its transactions."""
     if write is not None and write.state is _S.MIXED:
         return Verdict.MIXED
     last = last_in(write)
@@ -133,9 +134,10 @@ def verdict(latest_generation: int, generation: int, write: Write | None, batch_
 
 
 def decided(write: Write | None, batch_id: int, generation: int) -> Write:
-    """Decide that a batch is in.
+    """Return the write with this batch decided.
 
-    Raises IllegalStateError unless what was before has ended, and the batch is a later one.
+    Raises IllegalStateError unless the previous batch has ended and this one is later than the last
+    committed one.
     """
     state = _S.CLAIMED if write is None else write.state
     _check(state, _S.DECIDED)
@@ -145,15 +147,15 @@ def decided(write: Write | None, batch_id: int, generation: int) -> Write:
 
 
 def ended(write: Write, state: WriteState) -> Write:
-    """Note how a decided batch has ended; raises IllegalStateError where it cannot have."""
+    """Return the write in its end state; raise IllegalStateError for an illegal transition."""
     _check(write.state, state)
     return write._replace(state=state)
 
 
 def resolved(write: Write, *, skip: bool) -> Write:
-    """End a mixed batch as an operator says: it is in as it is, or is written again.
+    """Return a mixed write as resolved: done as it is if `skip`, otherwise void.
 
-    Raises IllegalStateError where there is nothing to resolve.
+    Raises IllegalStateError if the write is not mixed.
     """
     if write.state is not _S.MIXED:
         raise IllegalStateError(f"there is nothing to resolve: the write is {write.state.value}")
@@ -161,7 +163,7 @@ def resolved(write: Write, *, skip: bool) -> Write:
 
 
 def end_of(fates: Iterable[Fate]) -> WriteState:
-    """Tell how a decided batch has ended by what became of its winners."""
+    """Return the end state of a decided batch from its winners' fates."""
     kinds = set(fates)
     if kinds <= {Fate.COMMITTED}:
         return _S.DONE

@@ -1,17 +1,17 @@
-"""The driver's side of exactly-once: plan, commit, abort; and what a task hands to it.
+"""The driver's side of exactly-once writes: plan, commit and abort.
 
-    plan      before the tasks: take over the prefix, finish or abort what others left behind
-    write     in each task attempt: a transaction of its own, flushed and left open
-    commit    after the tasks: write down who has won, then commit all of those
-    abort     after a failure: end exactly what the tasks left open, unless it was decided
+    plan      before the tasks: take over the prefix; finish or abort earlier transactions
+    write     in each task attempt: write in its own transaction, flush it and leave it open
+    commit    after the tasks: record the winners in the ledger, then commit all of them
+    abort     after a failure: abort exactly the tasks' open transactions, unless decided
 
-`plan` runs once for a batch, in whatever process; its result is pickled to the tasks, and comes to
-`commit` and `abort` with their messages. Making these objects does nothing: Spark makes a writer
-before every call.
+`plan` runs once per batch, in any process. The plan is pickled to the tasks, and returns to
+`commit` and `abort` with their messages. Constructing these objects sends no requests, since Spark
+creates a writer before every call.
 
-What may be done is `transitions`' business. Each step fences the ledger, reads it, and appends at
-most one entry that counts; where another driver wrote at the same time it begins again, and finds
-out by reading who was first.
+`transitions` defines which actions are legal. Each step fences the ledger, reads it, and appends at
+most once. If another driver writes at the same time, the step starts again and learns from the
+ledger which driver was first.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _AGAIN: Final = (LedgerFencedError, LedgerOutcomeUnknownError)
-#: Jobs that one plan drops from the ledger: a plan after a long pause must not take long.
+#: The most jobs that one plan drops from the ledger: a plan after a long pause must not take long.
 MOST_FORGOTTEN: Final = 500
 
 
 class TwoPhaseCommit:
-    """See the module. `clock` gives seconds since 1970, `name` this process for an operator."""
+    """The driver's steps for the writes of one prefix; the module docstring describes them."""
 
     def __init__(
         self,
@@ -79,7 +79,11 @@ class TwoPhaseCommit:
         name: str,
         observe: Callable[[Point], None] = lambda _: None,
     ) -> None:
-        """Do nothing yet. `observe` is told of each named point."""
+        """Store the arguments; send no request.
+
+        `clock` returns seconds since 1970. `name` identifies this process to an operator. `observe`
+        is called at each named point.
+        """
         self._admin = admin
         self._ledger = ledger
         self._clock = clock
@@ -93,11 +97,11 @@ class TwoPhaseCommit:
     # --- plan
 
     def plan(self, write_id: str | None, *, timeout: float) -> Plan:
-        """Take over the prefix, and give the tasks' plan; `write_id` is None if not known yet.
+        """Take over the prefix and return the plan; `write_id` is None if it is not known yet.
 
-        Every decided write of the prefix is rolled forward, whoever decided it, and then every open
-        transaction is aborted. Raises MixedError for a write that an operator has to resolve,
-        CommitPendingError where a decided one cannot be finished, and KafkaErrors.
+        Rolls forward every decided write of the prefix, whichever driver decided it, and then
+        aborts every open transaction. Raises MixedError if an operator must resolve the write,
+        CommitPendingError if a decided write cannot be finished, and other KafkaErrors.
         """
         budget = Budget.of(self._clock, timeout)
         last: KafkaError | None = None
@@ -112,9 +116,9 @@ class TwoPhaseCommit:
                 for known, record in told.items()
                 if record.write.state is WriteState.MIXED
             }
-            # The plan of one write has nothing to claim, and nothing to abort, if it is mixed.
+            # If the planned write is mixed, this call claims and aborts nothing.
             is_mixed = write_id in mixed
-            # Listed before the claim: what is listed then can only be of older generations.
+            # List before the claim, so that only transactions of older generations are listed.
             listed = (
                 [] if is_mixed else recovery.list_open(self._admin, self._ledger.prefix, budget)
             )
@@ -173,13 +177,12 @@ class TwoPhaseCommit:
         timeout: float,
         job: Job | None = None,
     ) -> None:
-        """Decide that these transactions are the batch, and commit them all.
+        """Decide that the batch consists of these transactions, and commit them all.
 
-        A stream's batch without a transaction has no rows, and nothing is written down for it; a
-        job's is, since it must not run again. Raises before the decision, with nothing visible:
-        OvertakenError, WinnerLostError, RolledBackError. After it: CommitPendingError (the next
-        plan commits the rest), VoidError (nothing is visible, and the batch is to be written
-        again), MixedError.
+        A stream's batch without transactions has no rows and is not recorded. A job's is, since the
+        job must not run again. Raises OvertakenError, WinnerLostError or RolledBackError before the
+        decision, with nothing visible. Raises CommitPendingError (the next plan commits the rest),
+        VoidError (nothing is visible, and the batch must be written again) or MixedError after it.
         """
         winners = winners_of(plan, prepared)
         if not winners and job is None:
@@ -201,7 +204,10 @@ class TwoPhaseCommit:
         job: Job | None,
         budget: Budget,
     ) -> tuple[WriteRecord, list[OpenTransaction]]:
-        """Append the decision; give it, or what it has come to, and the losers listed before it."""
+        """Append the decision; return its record and the losers listed before it.
+
+        If an earlier attempt was appended after all, the record is the ledger's, perhaps ended.
+        """
         losers: list[OpenTransaction] = []
         last: KafkaError | None = None
         for _ in range(recovery.MAX_STARTS):
@@ -217,13 +223,13 @@ class TwoPhaseCommit:
             try:
                 self._check_open(plan, winners, budget)
             except WinnerLostError:
-                # Another driver aborts what it finds open once it has claimed: perhaps just now.
+                # Another driver may just have claimed the prefix and aborted the transaction.
                 state = self._ledger.read(budget)
                 if state.generation > plan.generation:
                     says = Verdict.OVERTAKEN
                     raise refusal(says, plan, write_id, batch_id, state) from None
                 raise
-            # Listed before the decision: a later driver's transactions cannot be among them.
+            # List before the decision, so that no later driver's transactions are listed.
             own = {winner.transactional_id for winner in winners}
             losers = [
                 one
@@ -256,7 +262,7 @@ class TwoPhaseCommit:
             check_open(winner, described[winner.transactional_id], plan.planned_at_ms, now_ms)
 
     def _finish(self, write_id: str, record: WriteRecord, budget: Budget) -> None:
-        """Commit all winners of a decision, and note how it has ended."""
+        """Commit all winners of a decision and record its outcome."""
         fates = recovery.winner_fates(self._admin, record.winners, budget)
         if end_of(fates) is not WriteState.DONE:
             self._settle(write_id, record, budget)
@@ -266,13 +272,14 @@ class TwoPhaseCommit:
         try:
             self._ledger.append(LedgerChanges(writes={write_id: done}), budget)
         except KafkaError as error:
-            # All is visible: whoever comes next commits what is committed, and notes it.
+            # All rows are visible. The next driver repeats the commits and records the outcome.
             logger.info("that batch %d is done is not noted: %s", record.write.batch_id, error)
 
     def _settle(self, write_id: str, record: WriteRecord, budget: Budget) -> None:
-        """Note how a decision has ended that could not be carried out; raises what that means.
+        """Record the outcome of a decision that was not fully committed; raise its error.
 
-        Another driver may have noted it before, by what it saw: then that holds.
+        If another driver has already recorded an outcome, that one holds. Raises VoidError,
+        MixedError, or OvertakenError if the write has moved on; returns if the batch is done.
         """
         last: KafkaError | None = None
         for _ in range(recovery.MAX_STARTS):
@@ -313,11 +320,12 @@ class TwoPhaseCommit:
         *,
         timeout: float,
     ) -> bool:
-        """Abort what the tasks left open; False where it was left alone.
+        """Abort the tasks' open transactions; return False if they were left open.
 
-        Spark calls this with all messages also when `commit` failed half-way, and while it still
-        runs: so nothing is done about a batch that is decided or taken over, and the commit is shut
-        out by a claim before anything is aborted. What is left open is aborted by the next plan.
+        Spark also calls this, with all messages, after `commit` failed half-way, and while it is
+        still running. So a batch that is decided or taken over is left alone, and a claim prevents
+        the commit from deciding before anything is aborted. The next plan aborts transactions that
+        remain open.
         """
         transactions = [one.transaction for one in prepared if one.transaction.ranges]
         if not transactions:
