@@ -355,8 +355,8 @@ class Ledger:
         patience = Budget.of(budget.clock, min(MARKER_SECONDS, budget.left("reading the ledger")))
         try:
             while (committed := fold.end_of(producer_id)) is None:
-                # At the end of the log the broker delays each fetch (fetch.max.wait.ms): this does
-                # not spin.
+                # At the end of the log the broker delays its answer (max_wait_ms), so this does not
+                # spin.
                 self._seen_to = offset = self._admin.read_log(
                     self._partition, offset, fold, timeout=patience.left("waiting for its marker")
                 )

@@ -181,8 +181,7 @@ def _marker_behind(
     offset = written.last_offset + 1
     what = f"looking for the transaction marker behind {written}"
     while True:
-        # At the end of the log the broker delays each fetch (fetch.max.wait.ms): this does not
-        # spin.
+        # At the end of the log the broker delays its answer (max_wait_ms), so this does not spin.
         chunk = admin.read_partition(
             written.topic_partition, offset, timeout=search.left(what), markers_only=True
         )

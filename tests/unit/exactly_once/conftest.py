@@ -1,4 +1,4 @@
-"""Worlds for the tests of the protocol: the same scenarios in the embedded broker and on Kafka."""
+"""Fixtures that run the protocol's tests in the embedded broker and on real Kafka."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KAFKA = [
 
 @pytest.fixture(params=[*_EMBEDDED, *_KAFKA])
 def here(request: pytest.FixtureRequest) -> Iterator[World]:
-    """Give a world in the embedded broker, with the rules of TV1 and TV2, and on each Kafka."""
+    """Yield a world in the embedded broker (TV1 and TV2) and on each version of Kafka."""
     if isinstance(request.param, int):
         with embedded_world(transaction_version=request.param) as made:
             yield made
@@ -42,21 +42,21 @@ def here(request: pytest.FixtureRequest) -> Iterator[World]:
 
 @pytest.fixture(params=_EMBEDDED)
 def embedded(request: pytest.FixtureRequest) -> Iterator[World]:
-    """Give a world in the embedded broker alone: for what only it can be made to do."""
+    """Yield a world in the embedded broker, for faults that real Kafka cannot be made to have."""
     with embedded_world(transaction_version=request.param) as made:
         yield made
 
 
 @pytest.fixture
 def tv2() -> Iterator[World]:
-    """Give a world in the embedded broker with the newest rules, for long lists of cases."""
+    """Yield a world in the embedded broker with TV2, for tests with many cases."""
     with embedded_world() as made:
         yield made
 
 
 @pytest.fixture(params=["embedded", pytest.param(KAFKA_4, marks=pytest.mark.kafka)])
 def to_be_upgraded(request: pytest.FixtureRequest) -> Iterator[World]:
-    """Give a world with the rules of TV1, whose cluster can have those of TV2."""
+    """Yield a world with TV1, whose cluster can be upgraded to TV2."""
     if request.param == "embedded":
         with embedded_world(transaction_version=1) as made:
             yield made
@@ -74,7 +74,7 @@ def to_be_upgraded(request: pytest.FixtureRequest) -> Iterator[World]:
 
 @pytest.fixture
 def run(here: World, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
-    """Run an operator's command in the world; give its exit code, and what it printed."""
+    """Return a function that runs an operator's command and returns its exit code and output."""
 
     def call(command: str, *arguments: str, prefix: str | None = here.prefix) -> tuple[int, str]:
         given = ["--bootstrap-server", here.site.bootstrap_servers, "--ledger-topic", here.ledger]

@@ -1,4 +1,4 @@
-"""The ledger: its topic, fencing, and reading on."""
+"""The ledger: its topic, fencing, reading and appending."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _claim(generation):
 
 
 def test_the_topic_is_created_compacted_and_with_one_partition(here):
-    """Making sure of it again changes nothing."""
+    """Creating the ledger topic again leaves it compacted and with one partition."""
     here.create_ledger()
     configs = here.admin.topic_configs(here.ledger, timeout=TIMEOUT)
     assert "compact" == configs["cleanup.policy"]
@@ -47,7 +47,7 @@ def test_the_topic_is_created_compacted_and_with_one_partition(here):
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
 def test_a_topic_whose_entries_would_be_deleted_is_refused(here, policy):
-    """What was decided must not be forgotten after a week."""
+    """A ledger topic with retention is refused, since decisions would be lost."""
     here.site.delete_topic(here.ledger)
     here.site.create_topic(here.ledger, cleanup_policy=policy)
     with pytest.raises(ConfigError, match=r"set cleanup\.policy=compact"):
@@ -55,14 +55,14 @@ def test_a_topic_whose_entries_would_be_deleted_is_refused(here, policy):
 
 
 def test_a_topic_that_may_not_be_described_is_named(embedded):
-    """The right that is missing is the operator's to grant."""
+    """The error for a missing permission names the topic, so that an operator can grant it."""
     embedded.broker.on(ApiKey.DESCRIBE_CONFIGS, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     with pytest.raises(BrokerError, match=f"DescribeConfigs of topic '{embedded.ledger}'"):
         embedded.create_ledger()
 
 
 def test_an_entry_is_read_by_the_next_writer(here):
-    """And by the one that has appended it, who fetches only what is new."""
+    """An appended claim is read by a writer that fences afterwards and by a read-only reader."""
     first, second = _ledger(here), _ledger(here)
     assert 0 == first.fence_and_read(here.budget()).generation
     first.append(_claim(1), here.budget())
@@ -71,7 +71,7 @@ def test_an_entry_is_read_by_the_next_writer(here):
 
 
 def test_a_writer_that_was_fenced_cannot_append(here):
-    """Whoever fenced it may have read the ledger already."""
+    """A fenced writer's appends are refused, since the new writer may have read the ledger."""
     first, second = _ledger(here), _ledger(here)
     first.fence_and_read(here.budget())
     second.fence_and_read(here.budget())
@@ -84,7 +84,7 @@ def test_a_writer_that_was_fenced_cannot_append(here):
 
 
 def test_a_fenced_writer_names_who_has_claimed_the_prefix(here):
-    """Or says that the ledger does not know, and where to look."""
+    """The fenced error names the last claimant, or says that it is unknown and where to look."""
     first, second = _ledger(here), _ledger(here)
     first.fence_and_read(here.budget())
     second.fence_and_read(here.budget())
@@ -101,7 +101,7 @@ def test_a_fenced_writer_names_who_has_claimed_the_prefix(here):
 
 
 def test_a_fenced_writer_says_that_a_claim_cannot_be_read(here):
-    """It is fenced whatever others have written, and may begin again."""
+    """A fenced writer raises the fenced error even if the last claim is unreadable."""
     first, second = _ledger(here), _ledger(here)
     claim = encode_claim(here.prefix, Claim(1, 1, "me"))
     here.forge((claim.key, b"\x01{}"))
@@ -115,7 +115,7 @@ def test_a_fenced_writer_says_that_a_claim_cannot_be_read(here):
 
 
 def test_a_writer_may_append_more_than_once(here):
-    """Each append has an epoch of its own, which only who has not been fenced can get."""
+    """A writer can append repeatedly, each time with a new epoch, until it is fenced."""
     first, second = _ledger(here), _ledger(here)
     first.fence_and_read(here.budget())
     for generation in (1, 2, 3):
@@ -127,13 +127,13 @@ def test_a_writer_may_append_more_than_once(here):
 
 
 def test_appending_needs_the_fence_first(here):
-    """Without it nothing was read that could be relied on."""
+    """An append without a preceding fence is refused, since nothing reliable was read."""
     with pytest.raises(LedgerFencedError):
         _ledger(here).append(_claim(1), here.budget())
 
 
 def test_a_writer_that_only_looks_fences_nobody(here):
-    """An operator's listing must not stop a query."""
+    """Reading without fencing, as an operator's listing does, does not stop a writer."""
     first = _ledger(here)
     first.fence_and_read(here.budget())
     _ledger(here).read(here.budget())
@@ -143,7 +143,7 @@ def test_a_writer_that_only_looks_fences_nobody(here):
 
 @pytest.mark.parametrize("handled", [True, False], ids=["done", "not done"])
 def test_an_end_that_was_not_answered_is_unknown(embedded, handled):
-    """It is for the reader to find out."""
+    """If EndTxn fails, the outcome is unknown until the ledger is read again."""
     ledger = _ledger(embedded)
     ledger.fence_and_read(embedded.budget())
     embedded.broker.on(
@@ -155,7 +155,7 @@ def test_an_end_that_was_not_answered_is_unknown(embedded, handled):
 
 
 def test_an_end_that_was_refused_is_unknown(embedded):
-    """It may be the answer to a repetition, after a first one that was done and not heard."""
+    """A refused EndTxn leaves the outcome unknown: it may answer a retry of one that succeeded."""
     ledger, rival = _ledger(embedded), _ledger(embedded)
     ledger.fence_and_read(embedded.budget())
     embedded.broker.on(ApiKey.END_TXN, lambda *_: AnswerError(ErrorCode.PRODUCER_FENCED), times=1)
@@ -168,7 +168,7 @@ def test_an_end_that_was_refused_is_unknown(embedded):
     "code", [ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE], ids=str
 )
 def test_a_transaction_that_others_ended_is_begun_again(embedded, code):
-    """Nothing was appended, so it is as if the writer had been fenced."""
+    """If another client ended the transaction, nothing was appended and the writer is fenced."""
     ledger = _ledger(embedded)
     ledger.fence_and_read(embedded.budget())
     embedded.broker.on(ApiKey.PRODUCE, AnswerError(code), times=1)
@@ -177,7 +177,7 @@ def test_a_transaction_that_others_ended_is_begun_again(embedded, code):
 
 
 def test_a_missing_right_to_write_is_named(embedded):
-    """It is no fence, and trying again does not help."""
+    """A missing write permission is raised as a broker error, not as fencing."""
     ledger = _ledger(embedded)
     ledger.fence_and_read(embedded.budget())
     embedded.broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
@@ -188,7 +188,7 @@ def test_a_missing_right_to_write_is_named(embedded):
 
 
 def test_a_ledger_that_was_emptied_is_read_from_its_start(embedded):
-    """What was known of it is forgotten."""
+    """If the ledger's records are deleted, the writer drops its state and reads from the start."""
     ledger = _ledger(embedded)
     ledger.fence_and_read(embedded.budget())
     ledger.append(_claim(1), embedded.budget())
@@ -198,7 +198,7 @@ def test_a_ledger_that_was_emptied_is_read_from_its_start(embedded):
 
 
 def test_a_ledger_that_was_made_anew_is_read_from_its_start(here):
-    """Its end lies before what was read."""
+    """A recreated ledger, whose end is below what was read, is read from the start."""
     ledger = _ledger(here)
     ledger.fence_and_read(here.budget())
     ledger.append(_claim(1), here.budget())
@@ -209,7 +209,7 @@ def test_a_ledger_that_was_made_anew_is_read_from_its_start(here):
 
 
 def _produce_plainly(here, key, value):
-    """Write into the ledger topic with a producer that is not ours, and without a transaction."""
+    """Write to the ledger topic with an ordinary producer, outside a transaction."""
     settings = {"bootstrap.servers": here.site.bootstrap_servers, "enable.idempotence": True}
     producer = confluent_kafka.Producer(settings)
     producer.produce(here.ledger, value, key, partition=0)
@@ -224,7 +224,7 @@ def _done(write_id, prefix, *winners, state=WriteState.DONE):
 
 
 def test_records_that_no_driver_wrote_stop_nobody(here, caplog):
-    """They are reported with where they are, and every prefix goes on without them."""
+    """Records not written by a driver are logged with their offset and ignored."""
     here.forge((b"user-7", b"data"), (b"\x01[", b"x"), (b"\x01" + b"[" * 50_000, None))
     here.finish(0)
     assert each_once(0) == here.visible()
@@ -234,7 +234,7 @@ def test_records_that_no_driver_wrote_stop_nobody(here, caplog):
 
 
 def test_a_job_is_not_done_because_somebody_says_so(here, caplog):
-    """A record outside of any transaction was written without the fence, and does not count."""
+    """A forged entry outside a transaction is ignored, so the job is still written."""
     [(key, value)] = _done("job", here.prefix)
     _produce_plainly(here, key, value)
     assert here.driver().plan("job").must_write("job", 0)
@@ -245,7 +245,7 @@ def test_a_job_is_not_done_because_somebody_says_so(here, caplog):
 def test_a_transactional_batch_that_inflates_beyond_what_a_driver_writes_is_not_decoded(
     here, caplog
 ):
-    """A few kilobytes must cost a driver no more than its own largest entries do."""
+    """A batch that decompresses beyond the size of a driver's entries is not decoded."""
     producer = confluent_kafka.Producer(
         {
             "bootstrap.servers": here.site.bootstrap_servers,
@@ -264,7 +264,7 @@ def test_a_transactional_batch_that_inflates_beyond_what_a_driver_writes_is_not_
 
 
 def test_another_applications_transaction_is_never_committed(here):
-    """A forged decision may name it, but it is not a task's of this prefix."""
+    """A forged decision that names another prefix's transaction is refused and commits nothing."""
     victim = Worker(here, f"{here.prefix}.eu")
     [theirs, _] = victim.run(here.driver(prefix=victim.slots.prefix).plan("victim"))
     here.forge(*_done("job", here.prefix, theirs.transaction, state=WriteState.DECIDED))
@@ -275,7 +275,7 @@ def test_another_applications_transaction_is_never_committed(here):
 
 
 def test_an_entry_that_cannot_be_read_stops_its_own_prefix_alone(here):
-    """Nobody knows what it decided, and it decides nothing about others."""
+    """An unreadable entry stops the drivers of its own prefix and no others."""
     deep = b"\x01" + b'{"a":' * 50_000
     [(key, _)] = _done("job", f"{here.prefix}.eu")
     claim_key, _ = encode_claim(f"{here.prefix}.us", Claim(1, 1, "me"))
@@ -290,7 +290,7 @@ def test_an_entry_that_cannot_be_read_stops_its_own_prefix_alone(here):
 
 
 def test_a_prefix_that_somebody_has_made_unusable_is_freed_by_hand(here):
-    """The entry that stops it is deleted in a transaction, and the query goes on."""
+    """Deleting the unreadable entry in a transaction makes the prefix usable again."""
     here.finish(0)
     [key, value] = encode_claim(here.prefix, Claim(MAX_GENERATION, 1, "somebody"))
     here.forge((key, value))
@@ -302,7 +302,7 @@ def test_a_prefix_that_somebody_has_made_unusable_is_freed_by_hand(here):
 
 
 def test_a_step_costs_no_more_with_a_large_ledger(here, monkeypatch):
-    """No driver, new or old, decodes more entries of a thousand jobs than of none."""
+    """A new or running driver decodes no more entries with a thousand jobs than with none."""
     parse, parsed = ledger_records._parse, []
     monkeypatch.setattr(ledger_records, "_parse", lambda data: parsed.append(data) or parse(data))
     costs = []
@@ -324,7 +324,7 @@ def test_a_step_costs_no_more_with_a_large_ledger(here, monkeypatch):
 
 
 def test_jobs_are_dropped_a_portion_at_a_time(here, monkeypatch):
-    """The first plan after a long pause takes no longer than others, and the next ones go on."""
+    """Each plan drops a limited number of expired jobs, and the following plans drop the rest."""
     monkeypatch.setattr(two_phase_commit, "MOST_FORGOTTEN", 2)
     driver = here.driver()
     driver.plan()
@@ -339,7 +339,7 @@ def test_jobs_are_dropped_a_portion_at_a_time(here, monkeypatch):
 
 
 def test_a_budget_that_is_used_up_says_for_what():
-    """The clock is an argument."""
+    """An exhausted budget raises a timeout error that names the step."""
     times = iter([10.0, 12.0, 15.0])
     budget = Budget.of(lambda: next(times), 5)
     assert 3.0 == budget.left("this")

@@ -1,4 +1,4 @@
-"""What the entries of a ledger come to, and how little of it is looked at."""
+"""The ledger state built from its entries, and how few of them each step decodes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _claim(fold, generation, *, producer_id=OURS, prefix="p"):
 
 
 def _put(fold, writes, *, forget=()):
-    """Append, and commit, in the form in which it is read."""
+    """Append and commit writes as they would be read from the ledger."""
     entries = [
         entry for name, record in writes.items() for entry in encode_write("p", name, record)
     ]
@@ -72,7 +72,7 @@ def _generation(fold, prefix="p"):
 
 
 def test_an_entry_counts_once_its_transaction_is_committed():
-    """And never when it was aborted, or has not ended."""
+    """An entry counts only after its COMMIT marker, and never if it is open or aborted."""
     fold = LedgerFold("p")
     _claim(fold, 1)
     assert (None, True) == (_generation(fold), fold.is_open(OURS))
@@ -84,7 +84,7 @@ def test_an_entry_counts_once_its_transaction_is_committed():
 
 
 def test_a_transaction_may_have_many_batches():
-    """Its marker is for all of them, and a second one is for none."""
+    """A marker ends all batches of its transaction, and a duplicate marker has no effect."""
     fold = LedgerFold("p")
     _claim(fold, 1)
     _claim(fold, 2)
@@ -95,14 +95,14 @@ def test_a_transaction_may_have_many_batches():
 
 
 def test_a_batch_that_compaction_has_emptied_is_no_open_transaction():
-    """Its marker is gone as well, and would be waited for in vain."""
+    """A batch emptied by compaction is not an open transaction: its marker may be gone as well."""
     fold = LedgerFold("p")
     fold.take_records(0, OURS, [])
     assert not fold.is_open(OURS)
 
 
 def test_an_ended_write_may_end_a_transaction_of_more():
-    """What came before it in the transaction counts before it."""
+    """Earlier entries of a transaction are applied before the ended write that closes it."""
     record = _record(expires_at_ms=9 * HOUR_MS)
     [before] = encode_write("p", "j", _record(batch_id=7))
     fold = LedgerFold("p")
@@ -114,7 +114,7 @@ def test_an_ended_write_may_end_a_transaction_of_more():
 
 
 def test_entries_of_transactions_side_by_side_are_kept_apart():
-    """Another prefix's open transaction holds nothing back."""
+    """Interleaved transactions are kept apart, and an open one does not delay another."""
     fold = LedgerFold()
     _claim(fold, 8, producer_id=THEIRS, prefix="other")
     _claim(fold, 1)
@@ -125,7 +125,7 @@ def test_entries_of_transactions_side_by_side_are_kept_apart():
 
 
 def test_only_the_entries_of_the_prefix_are_kept():
-    """A ledger that a thousand jobs share is not held in memory by each of them."""
+    """A reader of one prefix stores no entries of other prefixes and does not report them."""
     fold = LedgerFold("p")
     _claim(fold, 8, producer_id=THEIRS, prefix="p.eu")
     fold.take_end(THEIRS, committed=True)
@@ -134,7 +134,7 @@ def test_only_the_entries_of_the_prefix_are_kept():
 
 
 def test_a_record_outside_of_a_transaction_is_ignored():
-    """Its writer has fenced nobody: a job must not be taken for done by it."""
+    """Records outside a transaction are ignored and counted, since their writer has not fenced."""
     for fold in (LedgerFold("p"), LedgerFold()):
         fold.take_plain(7, 3)
         fold.take_plain(10, 1)
@@ -145,8 +145,8 @@ def test_a_record_outside_of_a_transaction_is_ignored():
 
 @pytest.mark.parametrize(("prefix", "count"), [("p", 6), (None, 8)])
 def test_a_key_that_is_no_entrys_is_ignored(prefix, count):
-    """It is counted, with where the first one is, and said once."""
-    # A malformed key that may be another prefix's is left to the reader of all prefixes.
+    """Records with invalid keys are counted and reported once, with the first offset."""
+    # Only the reader of all prefixes counts a malformed key that may be another prefix's.
     fold = LedgerFold(prefix)
     strangers = [None, b"", b"user-7", b"\x01[", b'\x01["write","p", "q"]', b'\x01["write","p",7]']
     fold.take_records(3, THEIRS, [(key, b"\x01{}") for key in strangers])
@@ -161,13 +161,13 @@ def test_a_key_that_is_no_entrys_is_ignored(prefix, count):
 
 
 def test_a_batch_that_nobody_can_decode_is_ignored():
-    """As what it says cannot be a driver's."""
+    """An undecodable batch is ignored and reported, since no driver wrote it."""
     fold = LedgerFold("p")
     fold.take_undecodable(4, "too large")
     assert {"in a batch that cannot be decoded (too large)": (1, 4)} == fold.take_ignored()
 
 
-# --- what a step looks at
+# --- what a step decodes
 
 
 @given(
@@ -187,7 +187,7 @@ def test_a_batch_that_nobody_can_decode_is_ignored():
     now_ms=st.integers(0, 21 * HOUR_MS),
 )
 def test_what_is_found_is_what_going_through_everything_finds(steps, now_ms):
-    """Whatever came before, and whatever characters an id has."""
+    """Every query returns the same as a full scan, after any sequence of entries."""
     fold = LedgerFold("p")
     kept = {}
     for name, record in steps:
@@ -225,7 +225,7 @@ def test_what_is_found_is_what_going_through_everything_finds(steps, now_ms):
 
 
 def test_jobs_expire_in_portions():
-    """The oldest first; they are named again until their tombstones are read."""
+    """Expired jobs are returned oldest first, and again until their tombstones are read."""
     fold = LedgerFold("p")
     _put(fold, {f"j{n}": _record(expires_at_ms=n // 4 * HOUR_MS) for n in range(12)})
     now_ms = 2 * HOUR_MS - 1
@@ -243,7 +243,7 @@ def test_jobs_expire_in_portions():
 
 
 def test_a_job_that_is_written_again_expires_later():
-    """What counts is its last record."""
+    """A rewritten job expires by its last record."""
     fold = LedgerFold("p")
     _put(fold, {"j": _record(WriteState.VOID, expires_at_ms=1)})
     _put(fold, {"j": _record(WriteState.DONE, expires_at_ms=3 * HOUR_MS)})
@@ -252,7 +252,7 @@ def test_a_job_that_is_written_again_expires_later():
 
 
 def test_no_step_decodes_a_write_that_does_not_concern_it(monkeypatch):
-    """A ledger of a thousand jobs costs a step as much as one of none."""
+    """With a thousand jobs in the ledger, a step decodes only the writes that it needs."""
     fold = LedgerFold("p")
     _put(fold, {f"j{n}": _record(expires_at_ms=9 * HOUR_MS) for n in range(1000)})
     _put(fold, {"query": _record(WriteState.DECIDED), "stream": _record()})
@@ -275,7 +275,7 @@ def test_no_step_decodes_a_write_that_does_not_concern_it(monkeypatch):
 
 
 def test_all_that_can_be_decoded_is_decoded_once(monkeypatch):
-    """And the entries that cannot be are named, with what is wrong with each."""
+    """Every entry is decoded once, and unreadable ones are returned with their errors."""
     fold = LedgerFold("p")
     writes = {"job": _record(expires_at_ms=1), "query": _record(WriteState.MIXED)}
     _put(fold, {**writes, "forged job": _record(expires_at_ms=1), "forged query": _record()})
@@ -307,7 +307,7 @@ def test_all_that_can_be_decoded_is_decoded_once(monkeypatch):
 
 
 def _log(*transactions):
-    """Encode transactions as a broker has them: a batch, and its marker behind it."""
+    """Encode transactions as a broker stores them: a batch followed by its marker."""
     log = bytearray()
     producer = ProducerIdAndEpoch(OURS, 0)
     offset = 0
@@ -328,7 +328,7 @@ def _log(*transactions):
 
 
 def _calls(function):
-    """Return how many Python functions a call calls."""
+    """Return the number of Python function calls that a function makes."""
     names = []
 
     def note(frame, event, _):
@@ -345,13 +345,13 @@ def _calls(function):
 
 
 def test_ended_writes_cost_their_reader_no_calls():
-    """Jobs that each have a transaction of their own are nearly all of a large ledger."""
+    """Reading jobs that each have their own transaction makes less than one call per four jobs."""
     count = 500
     log = _log(
         *(encode_write("p", f"j{n}", _record(expires_at_ms=n * HOUR_MS)) for n in range(count))
     )
     fold = LedgerFold("p")
-    # The first reading compiles the expression.
+    # The first read compiles the expression.
     read_key_values(b"", fold, offset=0)
     assert count / 4 > _calls(lambda: read_key_values(log, fold, offset=0))
     assert {f"j{n}" for n in range(count)} == set(_state(fold).writes)
@@ -374,7 +374,7 @@ def test_ended_writes_cost_their_reader_no_calls():
     )
 )
 def test_both_ways_to_read_an_entry_come_to_the_same(steps):
-    """The reader of one prefix has a quick way for most entries, that of all prefixes has none."""
+    """The fast path for one prefix and the reader of all prefixes find the same state."""
     log = _log(
         *(
             forget_write(prefix, name) if record is None else encode_write(prefix, name, record)

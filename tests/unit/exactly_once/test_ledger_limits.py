@@ -1,4 +1,4 @@
-"""The least and the greatest of every number in the ledger, and how far a bad value is quoted."""
+"""The minimum and maximum of every number in the ledger, and how much of a bad value is quoted."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from spark_kafka_sink.exactly_once.transitions import Write, WriteState
 from spark_kafka_sink.model import ProducerIdAndEpoch, TopicPartition
 
 INT16, INT32, INT64 = 32_767, 2_147_483_647, 9_223_372_036_854_775_807
-#: What JSON's numbers are exact up to.
+#: The largest integer that JSON numbers represent exactly.
 GENERATION = 9_007_199_254_740_991
 #: The end of the year 9999.
 TIME = 253_402_300_799_999
 LARGEST_RANGE = OffsetRange(TopicPartition("t", INT32), INT64, INT64, INT64)
-#: Every number is the greatest that it may be.
+#: A write in which every number has its maximum.
 LARGEST = WriteRecord(
     write=Write(INT64, GENERATION, WriteState.DECIDED, INT64),
     updated_at_ms=TIME,
@@ -42,7 +42,7 @@ LARGEST = WriteRecord(
         Winner(f"p.{7:032x}.0", ProducerIdAndEpoch(INT64, INT16), INT16, (LARGEST_RANGE,), None),
     ),
 )
-#: ... and the least.
+#: A write in which every number has its minimum.
 LEAST = WriteRecord(
     write=Write(0, 0, WriteState.DECIDED, -1),
     updated_at_ms=0,
@@ -57,7 +57,7 @@ LEAST = WriteRecord(
         ),
     ),
 )
-#: Where a number is in the value of a write -> its name in an error, the least and the greatest.
+#: The path of each number in a write's value -> its name in errors, its minimum and its maximum.
 NUMBERS = {
     ("batch_id",): ("batch_id", 0, INT64),
     ("generation",): ("generation", 0, GENERATION),
@@ -83,7 +83,7 @@ def value_of(record):
 
 
 def forged(place, number):
-    """Return the value of a write's entry in which one number was replaced."""
+    """Return the value of a write's entry with one number replaced."""
     value = json.loads(value_of(LEAST).removeprefix(VERSION))
     *path, last = place
     part = value
@@ -96,13 +96,13 @@ def forged(place, number):
 
 @pytest.mark.parametrize("record", [LEAST, LARGEST], ids=["least", "greatest"])
 def test_the_least_and_the_greatest_numbers_of_a_write_are_read(record):
-    """Whatever a driver may write it can read again, up to the last number."""
+    """A write with the smallest or largest permitted numbers is decoded as it was encoded."""
     assert record == read_write(value=value_of(record))
 
 
 @pytest.mark.parametrize(("place", "rule"), NUMBERS.items(), ids=str)
 def test_a_number_beyond_its_limits_is_refused_by_name(place, rule):
-    """One below the least and one above the greatest are refused, and so is a truth value."""
+    """A number outside its range, or a boolean, is refused with an error that names the field."""
     name, least, greatest = rule
     for number in (least - 1, greatest + 1, True):
         with pytest.raises(LedgerFormatError) as caught:
@@ -111,13 +111,13 @@ def test_a_number_beyond_its_limits_is_refused_by_name(place, rule):
 
 
 def test_as_many_pieces_as_can_be_counted_are_looked_for():
-    """The number of pieces may be the greatest; that there are none is what is wrong then."""
+    """The largest number of pieces is accepted, and the error is about the missing first piece."""
     with pytest.raises(LedgerFormatError, match="piece 0 of its 2147483647 is not there"):
         read_write(value=forged(("pieces",), INT32))
 
 
 def test_the_numbers_of_a_key_and_a_claim_have_limits():
-    """The greatest are read; what is one above is refused."""
+    """The largest numbers of keys and claims are decoded, and larger ones are refused."""
     key = EntryKey("winners", "p", "q", INT32)
     assert key == decode_key(encode_key(key))
     assert EntryKey("winners", "p", "q", 0) == decode_key(b'\x01["winners","p","q",0]')
@@ -133,7 +133,7 @@ def test_the_numbers_of_a_key_and_a_claim_have_limits():
 
 
 def test_a_bad_value_is_quoted_up_to_forty_characters():
-    """An error stays readable, whatever somebody wrote into the ledger."""
+    """An error quotes at most forty characters of a bad value."""
     with pytest.raises(LedgerFormatError) as caught:
         read_write(value=forged(("batch_id",), "7" * 41))
     assert f"its batch_id is '{'7' * 40}'" in str(caught.value)
@@ -144,7 +144,7 @@ def test_a_bad_value_is_quoted_up_to_forty_characters():
 
 
 def decision_of(size, *, records=1):
-    """Return a decision whose list of winners takes so many bytes, and its prefix."""
+    """Return a prefix, and a decision whose encoded list of winners has this size in bytes."""
     ranges = tuple(
         OffsetRange(TopicPartition("t", partition), partition * 7919 % 1_000_003, INT32, 1)
         for partition in range(records)
@@ -165,13 +165,13 @@ def decision_of(size, *, records=1):
 
 @pytest.mark.parametrize(("size", "entries"), [(65_536, 1), (65_537, 2)])
 def test_a_decision_is_one_entry_up_to_64_kib(size, entries):
-    """One byte more, and its winners are a piece of their own."""
+    """A decision of up to 64 KiB is one entry, and a larger one is split into pieces."""
     prefix, record = decision_of(size)
     assert entries == len(encode_write(prefix, "q", record))
 
 
 def test_a_piece_has_400_000_bytes_of_winners():
-    """Behind the version, the generation and the batch; the last piece has the rest."""
+    """Every piece but the last holds 400,000 bytes after its version, generation and batch id."""
     prefix, record = decision_of(3_000_000, records=120_000)
     *pieces, last, _ = encode_write(prefix, "q", record)
     assert pieces
@@ -181,7 +181,7 @@ def test_a_piece_has_400_000_bytes_of_winners():
 
 @pytest.mark.parametrize("limit", [70_000, 69_999])
 def test_winners_may_take_as_many_bytes_as_can_be_read(monkeypatch, limit):
-    """What is written up to the last byte is read, too; one more is neither."""
+    """Winners of exactly the maximum size are written and read, and one byte more is refused."""
     monkeypatch.setattr(ledger_records, "MAX_WINNERS_BYTES", limit)
     prefix, record = decision_of(70_000)
     if limit < 70_000:
@@ -193,7 +193,7 @@ def test_winners_may_take_as_many_bytes_as_can_be_read(monkeypatch, limit):
 
 
 def test_a_write_without_pieces_is_forgotten_by_one_tombstone():
-    """And written by one entry: pieces are deleted where the reader saw some."""
+    """A write without pieces is one entry, and one tombstone deletes it."""
     assert [(b'\x01["write","p","q"]', None)] == forget_write("p", "q")
     assert [b'\x01["write","p","q"]'] == [key for key, _ in encode_write("p", "q", LEAST)]
     with pytest.raises(TypeError):
@@ -201,7 +201,7 @@ def test_a_write_without_pieces_is_forgotten_by_one_tombstone():
 
 
 def test_a_prefix_that_cannot_be_claimed_any_more_is_named_with_its_generation():
-    """The one that is in the ledger, not the one that would have followed it."""
+    """The error names the generation in the ledger, not the one that could not follow it."""
     with pytest.raises(LedgerFormatError) as caught:
         encode_claim("p", Claim(GENERATION + 1, 1, "me"))
     assert f"its last generation in the ledger is {GENERATION}, which no driver" in str(

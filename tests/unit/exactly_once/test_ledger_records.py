@@ -1,4 +1,4 @@
-"""Entries of the ledger, there and back, and what is refused."""
+"""Encoding and decoding of ledger entries, and the refusal of invalid ones."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ def _read(entries, prefix="p"):
 
 
 def _forged(old, new, **settings):
-    """Read a decision in whose value something was replaced."""
+    """Decode a decision after replacing something in its encoded value."""
     [(key, value)] = encode_write("p", "q", _large(1, **settings))
     assert old in value
     return _read([(key, value.replace(old, new, 1))]).record("q")
 
 
 def _large(count, *, generation=3, batch_id=5, partitions=150):
-    """Make a decision of `count` winners whose offsets do not compress well."""
+    """Return a decision of `count` winners whose offsets do not compress well."""
     return WriteRecord(
         write=Write(batch_id, generation, WriteState.DECIDED, 4),
         updated_at_ms=1,
@@ -108,7 +108,7 @@ def _large(count, *, generation=3, batch_id=5, partitions=150):
 
 @given(prefix=_prefixes, write_id=st.text(), record=_records)
 def test_a_write_is_read_as_it_was_written(prefix, write_id, record):
-    """Every field comes back, whatever its text."""
+    """Every field of a write is decoded as it was encoded, whatever text its ids contain."""
     winners = tuple(
         winner._replace(transactional_id=prefix + winner.transactional_id.removeprefix("p"))
         for winner in record.winners
@@ -121,12 +121,12 @@ def test_a_write_is_read_as_it_was_written(prefix, write_id, record):
 
 @given(claim=st.builds(Claim, _generations, _times, _printable), prefix=_prefixes)
 def test_a_claim_is_read_as_it_was_written(claim, prefix):
-    """With who made it, for an operator."""
+    """A claim is decoded as it was encoded, including the claimant's name."""
     assert claim == _read([encode_claim(prefix, claim)], prefix).claim
 
 
 def test_a_host_of_any_name_can_claim():
-    """What a reader would refuse of the name is replaced or cut before it is written."""
+    """Characters of a host name that readers would refuse are replaced, and long names are cut."""
     claim = Claim(3, 1, f"a\x1b[2Jb\udcff, process 7{'!' * 1000}")
     read = _read([encode_claim("p", claim)]).claim
     shown = f"a?[2Jb?, process 7{'!' * 1000}"[:500]
@@ -135,7 +135,7 @@ def test_a_host_of_any_name_can_claim():
 
 @given(prefix=st.text(), write_id=st.text(), piece=st.integers(0, 10**6))
 def test_a_key_is_read_as_it_was_written(prefix, write_id, piece):
-    """Equal keys are equal bytes, which compaction relies on."""
+    """Every key is decoded as it was encoded."""
     for key in (
         EntryKey("generation", prefix),
         EntryKey("write", prefix, write_id),
@@ -145,7 +145,7 @@ def test_a_key_is_read_as_it_was_written(prefix, write_id, piece):
 
 
 def test_a_large_decision_is_written_in_pieces():
-    """No entry is larger than what a broker takes, and together they are the decision."""
+    """A large decision is split into entries of limited size, which together decode to it."""
     record = _large(400)
     entries = encode_write("p", "q", record)
     assert len(entries) > 2
@@ -156,7 +156,7 @@ def test_a_large_decision_is_written_in_pieces():
 @settings(max_examples=8)
 @given(counts=st.lists(st.sampled_from([0, 1, 60, 400]), min_size=2, max_size=4))
 def test_pieces_of_an_earlier_decision_are_deleted(counts):
-    """The last decision is what is read, and no piece is left that it does not need."""
+    """A new decision replaces the earlier one and deletes the pieces that it does not need."""
     read = PrefixEntries("p")
     for generation, count in enumerate(counts):
         record = _large(count, generation=generation)
@@ -168,7 +168,7 @@ def test_pieces_of_an_earlier_decision_are_deleted(counts):
 
 
 def test_a_write_is_forgotten_with_its_pieces():
-    """Nothing is left under its keys."""
+    """The tombstones of a write delete its record and all of its pieces."""
     read = _read(encode_write("p", "q", _large(400)))
     tombstones = forget_write("p", "q", pieces_before=read.pieces("q"))
     read.put((key, value, 0) for key, value in tombstones)
@@ -176,7 +176,7 @@ def test_a_write_is_forgotten_with_its_pieces():
 
 
 def test_a_piece_of_another_decision_is_refused():
-    """Then the ledger was tampered with: half of each of two decisions is no decision."""
+    """A decision with a piece of another decision is refused."""
     old = encode_write("p", "q", _large(400, generation=2))
     new = encode_write("p", "q", _large(400, generation=3))
     with pytest.raises(LedgerFormatError, match="another decision"):
@@ -184,13 +184,13 @@ def test_a_piece_of_another_decision_is_refused():
 
 
 def test_a_missing_piece_is_refused():
-    """What cannot be read is an error, never an empty decision."""
+    """A decision with a missing piece is an error, never an empty decision."""
     with pytest.raises(LedgerFormatError, match="'q' under prefix 'p' cannot be read"):
         _read(encode_write("p", "q", _large(400))[1:]).record("q")
 
 
 def test_small_decisions_are_one_entry():
-    """Which an operator can read as it is."""
+    """A small decision is a single entry that an operator can read as JSON."""
     [entry] = encode_write("p", "q", _large(3))
     assert len(entry.value) < MAX_INLINE_BYTES
     assert entry.value.startswith(b'\x01{"batch_id":5,')
@@ -221,7 +221,7 @@ def test_small_decisions_are_one_entry():
     ],
 )
 def test_a_key_that_no_driver_wrote_is_refused(key):
-    """Equal keys are equal bytes, so one that would be encoded differently is none."""
+    """A key that a driver would not have encoded in the same way is refused."""
     with pytest.raises(LedgerFormatError):
         decode_key(key)
 
@@ -232,7 +232,7 @@ def test_a_key_that_no_driver_wrote_is_refused(key):
     ids=["later", "cut off", "list", "empty", "null", "deep"],
 )
 def test_a_value_that_cannot_be_read_is_refused(value):
-    """One of a later version asks for an update, and is never passed over."""
+    """An unreadable value, or one of a later version, is refused for writes and claims."""
     with pytest.raises(LedgerFormatError):
         _read([(encode_key(EntryKey("write", "p", "q")), value)]).record("q")
     with pytest.raises(LedgerFormatError):
@@ -261,7 +261,7 @@ def test_a_value_that_cannot_be_read_is_refused(value):
     ],
 )
 def test_a_number_that_cannot_be_is_refused(field, value):
-    """What is decided must not depend on how Python happens to convert it."""
+    """A number of the wrong type or range is refused rather than converted."""
     [(key, known)] = encode_write("p", "q", _large(0))
     parts = json.loads(known[1:])
     before = f'"{field}":{json.dumps(parts[field])}'.encode()
@@ -274,7 +274,7 @@ def test_a_number_that_cannot_be_is_refused(field, value):
 @pytest.mark.parametrize("field", ["generation", "claimed_at_ms"])
 @pytest.mark.parametrize("value", [-1, 2**63 - 1, 1.5, True, "abc", None])
 def test_a_claim_with_a_number_that_cannot_be_is_refused(field, value):
-    """A generation that no clock counts to would shut out all that come after it."""
+    """A claim with an invalid generation or time is refused, and the error names the field."""
     claim = {"generation": 1, "claimed_at_ms": 1, "claimed_by": "me", field: value}
     key = encode_key(EntryKey("generation", "p"))
     with pytest.raises(LedgerFormatError, match=field):
@@ -294,7 +294,7 @@ def test_a_claim_with_a_number_that_cannot_be_is_refused(field, value):
     ],
 )
 def test_a_claim_by_what_is_no_short_printable_text_is_refused(forged):
-    """Who claimed is named in errors and logs: it must not act on a terminal or forge a line."""
+    """A claim by anything but short printable text is refused with a short printable error."""
     claim = {"generation": 1, "claimed_at_ms": 1, "claimed_by": "me", **forged}
     key = encode_key(EntryKey("generation", "p"))
     with pytest.raises(LedgerFormatError) as caught:
@@ -307,14 +307,14 @@ def test_a_claim_by_what_is_no_short_printable_text_is_refused(forged):
     "topic", ["\ud800", "\x1b[2J", "", ".", "..", "a b", "t\n", "\u00e9", "t" * 250]
 )
 def test_a_winner_in_a_topic_that_cannot_be_is_refused(topic):
-    """No request can be made for it, and no error may show it raw."""
+    """A winner with an illegal topic name is refused with a printable error."""
     with pytest.raises(LedgerFormatError, match="is not a legal topic name") as caught:
         _forged(b'"t":', f"{json.dumps(topic)}:".encode(), partitions=1)
     assert str(caught.value).isprintable()
 
 
 def test_a_generation_above_all_is_not_claimed():
-    """Nobody could read it: the error says what to delete."""
+    """A claim beyond the largest generation is refused, and the error says what to delete."""
     with pytest.raises(LedgerFormatError, match="until the entry is deleted, in a transaction"):
         encode_claim("p", Claim(MAX_GENERATION + 1, 1, "me"))
 
@@ -329,7 +329,7 @@ def test_a_generation_above_all_is_not_claimed():
     ],
 )
 def test_a_winner_that_is_no_task_of_the_prefix_is_refused(stranger):
-    """A driver must never commit what another application has open."""
+    """A winner whose transactional id is not a task's under the prefix is refused."""
     own = b'"p.00000000000000000000000000000000.0"'
     assert _forged(own, own) is not None
     with pytest.raises(LedgerFormatError, match="not a transaction of a task under this prefix"):
@@ -351,13 +351,13 @@ def test_a_winner_that_is_no_task_of_the_prefix_is_refused(stranger):
     ],
 )
 def test_a_winner_with_other_parts_is_refused(old, new):
-    """Its producer, its rules, and where it wrote are what is acted upon."""
+    """A winner with a malformed producer, version, range or fate is refused."""
     with pytest.raises(LedgerFormatError):
         _forged(old, new, partitions=1)
 
 
 def test_what_inflates_too_far_is_refused(monkeypatch):
-    """A few kilobytes in the ledger must not take a driver's memory."""
+    """Winners that decompress beyond the limit are refused, to protect the driver's memory."""
     entries = encode_write("p", "q", _large(400))
     monkeypatch.setattr(ledger_records, "MAX_WINNERS_BYTES", 1_000_000)
     with pytest.raises(LedgerFormatError, match="more than 1000000 bytes"):
@@ -365,7 +365,7 @@ def test_what_inflates_too_far_is_refused(monkeypatch):
 
 
 def test_a_decision_that_nobody_could_read_is_not_made(monkeypatch):
-    """Its batch fails before the decision, with nothing visible."""
+    """A decision too large to be read back is refused before anything is visible."""
     monkeypatch.setattr(ledger_records, "MAX_WINNERS_BYTES", 1_000_000)
     with pytest.raises(ExactlyOnceError, match="batch 5 of 'q' is not decided, and nothing of it"):
         encode_write("p", "q", _large(400))
@@ -374,7 +374,7 @@ def test_a_decision_that_nobody_could_read_is_not_made(monkeypatch):
 
 @pytest.mark.parametrize("piece", [b"", b"\x01", b"\x01\0\0"])
 def test_a_piece_that_is_cut_off_is_refused(piece):
-    """As one that is missing."""
+    """A truncated piece is refused like a missing one."""
     (key, _), *others = encode_write("p", "q", _large(400))
     with pytest.raises(LedgerFormatError):
         _read([(key, piece), *others]).record("q")
@@ -382,19 +382,19 @@ def test_a_piece_that_is_cut_off_is_refused(piece):
 
 @pytest.mark.parametrize("state", ['"other"', "7", "null"])
 def test_a_state_of_a_later_version_is_refused(state):
-    """A write whose state is not known is not written over."""
+    """A write with an unknown state is refused, so that it is not overwritten."""
     [(key, value)] = encode_write("p", "q", _large(0))
     with pytest.raises(LedgerFormatError):
         _read([(key, value.replace(b'"decided"', state.encode()))]).record("q")
 
 
 def test_a_deleted_claim_is_none():
-    """As if nobody had claimed the prefix."""
+    """After its tombstone a claim is None, as if the prefix had never been claimed."""
     key, value = encode_claim("p", Claim(3, 1, "me"))
     assert _read([(key, value), (key, None)]).claim is None
 
 
 def test_the_version_is_the_first_byte():
-    """Of keys and values alike."""
+    """The version is the first byte of keys and of values."""
     key, value = encode_claim("p", Claim(3, 1, "me"))
     assert (VERSION, VERSION) == (key[:1], value[:1])

@@ -1,4 +1,4 @@
-"""The limits of exactly-once writes that no setting changes."""
+"""The limits of exactly-once writes that cannot be configured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spark_kafka_sink.exactly_once import two_phase_commit as protocol
 @pytest.mark.parametrize(
     ("module", "name", "expected"),
     [
-        # How often a step begins anew, and how often a marker is looked for.
+        # Attempts of a step, and checks for a marker.
         (recovery, "MAX_STARTS", 8),
         (markers, "LOOKS", 20),
         # Seconds.
@@ -19,11 +19,11 @@ from spark_kafka_sink.exactly_once import two_phase_commit as protocol
         (markers, "PATIENCE", 0.1),
         (plan, "MAX_SPARE_SECONDS", 60.0),
         (plan, "SPARE_SHARE", 0.1),
-        # Jobs that one plan forgets, and characters of a prefix.
+        # Jobs that one plan drops, and characters of a prefix.
         (protocol, "MOST_FORGOTTEN", 500),
         (transactional_ids, "MAX_PREFIX_LENGTH", 200),
     ],
 )
 def test_a_limit_has_its_value(module, name, expected):
-    """A change of one is seen and meant."""
+    """Each limit has its expected value, so that a change of one is deliberate."""
     assert expected == getattr(module, name)

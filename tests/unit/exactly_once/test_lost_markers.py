@@ -1,4 +1,4 @@
-"""The protocol while a coordinator answers EndTxn and leaves markers out (KAFKA-20734)."""
+"""The protocol when a coordinator acknowledges EndTxn but loses markers (KAFKA-20734)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.exactly_once_world import CrashError, Worker, each_once
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    """Take markers for lost that are not there at once."""
+    """Make missing markers count as lost almost at once."""
     monkeypatch.setattr(ledger, "MARKER_SECONDS", 0.2)
     monkeypatch.setattr(markers, "LOOKS", 1)
 
@@ -37,7 +37,7 @@ def _claim(generation):
 
 
 def _checked(here, *batches):
-    """Each row is visible once to a consumer that waits for what is open; nothing is open."""
+    """Check that each row is visible once at both isolation levels, and nothing is open."""
     assert each_once(*batches) == here.visible(stable=True)
     assert each_once(*batches) == here.visible()
     assert [] == here.left_open()
@@ -47,7 +47,7 @@ def _checked(here, *batches):
 
 
 def test_an_entry_without_a_marker_is_not_believed(embedded):
-    """The next fence has it aborted, so that no later marker lets it in."""
+    """The next fence aborts an entry whose marker was lost, so no later marker can commit it."""
     first = _ledger(embedded)
     first.fence_and_read(embedded.budget())
     first.append(_claim(1), embedded.budget())
@@ -62,7 +62,7 @@ def test_an_entry_without_a_marker_is_not_believed(embedded):
 
 
 def test_an_entry_whose_abort_is_read_is_not_in(embedded, monkeypatch):
-    """Its end was answered with "yes", and then a rival fenced and cleared what had no marker."""
+    """A writer whose acknowledged append a rival's fence has aborted is fenced, not successful."""
     monkeypatch.setattr(ledger, "MARKER_SECONDS", 60)
     writer, rival = _ledger(embedded), _ledger(embedded)
     writer.fence_and_read(embedded.budget())
@@ -82,7 +82,7 @@ def test_an_entry_whose_abort_is_read_is_not_in(embedded, monkeypatch):
 
 
 def test_a_marker_that_is_late_is_waited_for(embedded):
-    """The fence, with which a writer begins again, is answered when it is there."""
+    """A delayed marker makes the outcome unknown, and the next fence waits for it."""
     writer = _ledger(embedded)
     writer.fence_and_read(embedded.budget())
     embedded.site.delay_markers(5_000)
@@ -95,7 +95,7 @@ def test_a_marker_that_is_late_is_waited_for(embedded):
 
 @pytest.mark.parametrize("which", [1, 2, 3], ids=["claim", "decision", "done"])
 def test_a_driver_whose_entry_was_lost_makes_it_again(embedded, which):
-    """It sees that it is not there, and nobody has relied on it."""
+    """A driver whose entry lost its marker appends it again, and each row is visible once."""
     driver = embedded.driver()
     plan = driver.plan() if which > 1 else None
     lost = embedded.site.lose_markers(embedded.ledger, 1, after=max(0, which - 2))
@@ -109,7 +109,7 @@ def test_a_driver_whose_entry_was_lost_makes_it_again(embedded, which):
 
 @pytest.mark.parametrize("point", [Point.DECIDED, Point.COMMITTED, Point.DONE])
 def test_nothing_is_committed_by_a_decision_that_was_lost(embedded, point):
-    """Else whoever comes next would write the batch again beside what is visible."""
+    """No winner is committed before the decision's marker is read, wherever the driver dies."""
     driver = embedded.dying(point)
     plan = driver.plan()
     prepared = embedded.worker.run(plan)
@@ -127,7 +127,7 @@ def test_nothing_is_committed_by_a_decision_that_was_lost(embedded, point):
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_rows_whose_commit_has_no_marker_are_made_visible(embedded, count):
-    """Before the batch is done, also when the marker is lost again."""
+    """Lost commit markers are rewritten, repeatedly if needed, before the batch is done."""
     driver = embedded.driver()
     plan = driver.plan()
     prepared = embedded.worker.run(plan)
@@ -139,7 +139,7 @@ def test_rows_whose_commit_has_no_marker_are_made_visible(embedded, count):
 
 
 def test_rows_whose_abort_has_no_marker_never_come_in(embedded):
-    """The worker's next transaction goes by the same producer id, and its end would decide."""
+    """Rows of an aborted transaction without a marker are not committed by the next transaction."""
     driver = embedded.driver()
     attempt = embedded.worker.begin(driver.plan(), 0)
     attempt.write("of a batch that failed")
@@ -150,7 +150,7 @@ def test_rows_whose_abort_has_no_marker_never_come_in(embedded):
 
 
 def test_who_may_not_ask_whose_transactions_are_open_writes_the_markers_all_the_same(embedded):
-    """Without READ on the topic, nobody can tell whether they were lost."""
+    """A driver that may not list open producers assumes that markers are lost and writes them."""
     driver = embedded.driver()
     plan = driver.plan()
     prepared = embedded.worker.run(plan)
@@ -162,7 +162,7 @@ def test_who_may_not_ask_whose_transactions_are_open_writes_the_markers_all_the_
 
 
 def test_another_writers_open_transaction_holds_nobody_up(embedded):
-    """Both write to the same partitions; whose transaction is open there is asked for."""
+    """Another writer's open transaction in the same partitions triggers no marker rewrite."""
     driver = embedded.driver()
     plan = driver.plan()
     stranger = Worker(embedded, "somebody else").begin(plan, 0)
@@ -172,12 +172,12 @@ def test_another_writers_open_transaction_holds_nobody_up(embedded):
     seen = hook.seen
     driver.commit(plan, prepared)
     assert each_once(0) == embedded.visible()
-    # TV1 adds the ledger's partition, twice; no marker was written again.
+    # TV1 adds the ledger's partition twice; a rewritten marker would add more.
     assert hook.seen - seen in {0, 2}
 
 
 def test_rows_whose_producer_has_gone_on_are_not_known(embedded):
-    """Its next end in that partition decides about them: nobody guesses, an operator is told."""
+    """If the producer has moved on before its lost marker is rewritten, the batch is mixed."""
     driver = embedded.driver()
     plan = driver.plan()
     prepared = embedded.worker.run(plan)
@@ -196,7 +196,7 @@ def test_rows_whose_producer_has_gone_on_are_not_known(embedded):
 
 
 def test_a_driver_may_die_while_it_writes_markers_again(embedded):
-    """What it has begun has an epoch of its own, and is ended by whoever comes next."""
+    """If a driver dies while rewriting markers, the next driver commits the same transaction."""
     driver = embedded.driver()
     plan = driver.plan()
     prepared = embedded.worker.run(plan)
@@ -221,7 +221,7 @@ def test_a_driver_may_die_while_it_writes_markers_again(embedded):
 
 
 def test_a_batch_that_cannot_be_looked_at_is_pending(embedded):
-    """It is decided; the next plan looks again."""
+    """A decided batch whose markers cannot be checked is pending until the next plan checks."""
     driver = embedded.driver()
     plan = driver.plan()
     prepared = embedded.worker.run(plan)

@@ -1,4 +1,4 @@
-"""What is done about a marker that is not there, as rules; brokers lose it in other tests."""
+"""The rules for missing markers; other tests make brokers lose them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BUDGET = Budget(lambda: 0.0, 60.0)
 
 
 class _Admin:
-    """Answers from scripts, one entry a question; the last one for good."""
+    """An admin client with scripted answers; the last of each script repeats."""
 
     def __init__(self, *, held, open_producers=()):
         self.held = list(held)
@@ -65,12 +65,12 @@ def still_open(producer):
     ],
 )
 def test_a_producer_goes_on_by_the_next_epoch_where_its_rules_say_so(version, answered, expected):
-    """What the coordinator answered counts more than the rules."""
+    """The coordinator's answer, or else the transaction version, determines the next epoch."""
     assert expected == next_epoch(END._replace(transaction_version=version), answered)
 
 
 def test_what_ended_is_looked_for_behind_the_last_record_of_each_partition():
-    """Of two transactions in a partition the one that reaches farther counts."""
+    """The wait is for the highest end offset per partition of all the transactions."""
     other = ONE._replace(written={PLACE: 12})
     admin = _Admin(held=[()])
     assert [] == see_to_markers(admin, [ONE, other, ONE], BUDGET)
@@ -79,7 +79,7 @@ def test_what_ended_is_looked_for_behind_the_last_record_of_each_partition():
 
 
 def test_a_marker_is_waited_for_twenty_times_and_then_written_three_times():
-    """What is still missing then is given up, for its producer has gone on."""
+    """A missing marker is checked twenty times, written three times, and then given up."""
     admin = _Admin(held=[[PLACE]], open_producers=still_open(PRODUCER))
     assert [ONE] == see_to_markers(admin, [ONE], BUDGET)
     assert 24 == len(admin.asked_behind)
@@ -87,7 +87,7 @@ def test_a_marker_is_waited_for_twenty_times_and_then_written_three_times():
 
 
 def test_a_marker_that_comes_late_is_not_written():
-    """Twenty looks may find it missing."""
+    """A marker that appears after twenty checks is not written again."""
     admin = _Admin(held=[*[[PLACE]] * 20, ()], open_producers=still_open(PRODUCER))
     assert [] == see_to_markers(admin, [ONE], BUDGET)
     assert [] == admin.written
@@ -95,7 +95,7 @@ def test_a_marker_that_comes_late_is_not_written():
 
 @pytest.mark.parametrize("producer", [AFTER, ProducerIdAndEpoch(8, 0)])
 def test_a_later_transaction_may_be_open(producer):
-    """It is not this one's marker that is missing there."""
+    """An open transaction of a later epoch or another producer is not a missing marker."""
     admin = _Admin(held=[[PLACE], ()], open_producers=still_open(producer))
     assert [] == see_to_markers(admin, [ONE], BUDGET)
     assert [] == admin.written
@@ -103,18 +103,18 @@ def test_a_later_transaction_may_be_open(producer):
 
 
 def test_where_nobody_tells_whose_transaction_is_open_the_marker_is_written():
-    """Without the right to ask it is harmless to write it once more, and only there."""
+    """If open producers may not be listed, the marker is written in that partition alone."""
     refusal = BrokerError("no", code=29, name="TOPIC_AUTHORIZATION_FAILED")
     admin = _Admin(held=[[ELSEWHERE]], open_producers=refusal)
     assert [] == see_to_markers(admin, [ONE], BUDGET)
     assert [(END._replace(producer=AFTER), [ELSEWHERE])] == admin.written
 
 
-# --- behind a winner's last record
+# --- after a winner's last record
 
 
 class _Log:
-    """Partitions that are read from some offset on, each read in a piece; the clock may run."""
+    """Partitions read in scripted chunks; each read may advance the clock."""
 
     def __init__(self, chunks, *, seconds_a_read=0.0):
         self.chunks = chunks
@@ -147,21 +147,21 @@ WINNER = Winner("p.a.0", PRODUCER, 2, (OffsetRange(PLACE, 5, 9, 5),))
         ([marker(7, 4)], Fate.COMMITTED),
         ([marker(7, 3, committed=False)], Fate.ABORTED),
         ([marker(7, 4, committed=False)], Fate.ABORTED),
-        # A marker of another transaction of the same producer: ours is not there any more.
+        # A marker of another transaction of the same producer: ours has been compacted away.
         ([marker(7, 2)], Fate.UNKNOWN),
         ([marker(7, 5)], Fate.UNKNOWN),
-        # Other producers end meanwhile.
+        # Markers of other producers are skipped.
         ([marker(6, 3, committed=False), NOTHING, marker(7, 3)], Fate.COMMITTED),
         ([BrokerError("no", code=29, name="TOPIC_AUTHORIZATION_FAILED")], Fate.UNKNOWN),
     ],
 )
 def test_a_winners_fate_is_told_by_the_marker_of_its_epoch_or_the_next(chunks, fate):
-    """The first of its producer's markers behind its last record is its own, or gone."""
+    """A winner's fate is that of the first marker with its epoch or the next one."""
     assert fate == fate_by_marker(_Log(chunks), WINNER, BUDGET)
 
 
 def test_a_marker_is_looked_for_from_the_last_record_on():
-    """Where one answer ended the next begins; a range without offsets is passed over."""
+    """The search starts after the last record and skips ranges without offsets."""
     log = _Log([NOTHING, marker(7, 3)])
     winner = WINNER._replace(
         ranges=(OffsetRange(ELSEWHERE, -1, -1, 5), OffsetRange(PLACE, 5, 9, 5))
@@ -172,21 +172,21 @@ def test_a_marker_is_looked_for_from_the_last_record_on():
 
 @pytest.mark.parametrize(("left", "timeouts"), [(60.0, [15.0, 8.0, 1.0]), (8.0, [8.0, 1.0])])
 def test_a_marker_is_looked_for_in_a_partition_for_a_quarter_of_a_minute(left, timeouts):
-    """Or for what is left of the budget; after that the next partition is asked."""
+    """The search takes at most 15 seconds per partition, or what is left of the budget."""
     log = _Log([NOTHING], seconds_a_read=7.0)
     assert Fate.UNKNOWN == fate_by_marker(log, WINNER, Budget(lambda: log.now, left))
     assert timeouts == [timeout for _, _, timeout in log.reads]
 
 
 def test_without_time_no_marker_is_looked_for():
-    """The fate is unknown, as it is where a partition cannot be read."""
+    """Without time left, nothing is read and the fate is unknown."""
     log = _Log([marker(7, 3)])
     assert Fate.UNKNOWN == fate_by_marker(log, WINNER, Budget(lambda: 0.0, 0.0))
     assert [] == log.reads
 
 
 def test_a_budget_ends_at_its_second():
-    """What is begun then fails, and says what it was."""
+    """A budget raises a timeout error that names the step exactly when it ends."""
     now = [10.0]
     budget = Budget.of(lambda: now[0], 5.0)
     assert 5.0 == budget.left("looking")

@@ -1,4 +1,4 @@
-"""What a plan lets a driver and its tasks do, as pure rules."""
+"""The rules that a plan sets for the driver and its tasks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PRODUCER = ProducerIdAndEpoch(7, 3)
 RANGES = (OffsetRange(TopicPartition("t", 0), 5, 9, 5),)
 WINNER = Winner("p.a.0", PRODUCER, 2, RANGES)
 OTHER = Winner("p.b.0", PRODUCER, 2, RANGES)
-#: The driver planned at this time, and decides at that.
+#: When the driver planned, and when it decides, in milliseconds.
 PLANNED, NOW = 1_000_000, 1_040_000
 
 
@@ -65,13 +65,13 @@ PLAN = Plan("p", 3, PLANNED, {})
 @pytest.mark.parametrize(
     ("timeout_ms", "start_time_ms", "left"),
     [
-        # A tenth of the time-out is spare: 6 of 60 seconds, and 20 are left.
+        # A tenth of the timeout is required: 6 of 60 seconds, and 20 are left.
         (60_000, PLANNED, None),
         (60_000, NOW, None),
         (40_000, PLANNED + 4_000, None),
         (40_000, PLANNED + 3_999, 4),
         (40_000, PLANNED, 0),
-        # A start before the plan, after now, or not told, is taken for the plan's.
+        # The plan's time stands in for a start that is earlier, in the future, or unknown.
         (44_445, PLANNED - 1, None),
         (44_444, PLANNED - 1, 4),
         (44_444, NOW + 1, 4),
@@ -80,7 +80,7 @@ PLAN = Plan("p", 3, PLANNED, {})
     ],
 )
 def test_a_winner_must_have_time_to_spare(timeout_ms, start_time_ms, left):
-    """A tenth of its time-out, a minute at most; its age is the coordinator's word if that fits."""
+    """A winner needs a tenth of its timeout left, and a doubtful start counts as the plan's."""
     transaction = found(timeout_ms=timeout_ms, start_time_ms=start_time_ms)
     if left is None:
         check_open(WINNER, transaction, PLANNED, NOW)
@@ -93,7 +93,7 @@ def test_a_winner_must_have_time_to_spare(timeout_ms, start_time_ms, left):
     ("age_ms", "is_enough"), [(939_999, True), (940_000, True), (940_001, False)]
 )
 def test_a_long_time_out_needs_a_minute_to_spare(age_ms, is_enough):
-    """A tenth of a quarter of an hour would be more than that."""
+    """A winner with a long timeout needs no more than a minute left."""
     now = PLANNED + age_ms
     if is_enough:
         check_open(WINNER, found(timeout_ms=1_000_000), PLANNED, now)
@@ -111,7 +111,7 @@ def test_a_long_time_out_needs_a_minute_to_spare(age_ms, is_enough):
     ],
 )
 def test_a_winner_must_be_open(transaction, state):
-    """By the same producer: a later epoch is somebody else's transaction."""
+    """A winner whose transaction is unknown, ended or of another epoch is refused."""
     with pytest.raises(WinnerLostError) as caught:
         check_open(WINNER, transaction, PLANNED, NOW)
     assert f"the transaction of p.a.0 ({PRODUCER}) is not open any more (it is {state})" in (
@@ -120,7 +120,7 @@ def test_a_winner_must_be_open(transaction, state):
 
 
 def test_winners_are_the_transactions_with_rows_of_this_plan():
-    """A task without rows hands over an empty one; a task of another plan ends the batch."""
+    """Winners are the transactions with rows, all of this plan and with distinct ids."""
     empty = WINNER._replace(transactional_id="p.c.0", ranges=())
     prepared = [Prepared(3, WINNER), Prepared(3, empty), Prepared(3, OTHER), Prepared(3, empty)]
     assert (WINNER, OTHER) == winners_of(PLAN, prepared)
@@ -143,12 +143,12 @@ def test_winners_are_the_transactions_with_rows_of_this_plan():
     ],
 )
 def test_a_decision_is_ours_by_its_generation_and_winners(known, expected):
-    """One that is done has no winners any more: its generation has to do."""
+    """A decision is the driver's own by generation and winners, or by generation once done."""
     assert expected == is_ours(known, PLAN, (WINNER,))
 
 
 def test_a_plan_says_what_is_known_of_its_write_or_of_all_streams():
-    """What was rolled forward since the ledger was read counts more than what was read."""
+    """A plan has its own write or all streams, and rolled-forward records take precedence."""
     old, new = record(WriteState.DECIDED), record(WriteState.DONE)
     state = state_of({"w": old, "s": STREAM})
     assert {"w": old} == told_of(state, {}, "w")
@@ -159,7 +159,7 @@ def test_a_plan_says_what_is_known_of_its_write_or_of_all_streams():
 
 
 def test_a_batch_is_written_once_and_in_order():
-    """A later one is written, the last one was, an earlier one and a mixed write are refused."""
+    """A new batch is written, a replay is skipped, and an older batch or mixed write is refused."""
     writes = {"w": STREAM.write, "m": Write(5, 3, WriteState.MIXED, 4)}
     plan = Plan("p", 3, PLANNED, writes, {"m": "in part"})
     assert (True, False, True) == (
@@ -189,7 +189,7 @@ TAKEN_OVER = "another driver has taken over: host claimed generation 9, this one
     ],
 )
 def test_a_refused_decision_says_why(says, writes, claim, kind, sentence):
-    """Each verdict has its error, with who has the prefix now or what the ledger knows."""
+    """Each verdict has its error, which names the new owner of the prefix or the ledger's state."""
     claim = None if claim is None else Claim(claim, 1, "host")
     error = refusal(says, PLAN, "w", 4, state_of(writes, claim))
     assert kind is type(error)
@@ -207,7 +207,7 @@ def test_a_refused_decision_says_why(says, writes, claim, kind, sentence):
     ],
 )
 def test_a_task_is_ended_by_others_where_a_broker_says_so(name, expected):
-    """However deep in the causes of its error that is."""
+    """A broker error anywhere in the causes shows that a task's transaction was ended by others."""
     error = KafkaError("a row was not delivered")
     error.__cause__ = KafkaError("the batch failed")
     error.__cause__.__cause__ = BrokerError("what the broker said", code=1, name=name)

@@ -1,4 +1,4 @@
-"""The protocol while brokers answer with errors, late, or not at all."""
+"""The protocol when brokers answer with errors, late, or not at all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.exactly_once_world import (
 
 
 def test_making_a_driver_asks_nobody(embedded):
-    """Spark makes a writer before every commit and abort: that must not fence the one at work."""
+    """Creating a driver sends no request, so it cannot fence the one at work."""
     driver = embedded.driver()
     plan = driver.plan()
     prepared = embedded.worker.run(plan)
@@ -36,7 +36,7 @@ def test_making_a_driver_asks_nobody(embedded):
 
 
 def test_requests_do_not_grow_with_the_ledger(tv2):
-    """A driver that lives on reads only what is new."""
+    """A long-lived driver reads only new records, so batches need no more requests over time."""
     driver = tv2.driver()
     hooks = [tv2.broker.on(key, lambda *_: None) for key in ApiKey]
     seen = []
@@ -52,7 +52,7 @@ def test_requests_do_not_grow_with_the_ledger(tv2):
 
 
 def test_a_driver_that_outlives_its_coordinator_notes_that_a_batch_is_done(embedded):
-    """A coordinator that was started again knows no epoch of a producer before the latest."""
+    """A batch is recorded as done after a coordinator restart that forgets the previous epoch."""
 
     def forget(broker):
         known = broker.cluster.transactions._metadata
@@ -69,7 +69,7 @@ def test_a_driver_that_outlives_its_coordinator_notes_that_a_batch_is_done(embed
 
 
 def _end_only(embedded, code, commits):
-    """Have the broker refuse to end transactions of tasks after some commits."""
+    """Make the broker refuse EndTxn of tasks after `commits` commits."""
     ended = []
 
     def decide(request, _):
@@ -84,7 +84,7 @@ def _end_only(embedded, code, commits):
 
 
 def test_a_commit_that_stops_half_way_is_rolled_forward(embedded):
-    """One winner is committed, the other one's coordinator fails: the decision stands."""
+    """A commit that fails after one of two winners is completed by the next plan, not aborted."""
     driver = embedded.driver()
     plan = driver.plan()
     prepared = embedded.worker.run(plan)
@@ -102,7 +102,7 @@ def test_a_commit_that_stops_half_way_is_rolled_forward(embedded):
 
 
 def test_what_is_lost_on_the_way_to_the_ledger_is_looked_up(embedded):
-    """The decision's EndTxn is done and answered by an error: it is read, not assumed."""
+    """A decision whose EndTxn succeeded but was answered with an error is found in the ledger."""
     driver = embedded.driver()
     plan = driver.plan()
     prepared = embedded.worker.run(plan)
@@ -115,7 +115,7 @@ def test_what_is_lost_on_the_way_to_the_ledger_is_looked_up(embedded):
 
 
 def test_a_decision_that_did_not_get_through_is_made_again(embedded):
-    """The same error, and nothing was done: the driver finds its batch undecided."""
+    """A decision whose EndTxn failed is found missing in the ledger and appended again."""
     driver = embedded.driver()
     plan = driver.plan()
     prepared = embedded.worker.run(plan)
@@ -127,7 +127,7 @@ def test_a_decision_that_did_not_get_through_is_made_again(embedded):
 
 @pytest.mark.parametrize("handled", [True, False], ids=["done", "not done"])
 def test_a_claim_of_unknown_outcome_is_made_again(embedded, handled):
-    """The plan begins anew, with a generation of its own."""
+    """A plan whose claim has an unknown outcome starts again with a new generation."""
     embedded.broker.on(
         ApiKey.END_TXN, AnswerError(ErrorCode.UNKNOWN_SERVER_ERROR, handled=handled), times=1
     )
@@ -139,7 +139,7 @@ def test_a_claim_of_unknown_outcome_is_made_again(embedded, handled):
 
 
 def test_a_lost_connection_changes_nothing(embedded):
-    """Every request of the ledger and of the commit is sent again."""
+    """Requests whose connection is lost are sent again, and the commit succeeds."""
     driver = embedded.driver()
     plan = driver.plan()
     prepared = embedded.worker.run(plan)
@@ -153,7 +153,7 @@ def test_a_lost_connection_changes_nothing(embedded):
 
 
 def test_a_resolution_of_unknown_outcome_is_looked_up(embedded):
-    """The entry was appended, and its answer lost."""
+    """A resolution that was appended but answered with an error is found in the ledger."""
     embedded.mix()
     with pytest.raises(MixedError):
         embedded.driver().plan()
@@ -164,7 +164,7 @@ def test_a_resolution_of_unknown_outcome_is_looked_up(embedded):
 
 
 def test_a_marker_that_cannot_be_read_leaves_the_batch_mixed(embedded):
-    """Without READ on the data topic nobody can tell, and nothing is written twice for that."""
+    """If the markers of refused commits cannot be read, the batch is mixed and not rewritten."""
     for winner in embedded.decide_and_die():
         embedded.abort_by_hand(winner)
     hook = embedded.broker.on(
@@ -186,9 +186,9 @@ def test_a_marker_that_cannot_be_read_leaves_the_batch_mixed(embedded):
 
 
 def test_a_plan_ends_in_the_time_it_was_given(embedded):
-    """A coordinator that never answers for good is named."""
+    """A plan without a final answer fails at its timeout and names the request."""
     driver = embedded.driver()
-    # It has its ledger and its connections: whatever the time, this is what is not answered.
+    # The first plan opens the connections, so that InitProducerId is what the second waits for.
     driver.plan()
     embedded.broker.on(ApiKey.INIT_PRODUCER_ID, AnswerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     with pytest.raises(KafkaTimeoutError, match=rf"InitProducerId of '{embedded.prefix}\.ledger'"):
@@ -196,7 +196,7 @@ def test_a_plan_ends_in_the_time_it_was_given(embedded):
 
 
 def test_an_orphan_that_cannot_be_aborted_is_a_warning(embedded, caplog):
-    """The write goes on: its time-out ends the orphan."""
+    """An orphan that cannot be aborted is logged as a warning and the write continues."""
     embedded.worker.begin(embedded.driver().plan(), 0).write("an orphan's row")
     hook = embedded.broker.on(
         ApiKey.END_TXN,

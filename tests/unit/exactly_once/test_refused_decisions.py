@@ -1,4 +1,4 @@
-"""Decisions that cannot be carried out, upgrades, jobs, and what the ledger keeps."""
+"""Decisions that cannot be carried out, upgrades, jobs, and what the ledger stores."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.exactly_once_world import (
 
 
 def test_a_winner_that_timed_out_fails_the_batch_before_the_decision(here):
-    """Nothing is visible, and the error says what to set."""
+    """A winner that timed out fails the batch with nothing visible and names the setting."""
     here.transaction_timeout_ms = 1_000
     driver = here.driver()
     plan = driver.plan()
@@ -47,7 +47,7 @@ def test_a_winner_that_timed_out_fails_the_batch_before_the_decision(here):
 
 
 def test_a_winner_without_time_to_spare_fails_the_batch(here):
-    """What might time out between the decision and its commit is not decided."""
+    """A winner that might time out between decision and commit fails the batch."""
     driver = here.driver()
     plan = driver.plan()
     prepared = here.worker.run(plan)
@@ -57,7 +57,7 @@ def test_a_winner_without_time_to_spare_fails_the_batch(here):
 
 
 def test_a_brokers_clock_that_is_ahead_fails_nobody(here):
-    """Its start time is not believed, and the plan's stands in for it."""
+    """If the broker's clock is ahead, the plan's time replaces the transaction's start time."""
     here.clock.ahead = -3600
     driver = here.driver()
     plan = driver.plan()
@@ -66,7 +66,7 @@ def test_a_brokers_clock_that_is_ahead_fails_nobody(here):
 
 
 def test_a_winner_aborted_by_an_operator_fails_the_batch(here):
-    """Before the decision that is only a failed batch."""
+    """A winner that an operator aborted before the decision fails the batch."""
     driver = here.driver()
     plan = driver.plan()
     prepared = here.worker.run(plan)
@@ -77,7 +77,7 @@ def test_a_winner_aborted_by_an_operator_fails_the_batch(here):
 
 
 def test_a_decision_of_which_all_is_aborted_is_void(here):
-    """The next plan notes it, and the batch is written again."""
+    """A decision whose winners were all aborted is void, and the batch is written again."""
     for winner in here.decide_and_die():
         here.abort_by_hand(winner)
     plan = here.driver().plan()
@@ -87,7 +87,7 @@ def test_a_decision_of_which_all_is_aborted_is_void(here):
 
 
 def test_a_decision_that_timed_out_is_void(here):
-    """The driver was away for longer than transaction.timeout.ms."""
+    """A decision whose winners all timed out is void, and the batch is written again."""
     here.finish(0)
     # Long enough to decide in, also on a busy machine.
     here.transaction_timeout_ms = 8_000
@@ -99,7 +99,7 @@ def test_a_decision_that_timed_out_is_void(here):
 
 
 def test_a_commit_that_nobody_finishes_in_time_is_mixed(here):
-    """What was committed stays visible, the brokers abort the rest, and an operator is asked."""
+    """A half-committed decision that times out is mixed until an operator resolves it."""
     here.transaction_timeout_ms = 8_000
     [first, _] = here.decide_and_die()
     end = TransactionEnd(first.transactional_id, first.producer, True, first.transaction_version)
@@ -116,7 +116,7 @@ def test_a_commit_that_nobody_finishes_in_time_is_mixed(here):
 
 
 def test_a_commit_that_finds_all_aborted_says_so(here):
-    """It is void at once, and a replay writes it again."""
+    """A commit that finds all its winners aborted records the batch as void and says so."""
 
     def abort(point):
         if point is Point.DECIDED:
@@ -135,7 +135,7 @@ def test_a_commit_that_finds_all_aborted_says_so(here):
 
 @pytest.mark.parametrize("end", [Point.DECIDED, Point.DONE])
 def test_a_batch_that_another_driver_has_decided_again_is_not_this_ones(here, end):
-    """A driver that wakes up behind its void decision must not report the other one as its own."""
+    """A driver whose void batch another driver decided again does not report that as its own."""
 
     def be_overtaken(point):
         if point is not Point.DECIDED:
@@ -158,7 +158,7 @@ def test_a_batch_that_another_driver_has_decided_again_is_not_this_ones(here, en
 
 
 def test_a_mixed_batch_stops_the_query(here):
-    """The error names what is in and what is not; a restart meets it again."""
+    """A mixed batch stops every start of its query with an error that lists the offsets."""
     here.mix()
     sentence = rf"in: {here.data}-0 offsets 0 to 2; not in: {here.data}-1 offsets 0 to 2"
     for _ in range(2):
@@ -171,7 +171,7 @@ def test_a_mixed_batch_stops_the_query(here):
 
 
 def test_a_commit_that_finds_half_of_it_aborted_says_so(here):
-    """It is noted as mixed at once."""
+    """A commit that finds half of its winners aborted records the batch as mixed and says so."""
     driver = here.driver(
         observe=lambda point: point is Point.DECIDED and here.abort_by_hand(prepared[0].transaction)
     )
@@ -186,7 +186,7 @@ def test_a_commit_that_finds_half_of_it_aborted_says_so(here):
 
 
 def test_another_query_under_the_prefix_goes_on_beside_a_mixed_one(here, caplog):
-    """It notes and logs what it found, and the mixed query is stopped at its own start."""
+    """A mixed batch stops its own query, and another query under the prefix continues."""
     here.mix()
     other = here.driver()
     plan = other.plan("query-2")
@@ -198,7 +198,7 @@ def test_another_query_under_the_prefix_goes_on_beside_a_mixed_one(here, caplog)
 
 
 def test_an_operator_may_take_a_mixed_batch_as_it_is(here):
-    """Then it counts as in, and the query goes on behind it."""
+    """A skipped mixed batch counts as committed, and the query continues after it."""
     here.mix()
     with pytest.raises(MixedError):
         here.driver().plan()
@@ -209,7 +209,7 @@ def test_an_operator_may_take_a_mixed_batch_as_it_is(here):
 
 
 def test_an_operator_may_have_a_mixed_batch_written_again(here):
-    """What was in is there twice then, as the operator was told."""
+    """A replayed mixed batch is written again, so its visible rows are duplicated."""
     here.mix()
     with pytest.raises(MixedError):
         here.driver().plan()
@@ -219,7 +219,7 @@ def test_an_operator_may_have_a_mixed_batch_written_again(here):
 
 
 def test_only_what_is_mixed_can_be_resolved(here):
-    """A batch that is done stays done, and an unknown write is named."""
+    """Resolving a write that is done or unknown is refused with an error that says why."""
     here.finish(0)
     with pytest.raises(IllegalStateError, match="nothing to resolve"):
         here.resolve(skip=False)
@@ -228,7 +228,7 @@ def test_only_what_is_mixed_can_be_resolved(here):
 
 
 def test_a_marker_that_was_deleted_leaves_the_batch_mixed(here):
-    """Retention has taken the records and their marker before anybody looked."""
+    """If retention has deleted the markers, the batch is mixed."""
     for winner in here.decide_and_die():
         here.abort_by_hand(winner)
     for place in here.places:
@@ -238,7 +238,7 @@ def test_a_marker_that_was_deleted_leaves_the_batch_mixed(here):
 
 
 def test_a_later_transactions_marker_is_not_taken_for_the_winners(here, monkeypatch):
-    """Compaction may have removed ours; the epoch tells."""
+    """A later transaction's marker is recognized by its epoch and does not decide the fate."""
     [winner, _] = here.decide_and_die()
     here.abort_by_hand(winner)
     stale = winner._replace(producer=winner.producer._replace(epoch=winner.producer.epoch - 2))
@@ -247,7 +247,7 @@ def test_a_later_transactions_marker_is_not_taken_for_the_winners(here, monkeypa
 
 
 def test_offsets_that_nobody_told_lead_to_no_marker(here):
-    """A broker that has forgotten a duplicate's offset does not give one."""
+    """Without a known last offset, no marker is searched for and the fate is unknown."""
     [winner, _] = here.decide_and_die()
     nowhere = winner._replace(ranges=(winner.ranges[0]._replace(last_offset=-1),))
     assert recovery.Fate.UNKNOWN is recovery.fate_by_marker(here.admin, nowhere, here.budget())
@@ -263,7 +263,7 @@ class _short_markers:  # noqa: N801  a context manager
 
 
 def test_a_marker_that_is_late_is_waited_for():
-    """The coordinator has answered, and writes the abort's markers a moment later."""
+    """A plan waits for an abort marker that the coordinator writes after its answer."""
     with embedded_world(transaction_marker_delay_ms=150) as here:
         for winner in here.decide_and_die():
             here.abort_by_hand(winner)
@@ -273,7 +273,7 @@ def test_a_marker_that_is_late_is_waited_for():
 
 
 def test_brokers_may_be_upgraded_between_decision_and_roll_forward(to_be_upgraded):
-    """What TV1 has committed is found committed when the cluster has TV2, and nothing is mixed."""
+    """Decisions made under TV1 are rolled forward correctly after an upgrade to TV2."""
     here = to_be_upgraded
     with pytest.raises(CrashError):
         here.finish(0, driver=here.dying(Point.COMMITTED))
@@ -289,7 +289,7 @@ def test_brokers_may_be_upgraded_between_decision_and_roll_forward(to_be_upgrade
 
 
 def test_the_rules_are_those_of_the_cluster(to_be_upgraded):
-    """Its level decides, and it is told to whoever connects."""
+    """A new client uses the transaction version that the cluster reports."""
     assert 1 == to_be_upgraded.admin.transaction_version(timeout=TIMEOUT)
     to_be_upgraded.site.set_transaction_version(2)
     later = to_be_upgraded.new_admin()
@@ -300,7 +300,7 @@ def test_the_rules_are_those_of_the_cluster(to_be_upgraded):
 
 
 def test_a_job_with_a_write_id_runs_once(here):
-    """Run again, it finds itself in; so does one without rows."""
+    """A job with a write id, with or without rows, is skipped when it runs again."""
     for write_id, prepare in (("full", True), ("empty", False)):
         for run in range(2):
             driver = here.driver()
@@ -313,7 +313,7 @@ def test_a_job_with_a_write_id_runs_once(here):
 
 
 def test_an_expired_job_is_forgotten_by_the_next_plan(here):
-    """Its entry is deleted; a stream's is kept."""
+    """The next plan deletes an expired job's entry and leaves a stream's."""
     here.finish(0)
     driver = here.driver()
     plan = driver.plan("job-1")
@@ -324,7 +324,7 @@ def test_an_expired_job_is_forgotten_by_the_next_plan(here):
 
 
 def test_a_deleted_ledger_does_not_let_an_older_driver_decide(here):
-    """Generations are numbered by the clock, so that none comes twice."""
+    """Deleting the ledger does not let an older driver decide, since generations never repeat."""
     driver = here.driver()
     plan = driver.plan()
     prepared = here.worker.run(plan)

@@ -1,4 +1,4 @@
-"""A step that others shut out of the ledger begins again, eight times in all."""
+"""Steps that are fenced or have an unknown outcome are attempted eight times in all."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def record(state):
 
 
 class _Ledger:
-    """A ledger that takes some entries, and that others write to before each that follows."""
+    """A ledger that accepts some appends and refuses all later ones."""
 
     prefix = "p"
 
@@ -58,7 +58,7 @@ class _Ledger:
 
 
 class _Admin:
-    """Finds the winner open."""
+    """An admin client for which the winner is open."""
 
     def describe_transactions(self, _ids, timeout):
         return {
@@ -75,7 +75,7 @@ class _Admin:
 
 @pytest.fixture(autouse=True)
 def _brokers(monkeypatch):
-    """Make a transaction open, decisions done, and winners timed out."""
+    """Make one transaction open, decisions roll forward as done, and winners aborted."""
     monkeypatch.setattr(recovery, "list_open", lambda *_: [OPEN])
     monkeypatch.setattr(recovery, "roll_forward", lambda *_, **__: {"w": record(WriteState.DONE)})
     monkeypatch.setattr(recovery, "winner_fates", lambda *_: [Fate.ABORTED])
@@ -115,12 +115,12 @@ def protocol(ledger):
         (abort, {}, 0),
         (plan, {}, 0),
         (commit, {}, 0),
-        # The decision is made; how it has ended is what cannot be noted.
+        # The decision is appended, but its outcome cannot be.
         (commit, {}, 1),
     ],
 )
 def test_a_step_begins_eight_times_and_fails_with_the_last_reason(step, writes, takes, kind):
-    """Whoever is shut out so often meets somebody who does nothing else."""
+    """A step whose appends keep failing is attempted eight times and raises the last error."""
     ledger = _Ledger(kind, dict(writes), takes=takes)
     with pytest.raises(kind, match=rf"^try {STARTS}$"):
         step(ledger)

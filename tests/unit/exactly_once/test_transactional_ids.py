@@ -27,7 +27,7 @@ _prefixes = st.text(min_size=1, max_size=40).filter(str.isprintable)
 
 @given(prefix=_prefixes, slot=st.integers(0, 10**9 - 1))
 def test_an_id_is_taken_apart_as_it_was_made(prefix, slot):
-    """Whatever the prefix looks like, dots and digits included."""
+    """A worker id is parsed as it was built, whatever characters its prefix contains."""
     worker_id = WorkerId(prefix, WORKER, slot)
     assert worker_id == parse_worker_id(str(worker_id))
     assert is_worker_id_of(prefix, str(worker_id))
@@ -36,12 +36,12 @@ def test_an_id_is_taken_apart_as_it_was_made(prefix, slot):
 
 @given(mine=_prefixes, other=_prefixes)
 def test_an_id_belongs_to_one_prefix(mine, other):
-    """Comparing prefixes by their beginnings would take one query's ids for another's."""
+    """A worker id belongs only to the prefix that it was built with."""
     assert (mine == other) == is_worker_id_of(mine, str(WorkerId(other, WORKER, 0)))
 
 
 def test_orders_is_not_orders_eu():
-    """Neither of the two names has ids of the other."""
+    """Neither of the prefixes `orders` and `orders.eu` has ids of the other."""
     assert not is_worker_id_of("orders", f"orders.eu.{WORKER}.0")
     assert not is_worker_id_of("orders.eu", f"orders.{WORKER}.0")
 
@@ -63,30 +63,30 @@ def test_orders_is_not_orders_eu():
     ],
 )
 def test_what_is_no_tasks_id_is_left_alone(name):
-    """The ledger's own id is none, and neither is anybody else's that looks similar."""
+    """An id that is not exactly a task's, such as the ledger's, is not parsed as one."""
     assert parse_worker_id(name) is None
 
 
 def test_the_ledger_has_an_id_of_its_own():
-    """It can be no task's, since a slot is a number."""
+    """The ledger's transactional id is the prefix followed by `.ledger`."""
     assert "orders.ledger" == ledger_id("orders")
 
 
 @pytest.mark.parametrize("prefix", ["", "a\nb", "x" * (MAX_PREFIX_LENGTH + 1)])
 def test_a_prefix_that_cannot_be_is_refused(prefix):
-    """The error names the option."""
+    """An empty, unprintable or overlong prefix is refused with an error that names the option."""
     with pytest.raises(ConfigError, match="transactionalIdPrefix"):
         check_prefix(prefix)
 
 
 def test_workers_have_different_names():
-    """Two processes that were forked from one cannot share an id."""
+    """Each worker gets a different valid name, so no two processes share an id."""
     assert new_worker() != new_worker()
     assert parse_worker_id(f"orders.{new_worker()}.0") is not None
 
 
 def test_a_slot_is_used_again_by_a_later_generation_only():
-    """Within a generation each transaction has an id of its own, even after it was released."""
+    """A released slot is reused by a later generation, but never within its own."""
     slots = Slots("orders", name_worker=lambda: WORKER)
     first = slots.take(7)
     slots.release(first)
@@ -95,14 +95,14 @@ def test_a_slot_is_used_again_by_a_later_generation_only():
 
 
 def test_a_slot_in_use_is_given_to_nobody():
-    """A task of an earlier generation may still be writing by it."""
+    """A slot that an earlier generation still uses is not reused."""
     slots = Slots("orders", name_worker=lambda: WORKER)
     slots.take(7)
     assert 1 == slots.take(8).slot
 
 
 def test_an_older_generation_does_not_get_a_later_ones_slot():
-    """A zombie that takes a slot late would abort what a later generation has decided."""
+    """An older generation gets no later one's slot, whose transaction it would abort."""
     slots = Slots("orders", name_worker=lambda: WORKER)
     slots.release(slots.take(8))
     assert 1 == slots.take(7).slot
@@ -112,7 +112,7 @@ def test_an_older_generation_does_not_get_a_later_ones_slot():
     "stranger", [WorkerId("orders", WORKER, 1), WorkerId("other", WORKER, 0)], ids=str
 )
 def test_only_a_slot_in_use_can_be_released(stranger):
-    """Releasing twice would let two transactions have the same id."""
+    """Releasing an unknown slot, or releasing a slot twice, is refused."""
     slots = Slots("orders", name_worker=lambda: WORKER)
     own = slots.take(7)
     with pytest.raises(IllegalStateError, match="not in use"):

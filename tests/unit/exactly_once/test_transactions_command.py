@@ -1,4 +1,4 @@
-"""The operator's command, against what drivers and tasks have left behind."""
+"""The operator's command on what drivers and tasks have left behind."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _json(answer):
 
 
 def _orphan(here, *values):
-    """Leave a task's transaction open."""
+    """Leave a task's transaction open and return it."""
     return here.worker.begin(here.driver().plan(), 0).write(*(values or ("a", "b"))).transaction
 
 
@@ -53,7 +53,7 @@ def _orphan(here, *values):
 
 
 def test_it_is_told_who_holds_back_consumers(here, run):
-    """Partition, offsets, transactional id, producer id, and for how long."""
+    """`list` shows the held-back partition with its offsets, and the producer with its ids."""
     here.finish(0)
     orphan = _orphan(here)
     code, text = run("list")
@@ -77,7 +77,7 @@ def test_it_is_told_who_holds_back_consumers(here, run):
 
 
 def test_a_prefix_that_the_ledger_does_not_have_is_said_to_be_unknown(here, run):
-    """It is probably mistyped; one that the ledger has is not."""
+    """A prefix without ledger entries, probably mistyped, is reported as unknown."""
     here.finish(0)
     unknown = "the ledger has nothing of it (`list` shows the prefixes that it knows)"
     assert (0, f"nothing to abort under mistyped: {unknown}\n") == run("abort", prefix="mistyped")
@@ -88,7 +88,7 @@ def test_a_prefix_that_the_ledger_does_not_have_is_said_to_be_unknown(here, run)
 
 
 def test_nothing_is_held_back_when_all_has_ended(here, run):
-    """Nor is anything open."""
+    """After a finished batch, no partition is held back and no transaction is open."""
     here.finish(0)
     here.visible()
     code, text = run("list", "--topic", here.data)
@@ -100,7 +100,7 @@ def test_nothing_is_held_back_when_all_has_ended(here, run):
 
 
 def test_looking_stops_nobody(here, run):
-    """A driver between its plan and its commit does not notice."""
+    """`list` and `describe` do not disturb a driver between its plan and its commit."""
     driver = here.driver()
     plan = driver.plan()
     prepared = here.worker.run(plan)
@@ -111,7 +111,7 @@ def test_looking_stops_nobody(here, run):
 
 
 def test_without_a_prefix_all_of_the_ledger_are_listed(here, run):
-    """Each with its own writes."""
+    """Without --prefix, `list` shows every prefix in the ledger."""
     here.finish(0)
     longer = f"{here.prefix}.eu"
     here.driver(prefix=longer).plan()
@@ -121,7 +121,7 @@ def test_without_a_prefix_all_of_the_ledger_are_listed(here, run):
 
 @pytest.mark.parametrize("what", ["claim", "write", "ended write"])
 def test_an_entry_that_cannot_be_read_does_not_hide_the_others(here, capsys, what):
-    """It is named with its place and its fault, and the exit code is that of an error."""
+    """An unreadable entry is reported with its offset, and all other entries are shown."""
     here.finish(0)
     bad = f"{here.prefix}.bad"
     [(key, value)] = encode_write(bad, "job", _ENDED)
@@ -160,7 +160,7 @@ def test_an_entry_that_cannot_be_read_does_not_hide_the_others(here, capsys, wha
 
 
 def test_a_mixed_write_asks_for_an_operator_beside_an_entry_that_cannot_be_read(here, capsys):
-    """The exit code is that of the mixed write, which is shown."""
+    """The exit code of a mixed write takes precedence over that of an unreadable entry."""
     here.mix()
     where = ["--bootstrap-server", here.site.bootstrap_servers, "--ledger-topic", here.ledger]
     assert 3 == transactions.main(["roll-forward", *where, "--prefix", here.prefix])
@@ -175,7 +175,7 @@ def test_a_mixed_write_asks_for_an_operator_beside_an_entry_that_cannot_be_read(
 
 
 def test_somebody_elses_transaction_is_named(here, run):
-    """Whoever writes to the topic in transactions can hold back its consumers."""
+    """With --topic, `list` names other applications' transactions that hold back consumers."""
     name = f"stranger-{here.prefix}"
     stranger = here.admin.init_producer_id(name, transaction_timeout_ms=60_000, timeout=30)
     here.admin.write_to_transaction(
@@ -192,7 +192,7 @@ def test_somebody_elses_transaction_is_named(here, run):
 
 
 def test_an_orphan_is_gone_after_its_time_out(here, run):
-    """Nobody has to do anything."""
+    """After its timeout an orphan no longer holds back consumers."""
     here.transaction_timeout_ms = 1_000
     _orphan(here)
     here.time_out_everything()
@@ -204,7 +204,7 @@ def test_an_orphan_is_gone_after_its_time_out(here, run):
 
 
 def test_an_orphan_is_gone_after_the_next_start(here, run):
-    """The plan of whoever comes next under the prefix aborts it."""
+    """The next plan under the prefix aborts an orphan."""
     _orphan(here)
     here.driver("next").plan()
     here.visible()
@@ -215,7 +215,7 @@ def test_an_orphan_is_gone_after_the_next_start(here, run):
 
 
 def test_an_orphan_is_aborted(here, run):
-    """And not before it was said without --dry-run."""
+    """`abort` aborts an orphan, and with --dry-run only lists it."""
     orphan = _orphan(here)
     generation = here.ledger_state().generation
     code, text = run("abort", "--dry-run")
@@ -227,7 +227,7 @@ def test_an_orphan_is_aborted(here, run):
 
 
 def test_a_driver_whose_transactions_are_aborted_cannot_decide(here, run):
-    """It fails with a sentence that names the operator, and its batch is written again."""
+    """A driver whose transactions are aborted by hand fails, and its error names the operator."""
     driver = here.driver()
     plan = driver.plan()
     prepared = here.worker.run(plan)
@@ -239,7 +239,7 @@ def test_a_driver_whose_transactions_are_aborted_cannot_decide(here, run):
 
 
 def test_what_is_decided_is_never_aborted(here, run):
-    """It is rolled forward instead."""
+    """`abort` leaves decided transactions open, and `roll-forward` commits them."""
     driver = here.dying(Point.DECIDED)
     plan = driver.plan()
     prepared = here.worker.run(plan)
@@ -253,7 +253,7 @@ def test_what_is_decided_is_never_aborted(here, run):
 
 
 def test_what_may_not_be_aborted_is_told(tv2, capsys):
-    """By exit code 1; it stays open until its time-out."""
+    """A transaction that cannot be aborted is reported with its error and exit code 1."""
     orphan = _orphan(tv2)
     refused = AnswerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     hook = tv2.broker.on(ApiKey.END_TXN, lambda request, _: None if request.committed else refused)
@@ -266,7 +266,7 @@ def test_what_may_not_be_aborted_is_told(tv2, capsys):
 
 
 def test_another_prefix_is_left_alone(here, run):
-    """`orders` is not `orders.eu`."""
+    """`abort` does not touch transactions of a prefix that merely begins with the same text."""
     longer = f"{here.prefix}.eu"
     plan = here.driver(prefix=longer).plan()
     Worker(here, longer).begin(plan, 0).write("theirs")
@@ -281,7 +281,7 @@ def test_another_prefix_is_left_alone(here, run):
 
 
 def test_a_decision_is_rolled_forward(here, run):
-    """As the next start would; a second time there is nothing to do."""
+    """`roll-forward` commits a decided batch, and finds nothing to do the second time."""
     here.decide_and_die()
     code, text = run("roll-forward", "--dry-run")
     assert (0, f"would commit 2 transactions of batch 0 of {QUERY}\n") == (code, text)
@@ -292,7 +292,7 @@ def test_a_decision_is_rolled_forward(here, run):
 
 
 def test_a_mixed_write_asks_for_an_operator(here, run):
-    """The exit code says so, and the text which offsets are in and which are not."""
+    """A mixed write is shown with its visible and missing offsets, and exit code 3."""
     here.mix()
     code, text = run("roll-forward")
     assert (3, True) == (code, "is visible in part" in text)
@@ -312,7 +312,7 @@ def test_a_mixed_write_asks_for_an_operator(here, run):
     ],
 )
 def test_a_mixed_write_is_resolved(here, run, how, state, seen):
-    """Skipped it counts as in; replayed it is written again, and what was in is there twice."""
+    """A skipped mixed write counts as committed, and a replayed one is written again."""
     here.mix()
     with pytest.raises(MixedError):
         here.driver().plan()
@@ -327,7 +327,7 @@ def test_a_mixed_write_is_resolved(here, run, how, state, seen):
 
 
 def test_only_what_is_mixed_is_resolved(here, run):
-    """Other writes, and those that are not there, are refused with a sentence."""
+    """Resolving a write that is done or unknown is refused with exit code 1."""
     here.finish(0)
     code, text = run("resolve", "--write-id", QUERY, "--skip")
     assert (1, True) == (code, "nothing to resolve: batch 0 of 'query-1' is done" in text)
@@ -339,7 +339,7 @@ def test_only_what_is_mixed_is_resolved(here, run):
 
 
 def test_a_cluster_without_a_ledger_has_nothing_to_list(here, capsys):
-    """Looking where nothing was written is no error; standard error names the missing ledger."""
+    """Without a ledger topic, `list` shows nothing and standard error names the missing topic."""
     cluster = ["--bootstrap-server", here.site.bootstrap_servers, "--ledger-topic", "none"]
     assert 0 == transactions.main(["list", "--json", *cluster])
     said = capsys.readouterr()
@@ -351,14 +351,14 @@ def test_a_cluster_without_a_ledger_has_nothing_to_list(here, capsys):
 
 @pytest.mark.parametrize("command", ["abort", "roll-forward"])
 def test_nothing_is_changed_without_a_ledger(here, capsys, command):
-    """What is decided may stand in a ledger of another name: then nothing must be aborted."""
+    """Without a ledger topic, `abort` and `roll-forward` fail, as the name may be wrong."""
     cluster = ["--bootstrap-server", here.site.bootstrap_servers, "--ledger-topic", "none"]
     assert 1 == transactions.main([command, "--prefix", "orders", *cluster])
     assert "there is no ledger topic 'none'" in capsys.readouterr().err
 
 
 def test_a_topic_that_is_not_there_is_told_before_the_time_is_up(here, run):
-    """A mistyped --topic is answered within seconds, and is not created."""
+    """A mistyped --topic fails before the timeout, with similar names."""
     mistyped = here.data[:-1]
     code, text = run("list", "--topic", mistyped)
     assert 1 == code
@@ -369,7 +369,7 @@ def test_a_topic_that_is_not_there_is_told_before_the_time_is_up(here, run):
 
 
 def test_a_mistyped_topic_is_told_where_topics_cannot_be_listed(tv2, monkeypatch, capsys):
-    """The error says that as well."""
+    """A mistyped --topic is reported even if topics cannot be listed."""
 
     def refuse(_: object) -> list[str]:
         raise KafkaError("refused")
@@ -383,7 +383,7 @@ def test_a_mistyped_topic_is_told_where_topics_cannot_be_listed(tv2, monkeypatch
 
 
 def test_a_dead_port_is_told_before_the_time_is_up(unused_port, capsys):
-    """Where connections are refused the command ends within seconds, whatever --timeout says."""
+    """Refused connections end the command long before --timeout."""
     address = f"127.0.0.1:{unused_port}"
     arguments = ["list", "--bootstrap-server", address, "--timeout", "3600"]
     assert 1 == transactions.main(arguments)
@@ -391,7 +391,7 @@ def test_a_dead_port_is_told_before_the_time_is_up(unused_port, capsys):
 
 
 def test_a_wait_for_the_cluster_is_not_silent(capsys):
-    """A cluster that does not answer is waited for, and standard error says so."""
+    """While the command waits for an unresponsive cluster, standard error says so."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         arguments = ["list", "--bootstrap-server", address, "--timeout", "4"]
@@ -404,7 +404,7 @@ def test_a_wait_for_the_cluster_is_not_silent(capsys):
     "name", ["sasl.jaas.config", "ssl.key.password", "ssl.keystore.key", "ssl.truststore.password"]
 )
 def test_a_secret_on_the_command_line_is_refused(capsys, name):
-    """It would be in the list of processes; the error names the file to use, and no value."""
+    """A secret on the command line is refused without repeating it, since processes are listed."""
     given = ["list", "--bootstrap-server", "localhost:1", "--property", f"{name}=pl4nted"]
     assert 2 == transactions.main(given)
     said = capsys.readouterr().err
@@ -413,7 +413,7 @@ def test_a_secret_on_the_command_line_is_refused(capsys, name):
 
 
 def test_a_reference_to_a_secret_may_be_on_the_command_line(capsys):
-    """It says where the secret is, and not what it is."""
+    """A reference to a secret is accepted on the command line."""
     given = ["list", "--bootstrap-server", "localhost:1", "--property"]
     assert 2 == transactions.main([*given, "sasl.jaas.config=${env:NO_SUCH_VARIABLE}"])
     assert "NO_SUCH_VARIABLE" in capsys.readouterr().err
@@ -434,7 +434,7 @@ def test_a_reference_to_a_secret_may_be_on_the_command_line(capsys):
     ids=["no cluster", "no value", "no file", "unknown setting", "no prefix"],
 )
 def test_wrong_usage_is_told(capsys, arguments, sentence):
-    """By exit code 2 and a sentence, before anybody is asked."""
+    """Wrong usage ends with exit code 2 and an error, before any request is sent."""
     assert 2 == transactions.main(arguments)
     assert re.search(sentence, capsys.readouterr().err)
 
@@ -451,7 +451,7 @@ def test_wrong_usage_is_told(capsys, arguments, sentence):
     ids=["no command", "no way to resolve", "no prefix", "unknown", "0", "-5", "nan", "inf", "?"],
 )
 def test_the_usage_is_shown(capsys, arguments):
-    """As every command line tool does."""
+    """Invalid arguments end with exit code 2 and the usage text."""
     with pytest.raises(SystemExit, match="2"):
         transactions.main(arguments)
     said = capsys.readouterr().err
@@ -463,7 +463,7 @@ def test_the_usage_is_shown(capsys, arguments):
 
 @pytest.mark.parametrize("command", ["list", "describe", "abort", "roll-forward", "resolve"])
 def test_the_help_has_an_example_that_runs(capsys, command):
-    """It names the cluster, and its options are those of the command."""
+    """The example in each command's help can be parsed and names the cluster."""
     with pytest.raises(SystemExit, match="0"):
         transactions.main([command, "--help"])
     example = capsys.readouterr().out.split("examples:")[1]
@@ -476,14 +476,14 @@ def test_the_help_has_an_example_that_runs(capsys, command):
 
 
 def test_a_cluster_that_does_not_answer_is_told(capsys):
-    """In the time that was given."""
+    """A cluster that does not answer in time is reported with exit code 1."""
     arguments = ["list", "--bootstrap-server", "127.0.0.1:1", "--timeout", "0.3"]
     assert 1 == transactions.main(arguments)
     assert "error: " in capsys.readouterr().err
 
 
 def test_it_runs_as_a_module(tv2, tmp_path):
-    """With the settings of a file, as Kafka's own tools take them."""
+    """The command runs as a module with the settings of a properties file."""
     orphan = _orphan(tv2)
     file = tmp_path / "client.properties"
     file.write_text(f"# the cluster\nbootstrap.servers = {tv2.site.bootstrap_servers}\n")

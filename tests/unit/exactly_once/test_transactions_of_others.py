@@ -1,4 +1,4 @@
-"""What brokers tell an administrator of transactions, and how they answer who ends them."""
+"""How brokers describe transactions to an administrator and answer requests to end them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.exactly_once_world import TIMEOUT
 
 @pytest.fixture
 def name(here):
-    """Give a transactional id of the test's own."""
+    """Return a transactional id for this test."""
     return f"{here.prefix}.somebody"
 
 
@@ -43,7 +43,7 @@ def _describe(here, name):
 
 
 def test_an_open_transaction_is_described(here, name):
-    """With who has it, since when, for how long at most, and where it writes."""
+    """An open transaction is described with its producer, start time, timeout and partitions."""
     before_ms = int(here.clock() * 1000)
     producer, _ = _open(here, name)
     found = _describe(here, name)
@@ -53,7 +53,7 @@ def test_an_open_transaction_is_described(here, name):
 
 
 def test_an_id_without_a_transaction_is_described_as_such(here, name):
-    """Nobody knows it, it has begun nothing, or it has ended."""
+    """An id that is unknown, has no transaction or has ended it is not described as open."""
     assert _describe(here, name) is None
     producer = _init(here, name)
     assert (False, None) == (_describe(here, name).is_open, _describe(here, name).start_time_ms)
@@ -62,7 +62,7 @@ def test_an_id_without_a_transaction_is_described_as_such(here, name):
 
 
 def test_transactions_are_listed_by_state(here, name):
-    """And by what the caller accepts, of which brokers know nothing."""
+    """Transactions are listed by state and by the caller's own filter."""
     producer, rules = _open(here, name)
 
     def listed(*states):
@@ -77,7 +77,7 @@ def test_transactions_are_listed_by_state(here, name):
 
 
 def test_a_commit_that_is_repeated_is_answered_again(here, name):
-    """By the rules that the transaction began by, whatever its epoch is now."""
+    """A repeated commit under the transaction's original version is acknowledged again."""
     producer, rules = _open(here, name)
     for _ in range(3):
         assert EndOutcome.ENDED is _end(here, name, producer, rules=rules).outcome
@@ -85,7 +85,7 @@ def test_a_commit_that_is_repeated_is_answered_again(here, name):
 
 @pytest.mark.parametrize("first", [True, False], ids=["committed", "aborted"])
 def test_an_end_the_other_way_is_refused(here, name, first):
-    """It is over, and the coordinator cannot tell how."""
+    """Ending a transaction the opposite way is refused with INVALID_TXN_STATE."""
     producer, rules = _open(here, name)
     _end(here, name, producer, committed=first, rules=rules)
     answer = _end(here, name, producer, committed=not first, rules=rules)
@@ -93,7 +93,7 @@ def test_an_end_the_other_way_is_refused(here, name, first):
 
 
 def test_an_end_by_an_old_epoch_touches_nothing(here, name):
-    """What the id has begun since stays open."""
+    """EndTxn with an old epoch is refused and leaves the id's new transaction open."""
     old, rules = _open(here, name)
     new, _ = _open(here, name)
     assert EndOutcome.REFUSED is _end(here, name, old, rules=rules).outcome
@@ -102,13 +102,13 @@ def test_an_end_by_an_old_epoch_touches_nothing(here, name):
 
 
 def test_an_id_that_nobody_knows_has_nothing_to_end(here, name):
-    """It has expired, or never was."""
+    """EndTxn for an unknown transactional id is refused."""
     answer = _end(here, name, ProducerIdAndEpoch(4711, 0))
     assert EndOutcome.REFUSED is answer.outcome
 
 
 def test_a_transaction_that_timed_out_cannot_be_committed(here, name):
-    """Each version refuses it by a code of its own."""
+    """A commit after the timeout is refused, with an error code that depends on the version."""
     producer, rules = _open(here, name, timeout_ms=1_000)
     here.wait_for_time_out(name, 1_000)
     answer = _end(here, name, producer, rules=rules)
@@ -117,7 +117,7 @@ def test_a_transaction_that_timed_out_cannot_be_committed(here, name):
 
 
 def test_the_last_stable_offset_is_where_the_oldest_transaction_begins(here, name):
-    """And the partition names its producer."""
+    """The last stable offset is the start of the oldest open transaction, which is listed."""
     here.finish(0)
     here.visible()
     place = here.places[0]

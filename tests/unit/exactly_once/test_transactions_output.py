@@ -1,4 +1,4 @@
-"""What the operator's command prints of what others have written: nothing that acts by itself."""
+"""The operator's command escapes text written by others before it prints it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from spark_kafka_sink.errors import KafkaError
 from spark_kafka_sink.exactly_once.ledger_records import Claim
 from spark_kafka_sink.exactly_once.transactions_report import printable
 
-#: A title for the window, a forged line, text that runs backwards, DEL, C1, half of a pair.
+#: A window title, a forged line, a right-to-left override, DEL, a C1 control, a lone surrogate.
 HOSTILE = "\x1b]0;title\x07\nprefix forged\u202e\x7f\x9b2J\ud800"
 SHOWN = r"\x1b]0;title\x07\nprefix forged\u202e\x7f\x9b2J\ud800"
-#: The same without what cannot be sent: Kafka's strings are UTF-8.
+#: The same without the surrogate, which UTF-8, and so Kafka, cannot encode.
 HOSTILE_NAME, SHOWN_NAME = HOSTILE[:-1], SHOWN[: -len(r"\ud800")]
-#: What a driver of that name writes into the ledger.
+#: What a driver of that name writes to the ledger as the claimant.
 CLAIMED_BY = "?]0;title??prefix forged???2J"
 
 
 def test_names_from_the_cluster_do_not_reach_the_terminal_raw(here, run):
-    """A write id and a transactional id are shown with escapes; a claim is printable text."""
+    """Write ids and transactional ids are printed with escapes, and claims are printable text."""
     driver = here.driver(name=HOSTILE_NAME)
     plan = driver.plan(HOSTILE_NAME)
     driver.commit(plan, here.worker.run(plan), 0, HOSTILE_NAME)
@@ -53,7 +53,7 @@ def test_names_from_the_cluster_do_not_reach_the_terminal_raw(here, run):
 
 
 def test_errors_do_not_reach_the_terminal_raw(monkeypatch, capsys):
-    """A broker's message, or an id that an error names, cannot act on the terminal either."""
+    """Error messages are printed with escapes."""
 
     def refuse(_: object) -> None:
         raise KafkaError(f"the broker says {HOSTILE}")
@@ -64,7 +64,7 @@ def test_errors_do_not_reach_the_terminal_raw(monkeypatch, capsys):
 
 
 def test_warnings_do_not_reach_the_terminal_raw(monkeypatch, capsys):
-    """What is logged while a command runs goes to standard error with escapes."""
+    """Log messages of the command are printed to standard error with escapes."""
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
 
     def warn(_: object) -> None:
@@ -78,7 +78,7 @@ def test_warnings_do_not_reach_the_terminal_raw(monkeypatch, capsys):
 
 @given(st.text())
 def test_text_becomes_printable_and_nothing_else(text):
-    """Printable text stays as it is, and what is escaped can be read back."""
+    """Printable text is unchanged, and escaped ASCII text can be converted back."""
     shown = printable(text)
     assert shown.isprintable()
     assert text.isprintable() == (shown == text)
@@ -94,7 +94,7 @@ def test_text_becomes_printable_and_nothing_else(text):
     ],
 )
 def test_a_time_that_cannot_be_is_a_fault_of_the_ledger(tv2, monkeypatch, capsys, time, options):
-    """The command ends with a sentence and exit code 1, not with a traceback."""
+    """An invalid time in the ledger ends the command with an error and exit code 1."""
     report = SimpleNamespace(
         prefix="p",
         claim=Claim(1, time, "somebody"),
@@ -114,7 +114,7 @@ def test_a_time_that_cannot_be_is_a_fault_of_the_ledger(tv2, monkeypatch, capsys
 
 
 def test_no_secret_is_printed(tmp_path, capsys):
-    """Whatever is wrong with the file that holds it."""
+    """No secret of a configuration file is printed, even if the file is malformed."""
     file = tmp_path / "client.properties"
     file.write_text(
         "bootstrap.servers=127.0.0.1:1\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"

@@ -1,4 +1,4 @@
-"""What `python -m spark_kafka_sink transactions` says of a prefix, as pure rules."""
+"""The report of `python -m spark_kafka_sink transactions` on a prefix."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def said(*reports, held=(), **settings):
 
 
 def test_nothing_is_on_record_where_the_ledger_has_no_prefix():
-    """Transactions of others are looked for in the topics that were asked for."""
+    """An empty ledger is reported as such, with the topics inspected for others' transactions."""
     nobody = f"{NOBODY}; --topic looks at all transactions of a topic"
     assert ["no exactly-once write is on record", nobody] == said()
     assert f"{NOBODY}, nor in t, u by others" == said(topics=["t", "u"])[-1]
 
 
 def test_a_prefix_is_told_with_its_claim_its_writes_and_what_is_open():
-    """Times are UTC in whole seconds, and what is open has its time and its limit."""
+    """A prefix is shown with its claim, writes and open transactions, with times in UTC."""
     writes = {"q": record(WriteState.DONE), "r": record(WriteState.DECIDED, WINNER, WINNER)}
     unknown = transaction(transactional_id="p.b.0", start_time_ms=None, partitions=())
     assert [
@@ -95,7 +95,7 @@ def test_a_prefix_is_told_with_its_claim_its_writes_and_what_is_open():
 
 
 def test_details_have_each_transaction_with_its_fate():
-    """One without a fate is decided: nothing else is known of it yet."""
+    """Details list each transaction with its fate, or as decided if it has none."""
     aborted = WINNER._replace(fate=Fate.ABORTED)
     lines = said(report({"r": record(WriteState.DECIDED, WINNER, aborted)}), details=True)
     assert [
@@ -106,14 +106,14 @@ def test_details_have_each_transaction_with_its_fate():
 
 
 def test_a_prefix_without_a_claim_may_be_one_that_nobody_knows():
-    """A ledger that has anything of it knows it."""
+    """A prefix without a claim is reported as unknown only if the ledger has no entries of it."""
     unknown = "prefix p: not claimed; the ledger has nothing of it (`list` shows the prefixes that"
     assert said(report(claim=None))[0].startswith(unknown)
     assert "prefix p: not claimed" == said(report({"q": record(WriteState.DONE)}, claim=None))[0]
 
 
 def test_a_partition_that_waits_is_told_with_whom_it_waits_for():
-    """By transactional id, as far as a coordinator shows one."""
+    """A held-back partition is shown with the producers that hold it back, as text and as JSON."""
     holders = (Holder(PRODUCER, 6, "p.a.0", 61.4), Holder(PRODUCER, 8, None, None))
     held = [HeldBack(PLACE, 6, 10, holders), HeldBack(OTHER, 3, 4, ())]
     assert [
@@ -146,7 +146,7 @@ def test_a_partition_that_waits_is_told_with_whom_it_waits_for():
 
 
 def test_a_report_as_json_has_every_number():
-    """Units are in the names, and what is not known is null."""
+    """The JSON report has every number, with units in the names and null for unknown values."""
     writes = {"r": record(WriteState.MIXED, WINNER, WINNER._replace(fate=Fate.COMMITTED))}
     made = report_json(report(writes, open_transactions=[transaction()]), now_ms=NOW)
     place = {"topic": "t", "partition": 0}
@@ -194,19 +194,19 @@ def test_a_report_as_json_has_every_number():
 def test_a_transaction_is_open_since_its_start_and_never_for_less_than_nothing(
     start_time_ms, expected
 ):
-    """A coordinator's clock may be ahead."""
+    """The open time is never negative, even if the coordinator's clock is ahead."""
     assert expected == open_seconds(transaction(start_time_ms=start_time_ms), NOW)
 
 
 @pytest.mark.parametrize("time_ms", ["soon", 10**18, None])
 def test_a_time_that_is_none_is_an_error_of_the_ledger(time_ms):
-    """It names what stands there."""
+    """An invalid time in the ledger is a format error."""
     with pytest.raises(LedgerFormatError, match="where milliseconds since 1970 belong"):
         said(report(claim=CLAIMED._replace(claimed_at_ms=time_ms)))
 
 
 def test_what_others_wrote_is_shown_as_one_line():
-    """Control characters are escapes; anything else stays."""
+    """Control characters are escaped, and all other text is unchanged."""
     assert "häuser" == printable("häuser")
     assert r"a\x1b[2J\nb\u202eä" == printable("a\x1b[2J\nb\u202eä")
 
@@ -232,5 +232,5 @@ def test_what_others_wrote_is_shown_as_one_line():
     ],
 )
 def test_only_what_another_try_may_find_otherwise_is_retriable(kind, retriable):
-    """Who wrote the ledger at the same time decides nothing for good."""
+    """Only the errors of concurrent ledger writes are retriable."""
     assert retriable is kind("x").retriable

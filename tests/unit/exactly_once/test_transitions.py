@@ -1,4 +1,4 @@
-"""The transition table of a write, and what follows from each state."""
+"""The transition table of a write, and what each state permits."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def _write(state, batch_id=5, generation=3, in_before=4):
     ("state", "expected"), [(S.DECIDED, 5), (S.DONE, 5), (S.VOID, 4), (S.MIXED, 4)]
 )
 def test_the_last_batch_that_is_in_follows_from_the_state(state, expected):
-    """A decided batch is bound to be in; a void one leaves the one before it."""
+    """A decided or done batch counts as committed, and a void or mixed one leaves the previous."""
     assert expected == last_in(_write(state))
 
 
 def test_nothing_is_in_before_the_first_decision():
-    """A write without a record has no batch."""
+    """A write without a record has no committed batch, so its first batch is written."""
     assert NOTHING_IN == last_in(None)
     assert Standing.WRITE is standing(None, 0)
 
@@ -60,7 +60,7 @@ def test_nothing_is_in_before_the_first_decision():
     ],
 )
 def test_what_to_do_with_a_batch(state, batch_id, expected):
-    """A replay is skipped, an older batch refused, and nothing is written over a mixed one."""
+    """A replay is skipped, an older batch is refused, and nothing is written after a mixed one."""
     assert expected is standing(_write(state), batch_id)
 
 
@@ -78,12 +78,12 @@ def test_what_to_do_with_a_batch(state, batch_id, expected):
     ],
 )
 def test_who_may_decide(latest, state, batch_id, expected):
-    """Only the holder of the latest generation, and only a batch that is not in."""
+    """Only the holder of the latest generation may decide, and only an uncommitted batch."""
     assert expected is verdict(latest, 9, _write(state), batch_id)
 
 
 def test_a_decision_remembers_what_was_in_before():
-    """Also over batches that were void in between."""
+    """A decision stores the last committed batch before it, skipping void ones."""
     first = decided(None, 0, 1)
     assert Write(0, 1, S.DECIDED, NOTHING_IN) == first
     void = ended(decided(ended(first, S.DONE), 1, 2), S.VOID)
@@ -92,7 +92,7 @@ def test_a_decision_remembers_what_was_in_before():
 
 @pytest.mark.parametrize("batch_id", [4, 5])
 def test_no_batch_is_decided_twice(batch_id):
-    """Nor one that is older than what is in."""
+    """Deciding a batch that is committed, or older than one, is refused."""
     with pytest.raises(IllegalStateError, match="is decided after batch 5"):
         decided(_write(S.DONE), batch_id, 9)
 
@@ -100,7 +100,7 @@ def test_no_batch_is_decided_twice(batch_id):
 @pytest.mark.parametrize("state", S)
 @pytest.mark.parametrize("target", S)
 def test_nothing_moves_but_by_the_table(state, target):
-    """Every pair of states is either in the table or refused."""
+    """Every transition is either in the table or refused."""
     moves = {
         S.DECIDED: lambda: decided(None if state is S.CLAIMED else _write(state), 6, 9),
         S.CLAIMED: lambda: ended(_write(state), target),
@@ -126,25 +126,25 @@ def test_nothing_moves_but_by_the_table(state, target):
     ],
 )
 def test_how_a_decision_has_ended(fates, expected):
-    """What nobody can tell is treated as mixed: it is never passed over."""
+    """A decision is done or void if all winners share that fate, and otherwise mixed."""
     assert expected is end_of(fates)
 
 
 @pytest.mark.parametrize(("skip", "after"), [(True, 5), (False, 4)])
 def test_an_operator_ends_a_mixed_batch(skip, after):
-    """Skipped, it counts as in; replayed, it is written again."""
+    """A skipped batch counts as committed, and a replayed one does not."""
     assert after == last_in(resolved(_write(S.MIXED), skip=skip))
 
 
 @pytest.mark.parametrize("state", [S.DECIDED, S.DONE, S.VOID])
 def test_only_a_mixed_batch_can_be_resolved(state):
-    """A void batch marked as done would be lost."""
+    """Only a mixed batch can be resolved, since a void batch marked as done would be lost."""
     with pytest.raises(IllegalStateError, match="nothing to resolve"):
         resolved(_write(state), skip=True)
 
 
 @given(latest=st.integers(0), now=st.integers(0))
 def test_generations_rise(latest, now):
-    """Also beyond those of a ledger that was deleted, which were numbered by the clock, too."""
+    """The next generation is above the latest and at least the current time."""
     assert next_generation(latest, now) > latest
     assert next_generation(latest, now) >= now

@@ -1,4 +1,4 @@
-"""The protocol: crashes at every point, rivals, zombies."""
+"""The protocol under crashes at every point, rivals and zombies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.exactly_once_world import (
 PLAN_POINTS = [point for point in Point if point.value.startswith("plan")]
 COMMIT_POINTS = [point for point in Point if point.value.startswith("commit")]
 ABORT_POINTS = [point for point in Point if point.value.startswith("abort")]
-#: Points of a commit before the decision is durable: what a rival does there decides who wins.
+#: The points of a commit before the decision is durable, at which a rival can still take over.
 UNDECIDED = (Point.COMMIT_FENCED, Point.CHECKED)
 
 
@@ -41,7 +41,7 @@ def _by_name(point):
 
 
 def _sent(value):
-    """Send a value to another process, as Spark does."""
+    """Return a value after pickling and unpickling it, as Spark does."""
     return pickle.loads(pickle.dumps(value))  # noqa: S301  our own
 
 
@@ -49,7 +49,7 @@ def _sent(value):
 
 
 def test_batches_become_visible_once_each(here):
-    """Nothing is visible before the commit, all of it after, and nothing is left open."""
+    """Each batch becomes visible at its commit, once, and nothing remains open."""
     driver = here.driver()
     for batch_id in range(3):
         plan = driver.plan()
@@ -63,7 +63,7 @@ def test_batches_become_visible_once_each(here):
 
 
 def test_plan_commit_and_abort_may_be_in_different_processes(here):
-    """The plan is pickled, and so is what the tasks hand back."""
+    """A plan and its messages can be pickled and committed by another process."""
     plan = _sent(here.driver("planner").plan())
     prepared = _sent(here.worker.run(plan))
     here.driver("committer").commit(plan, prepared)
@@ -71,7 +71,7 @@ def test_plan_commit_and_abort_may_be_in_different_processes(here):
 
 
 def test_a_replayed_batch_is_skipped(here):
-    """What is in is not written again: Spark's commit log was lost, not the batch."""
+    """A committed batch is not written again."""
     here.finish(0)
     assert not here.driver().plan().must_write(QUERY, 0)
     here.finish(0)
@@ -79,7 +79,7 @@ def test_a_replayed_batch_is_skipped(here):
 
 
 def test_a_rolled_back_checkpoint_is_refused(here):
-    """An older batch than the last would be in twice; the error says what happened."""
+    """A batch older than the last committed one is refused with an error that says why."""
     here.finish(0)
     here.finish(1)
     driver = here.driver()
@@ -92,7 +92,7 @@ def test_a_rolled_back_checkpoint_is_refused(here):
 
 
 def test_a_planner_that_does_not_know_its_write_id_tells_of_all_streams(here):
-    """A streaming writer learns its query's id from its tasks only."""
+    """A plan without a write id has the state of every stream, but not of jobs."""
     here.finish(0)
     job = here.driver()
     plan = job.plan("job-1")
@@ -104,7 +104,7 @@ def test_a_planner_that_does_not_know_its_write_id_tells_of_all_streams(here):
 
 
 def test_an_empty_batch_of_a_stream_asks_nobody(here):
-    """Without a transaction there is nothing to decide."""
+    """Committing or aborting an empty batch of a stream does nothing."""
     driver = here.driver()
     plan = driver.plan()
     before = len(driver.reached)
@@ -113,7 +113,7 @@ def test_an_empty_batch_of_a_stream_asks_nobody(here):
 
 
 def test_an_attempt_without_rows_is_no_winner(here):
-    """Emptiness is told by what was acknowledged: the coordinator knows of no transaction."""
+    """An attempt without acknowledged rows is not a winner."""
     driver = here.driver()
     plan = driver.plan()
     attempt = here.worker.begin(plan, 0)
@@ -127,7 +127,7 @@ def test_an_attempt_without_rows_is_no_winner(here):
 
 
 def test_losers_are_aborted_with_the_commit(here):
-    """A speculative copy that came too late leaves nothing open."""
+    """A commit aborts the transaction of a late speculative attempt."""
     driver = here.driver()
     plan = driver.plan()
     prepared = here.worker.run(plan)
@@ -137,7 +137,7 @@ def test_losers_are_aborted_with_the_commit(here):
 
 
 def test_an_abort_ends_what_the_tasks_left_open(here):
-    """Nothing is visible, and the batch can be written again."""
+    """An abort ends the tasks' transactions, and the batch can be written again."""
     driver = here.driver()
     plan = driver.plan()
     assert driver.abort(plan, here.worker.run(plan))
@@ -147,7 +147,7 @@ def test_an_abort_ends_what_the_tasks_left_open(here):
 
 
 def test_two_tasks_by_one_id_are_refused(here):
-    """Then a worker has used a slot twice in a generation, and one of them is lost already."""
+    """A commit with two messages for one transactional id is refused."""
     driver = here.driver()
     plan = driver.plan()
     prepared = here.worker.run(plan)
@@ -156,7 +156,7 @@ def test_two_tasks_by_one_id_are_refused(here):
 
 
 def test_tasks_of_another_plan_are_refused(here):
-    """A writer that was pickled by another driver must not be committed by this one."""
+    """A commit with messages of another driver's plan is refused."""
     prepared = here.worker.run(here.driver().plan())
     driver = here.driver()
     plan = driver.plan()
@@ -170,7 +170,7 @@ def test_tasks_of_another_plan_are_refused(here):
 
 @pytest.mark.parametrize("point", [*PLAN_POINTS, *COMMIT_POINTS], ids=_by_name)
 def test_a_driver_that_dies_is_followed_by_another(embedded, point):
-    """Wherever it dies, each row is visible once in the end, and nothing is left open."""
+    """Wherever a driver dies, each row is visible once after the next one, and nothing is open."""
     embedded.finish(0)
     driver = embedded.dying(point)
     with pytest.raises(CrashError):
@@ -184,7 +184,7 @@ def test_a_driver_that_dies_is_followed_by_another(embedded, point):
 @pytest.mark.parametrize("first", [*PLAN_POINTS, *COMMIT_POINTS], ids=_by_name)
 @pytest.mark.parametrize("second", PLAN_POINTS, ids=_by_name)
 def test_recovery_itself_may_die(tv2, first, second):
-    """A second driver dies while it recovers what the first has left."""
+    """If a second driver dies while recovering, the third completes the recovery."""
     for point in (first, second):
         batch_id = 0 if tv2.visible() == [] else 1
         with pytest.raises(CrashError):
@@ -196,7 +196,7 @@ def test_recovery_itself_may_die(tv2, first, second):
 
 @pytest.mark.parametrize("point", ABORT_POINTS, ids=_by_name)
 def test_an_abort_that_dies_is_finished_by_the_next_plan(embedded, point):
-    """What it left open is swept, and the batch written again."""
+    """If a driver dies during an abort, the next plan aborts the remaining transactions."""
     driver = embedded.dying(point)
     plan = driver.plan()
     with pytest.raises(CrashError):
@@ -206,7 +206,7 @@ def test_an_abort_that_dies_is_finished_by_the_next_plan(embedded, point):
 
 
 def test_an_abort_touches_nothing_that_is_decided(here):
-    """Spark calls abort() with all messages also when commit() died after its decision."""
+    """An abort leaves a decided batch alone, as Spark also aborts after a commit that failed."""
     winners = here.decide_and_die()
     generation = here.ledger_state().generation
     plan = replace(here.driver().plan(), generation=generation)
@@ -215,7 +215,7 @@ def test_an_abort_touches_nothing_that_is_decided(here):
 
 
 def test_a_done_mark_that_is_refused_is_no_error(here):
-    """All is visible by then; the next plan notes it."""
+    """A commit succeeds even if it cannot record the batch as done, and the next plan does."""
     rival = here.driver("rival")
 
     def fence(point):
@@ -234,7 +234,7 @@ def test_a_done_mark_that_is_refused_is_no_error(here):
 
 
 def test_the_later_of_two_drivers_wins(here):
-    """The earlier one fails at its commit, with a sentence that names the other."""
+    """The earlier of two drivers fails at its commit with an error that names the later one."""
     first = here.driver("host-a:1")
     plan = first.plan()
     prepared = here.worker.run(plan)
@@ -245,7 +245,7 @@ def test_the_later_of_two_drivers_wins(here):
 
 
 def test_two_jobs_under_one_prefix_do_not_mix(here):
-    """Parallel jobs need a prefix each; under one, the earlier fails and writes nothing."""
+    """Of two parallel jobs under one prefix, the earlier fails and writes nothing."""
     job = Job(expires_at_ms=2**62)
     first, second = here.driver("first"), here.driver("second")
     plans = first.plan("job-1"), second.plan("job-2")
@@ -258,7 +258,7 @@ def test_two_jobs_under_one_prefix_do_not_mix(here):
 
 @pytest.mark.parametrize("point", COMMIT_POINTS, ids=_by_name)
 def test_a_whole_driver_comes_in_between_a_commit(here, point):
-    """Before the decision it takes over; afterwards it finds the batch in."""
+    """A rival takes over before the decision, and finds the batch committed after it."""
     rival = here.driver("rival")
 
     def come_in(reached):
@@ -269,7 +269,7 @@ def test_a_whole_driver_comes_in_between_a_commit(here, point):
     plan = driver.plan()
     prepared = here.worker.run(plan)
     if point in UNDECIDED:
-        # What it finds first: its transactions aborted, or its claim outdated.
+        # The error depends on what it finds first: aborted transactions or a later claim.
         with pytest.raises((OvertakenError, WinnerLostError), match=r"rival|taken over"):
             driver.commit(plan, prepared)
     else:
@@ -279,7 +279,7 @@ def test_a_whole_driver_comes_in_between_a_commit(here, point):
 
 @pytest.mark.parametrize("point", PLAN_POINTS, ids=_by_name)
 def test_a_whole_driver_comes_in_between_a_plan(here, point):
-    """The one that is fenced begins again; whichever claims last may decide."""
+    """If a rival runs during a plan, only the driver that claimed last may decide."""
     rival = here.driver("rival")
 
     def come_in(reached):
@@ -300,7 +300,7 @@ def test_a_whole_driver_comes_in_between_a_plan(here, point):
 
 @pytest.mark.parametrize("point", [*PLAN_POINTS, *COMMIT_POINTS], ids=_by_name)
 def test_a_rival_that_dies_in_between_changes_nothing(tv2, point):
-    """Half of another driver, at any point of it, between the plan and the commit of the first."""
+    """A rival that dies between plan and commit leaves each row visible once."""
     driver = tv2.driver("first")
     plan = driver.plan()
     prepared = tv2.worker.run(plan)
@@ -318,7 +318,7 @@ def test_a_rival_that_dies_in_between_changes_nothing(tv2, point):
 
 @pytest.mark.parametrize("point", COMMIT_POINTS, ids=_by_name)
 def test_an_abort_may_come_while_the_commit_runs(here, point):
-    """Before the decision the abort wins and the commit fails; afterwards it does nothing."""
+    """An abort during a commit wins before the decision and does nothing after it."""
     other = here.driver("abort")
     done = []
 
@@ -340,7 +340,7 @@ def test_an_abort_may_come_while_the_commit_runs(here, point):
 
 
 def test_an_abort_that_is_fenced_leaves_all_alone(here):
-    """Its claim was refused: what it would abort may be decided by now."""
+    """An abort whose claim is refused aborts nothing."""
     rival = here.driver("rival")
     driver = here.driver(
         observe=lambda point: point is Point.ABORT_FENCED and here.finish(0, driver=rival)
@@ -351,7 +351,7 @@ def test_an_abort_that_is_fenced_leaves_all_alone(here):
 
 
 def test_an_overtaken_abort_leaves_all_alone(here):
-    """The batch belongs to another driver; a plan swept what was left."""
+    """An abort after another driver's claim does nothing."""
     driver = here.driver()
     plan = driver.plan()
     prepared = here.worker.run(plan)
@@ -360,7 +360,7 @@ def test_an_overtaken_abort_leaves_all_alone(here):
 
 
 def test_a_zombie_wakes_up_after_the_next_batch_has_begun(here):
-    """Its transaction is nobody's: it is not committed, and the next plan aborts it."""
+    """A late attempt's transaction is not committed, and the next plan aborts it."""
     driver = here.driver()
     plan = driver.plan()
     zombie = here.worker.begin(plan, 0)
@@ -375,7 +375,7 @@ def test_a_zombie_wakes_up_after_the_next_batch_has_begun(here):
 
 
 def test_a_zombie_cannot_write_by_an_id_that_has_moved_on(here):
-    """Its slot went to a later generation, whose InitProducerId has fenced it."""
+    """A late attempt whose slot a later generation took is fenced."""
     driver = here.driver()
     plan = driver.plan()
     old = here.worker.begin(plan, 0)
@@ -390,7 +390,7 @@ def test_a_zombie_cannot_write_by_an_id_that_has_moved_on(here):
 
 
 def test_two_queries_may_take_turns_under_one_prefix(here):
-    """What one has decided is finished by the other, and each finds its own batches."""
+    """A query finishes the other's decision under the same prefix, and each has its own batches."""
     winners = here.decide_and_die()
     other = here.driver("other query")
     plan = other.plan("query-2")
@@ -403,7 +403,7 @@ def test_two_queries_may_take_turns_under_one_prefix(here):
 
 
 def test_prefixes_do_not_touch_each_other(here):
-    """`orders` and `orders.eu` share the ledger's topic and nothing else."""
+    """The prefixes `orders` and `orders.eu` share the ledger topic and nothing else."""
     longer = f"{here.prefix}.eu"
     other = here.driver(prefix=longer)
     plan = other.plan()
@@ -415,7 +415,7 @@ def test_prefixes_do_not_touch_each_other(here):
 
 
 def test_another_prefixs_open_ledger_transaction_hides_nothing(here):
-    """It holds back the last stable offset, and reading goes to the high watermark."""
+    """Another prefix's open ledger transaction does not hide entries from a driver."""
     prefix = f"{here.prefix}-other"
     other = here.driver(prefix=prefix)
     other.ledger.fence_and_read(here.budget())

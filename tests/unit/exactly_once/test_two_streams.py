@@ -1,4 +1,4 @@
-"""Two streams under one prefix: the last to plan goes on, and the other one learns who it is."""
+"""Two streams under one prefix: the last to plan continues, and the other's error names it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ THIS_PROCESS = re.escape(f"{platform.node()}, process {os.getpid()} claimed gene
 
 @pytest.fixture
 def stream_of(here):
-    """Make streams in this world; each record is sent at once."""
+    """Yield a function that creates streams in this world, which send each record at once."""
     with process_of_its_own():
         yield partial(_stream, here)
 
@@ -42,11 +42,11 @@ def _stream(world, query_id):
 
 
 def _write_while(world, stream, batch_id, meanwhile):
-    """Run a task, and something else when its transaction is open and it has rows to come."""
+    """Run a task, and call `meanwhile` while its transaction is open and rows remain."""
     planned = stream.plan()
 
     def batches():
-        # The last batch is open until the flush.
+        # The producer's last batch is not closed until the flush.
         yield pa.record_batch({"value": ["one", "two", "three"]})
         wait_until(world.left_open, seconds=TIMEOUT, what="an open transaction")
         meanwhile()
@@ -58,7 +58,7 @@ def _write_while(world, stream, batch_id, meanwhile):
 
 @pytest.mark.parametrize("is_newcomer_stopped", [True, False])
 def test_a_task_names_the_driver_that_ended_its_transaction(here, stream_of, is_newcomer_stopped):
-    """A stream plans with every micro-batch, so either can be stopped, and each says by whom."""
+    """A task whose transaction another stream's plan aborted names that driver in its error."""
     first, newcomer = stream_of("first"), stream_of("newcomer")
     first.run_batch(0)
     stopped, other = (newcomer, first) if is_newcomer_stopped else (first, newcomer)
@@ -74,7 +74,7 @@ def _rows(batch_id):
 
 
 def test_a_transaction_that_nobody_took_over_fails_as_it_did(here, stream_of):
-    """One that was ended by hand, or timed out, is not blamed on another driver."""
+    """A transaction aborted by hand is not blamed on another driver."""
     stream = stream_of("first")
 
     def abort_by_hand():
@@ -87,7 +87,7 @@ def test_a_transaction_that_nobody_took_over_fails_as_it_did(here, stream_of):
 
 
 def test_a_ledger_that_cannot_be_read_hides_no_error(tv2, caplog):
-    """Without the right to read the ledger a task fails as it did, and a warning says why."""
+    """If the ledger is unreadable, a task raises its original error and logs a warning."""
     with process_of_its_own():
         stream, other = _stream(tv2, "first"), _stream(tv2, "newcomer")
         hooks = []
@@ -106,7 +106,7 @@ def test_a_ledger_that_cannot_be_read_hides_no_error(tv2, caplog):
 
 
 def test_a_commit_that_finds_its_winners_swept_names_who_did_it(here):
-    """A driver that claims between another's look at the ledger and at its winners is named."""
+    """A commit whose winners a new driver has aborted names that driver in its error."""
 
     def take_over(point):
         if point is Point.COMMIT_FENCED:
@@ -121,7 +121,7 @@ def test_a_commit_that_finds_its_winners_swept_names_who_did_it(here):
 
 
 def test_a_decision_that_was_undone_and_made_anew_names_who_did_it(here):
-    """A driver whose winners were aborted after its decision is told who has gone on."""
+    """A driver whose decided batch another driver has decided again names that driver."""
 
     def undo(point):
         if point is Point.DECIDED:

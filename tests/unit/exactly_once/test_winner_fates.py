@@ -1,4 +1,4 @@
-"""What is concluded from the coordinators' answers about winners and losers, as rules."""
+"""The conclusions from the coordinators' answers about winners and losers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NO_RIGHT = BrokerError("no", code=29, name="TOPIC_AUTHORIZATION_FAILED")
 
 
 class _Admin:
-    """Answers each question to the coordinators from a script, and finds an abort's marker."""
+    """An admin client with scripted answers, which by default finds an abort marker."""
 
     def __init__(self, *answers, chunks=()):
         self.answers = list(answers)
@@ -70,7 +70,7 @@ def _marker(*, committed):
 
 @pytest.fixture(autouse=True)
 def looked_for(monkeypatch):
-    """Find all markers but those of the ids in `lost`; note what was looked for."""
+    """Find all markers but those of the ids in `lost`; record what was searched for."""
     made = {"ended": [], "lost": ()}
 
     def see_to_markers(_admin, ended, _budget):
@@ -82,7 +82,7 @@ def looked_for(monkeypatch):
 
 
 def test_winners_are_committed_by_their_producers_and_rules(looked_for):
-    """Their markers are looked for behind their last records."""
+    """Winners are committed by producer and version, and their markers are checked."""
     admin = _Admin([ENDED, ENDED._replace(producer=ProducerIdAndEpoch(9, 1))])
     assert [Fate.COMMITTED] * 2 == winner_fates(admin, [ONE, OTHER], BUDGET)
     assert [ENDS] == admin.ends
@@ -93,7 +93,7 @@ def test_winners_are_committed_by_their_producers_and_rules(looked_for):
 
 
 def test_a_winner_without_an_answer_leaves_the_batch_pending():
-    """The error counts them, and has the first cause."""
+    """The pending error counts the unanswered winners and has the first error as its cause."""
     first, second = KafkaError("the first"), KafkaError("the second")
     with pytest.raises(CommitPendingError, match=r"but 2 of its 3 .*: the first$") as caught:
         winner_fates(_Admin([first, ENDED, second]), [ONE, OTHER, ONE], BUDGET)
@@ -101,7 +101,7 @@ def test_a_winner_without_an_answer_leaves_the_batch_pending():
 
 
 def test_a_winner_whose_marker_is_lost_for_good_has_an_unknown_fate(looked_for):
-    """The others have theirs."""
+    """Only the winner whose marker is lost for good has an unknown fate."""
     looked_for["lost"] = ("p.a.0",)
     fates = winner_fates(_Admin([ENDED, ENDED]), [ONE, OTHER], BUDGET)
     assert [Fate.UNKNOWN, Fate.COMMITTED] == fates
@@ -112,28 +112,28 @@ def test_a_winner_whose_marker_is_lost_for_good_has_an_unknown_fate(looked_for):
     [(ENDED, Fate.COMMITTED), (REFUSED, Fate.ABORTED), (KafkaError("no"), Fate.ABORTED)],
 )
 def test_a_refused_commit_is_tried_by_the_next_epoch(answer, fate):
-    """Somebody may have died who wrote lost markers by it; else the first marker tells."""
+    """A refused commit is tried with the next epoch, and then decided by the first marker."""
     admin = _Admin([REFUSED], [answer])
     assert [fate] == winner_fates(admin, [ONE], BUDGET)
     assert [ENDS[0]._replace(producer=AFTER, transaction_version=0)] == admin.ends[1]
 
 
 def test_a_refused_commit_by_the_older_rules_has_no_next_epoch():
-    """The marker alone tells what became of it."""
+    """A commit refused under TV1 is decided by the marker alone."""
     admin = _Admin([REFUSED], chunks=[_marker(committed=True)])
     assert [Fate.COMMITTED] == winner_fates(admin, [ONE._replace(transaction_version=1)], BUDGET)
     assert 1 == len(admin.ends)
 
 
 def test_a_partition_that_cannot_be_read_is_followed_by_the_next():
-    """The marker is the same in every partition."""
+    """If a partition cannot be read, the marker is searched for in the next one."""
     winner = ONE._replace(ranges=(*ONE.ranges, *OTHER.ranges))
     admin = _Admin(chunks=[NO_RIGHT, _marker(committed=True)])
     assert Fate.COMMITTED is fate_by_marker(admin, winner, BUDGET)
 
 
 def test_each_winner_has_one_fate():
-    """Another number of answers, or of fates, is a mistake that must not be passed over."""
+    """A different number of answers or fates than winners raises an error."""
     mixed = WriteRecord(
         write=Write(5, 3, WriteState.DECIDED, 4), updated_at_ms=1, winners=(ONE, OTHER)
     )
@@ -151,7 +151,7 @@ def test_each_winner_has_one_fate():
 
 
 def test_losers_are_aborted_and_what_is_left_is_told(looked_for, caplog):
-    """One that is not answered for stays open; a marker that is lost is an error in the log."""
+    """A loser that cannot be aborted is returned and logged, and so is a lost marker."""
     looked_for["lost"] = ("p.a.0",)
     losers = [OpenTransaction("p.a.0", PRODUCER, (PLACE,)), OpenTransaction("p.b.0", AFTER)]
     error = KafkaError("nobody there")
@@ -165,7 +165,7 @@ def test_losers_are_aborted_and_what_is_left_is_told(looked_for, caplog):
 
 
 def test_an_abort_whose_markers_cannot_be_seen_is_an_abort(looked_for, caplog):
-    """It is a warning: a later start looks again."""
+    """An abort whose markers cannot be checked succeeds with a warning."""
     admin = _Admin([ENDED])
     admin.is_away = True
     with caplog.at_level(logging.WARNING):
