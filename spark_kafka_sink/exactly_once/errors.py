@@ -46,4 +46,4 @@ class MixedError(ExactlyOnceError):
 
 
 class CommitPendingError(ExactlyOnceError):
-    """The batch is decided and will become visible, but not all brokers have answered yet."""
+    """The batch is decided but not fully committed yet; the next start commits the rest."""

@@ -7,8 +7,8 @@ reading an entry must be cheap, and a step must not look at entries that do not 
 - The form of its value, `SETTLED`, identifies a write that has ended. Every other value is
   unsettled, and the first step that sees it decodes it, once.
 - Nearly every ended write is alone in its transaction. One regular expression finds and splits it.
-- Ended jobs are queued by the quarter of an hour in which they may be dropped, and each step checks
-  only some of them.
+- Ended jobs are queued by expiry time in portions of 1,000 seconds, and each step checks only some
+  of them.
 
 Only transactional records with a COMMIT marker count. A record outside a transaction was written
 without fencing, and a record whose key is not a ledger key was not written by a driver. Both are
@@ -358,7 +358,7 @@ class KeyOffsets:
     """The offsets of each given key's last committed record: a sink for `AdminClient.read_log`."""
 
     def __init__(self, keys: Iterable[bytes]) -> None:
-        """Start without offsets of these keys."""
+        """Start without results; `keys` are the keys to find."""
         #: See `LogSink`.
         self.known_records: None = None
         self._open: dict[int, dict[bytes, int]] = {}

@@ -1,8 +1,8 @@
 """The findings of `inspection` as text and as JSON values.
 
-Pure functions. Arguments are in milliseconds since 1970, text in UTC; JSON names contain the unit.
-Ledger entries and broker answers contain text written by others: `printable` escapes it so that a
-terminal displays it without interpreting control characters.
+Pure functions. Time arguments are milliseconds since 1970; the text shows times in UTC, and JSON
+names contain the unit. Ledger entries and broker answers contain text written by others:
+`printable` escapes it so that a terminal displays it without interpreting control characters.
 """
 
 from __future__ import annotations

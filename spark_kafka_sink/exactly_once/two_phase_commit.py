@@ -10,8 +10,8 @@
 creates a writer before every call.
 
 `transitions` defines which actions are legal. Each step fences the ledger, reads it, and appends at
-most once. If another driver writes at the same time, the step starts again and learns from the
-ledger which driver was first.
+most one claim or decision. If another driver writes at the same time, the step starts again and
+learns from the ledger which driver was first.
 """
 
 from __future__ import annotations
@@ -180,9 +180,12 @@ class TwoPhaseCommit:
         """Decide that the batch consists of these transactions, and commit them all.
 
         A stream's batch without transactions has no rows and is not recorded. A job's is, since the
-        job must not run again. Raises OvertakenError, WinnerLostError or RolledBackError before the
-        decision, with nothing visible. Raises CommitPendingError (the next plan commits the rest),
-        VoidError (nothing is visible, and the batch must be written again) or MixedError after it.
+        job must not run again.
+
+        Raises OvertakenError, WinnerLostError, RolledBackError, or MixedError for an earlier batch,
+        before the decision: nothing of this batch is visible. After the decision, raises
+        CommitPendingError (the next plan commits the rest), VoidError (nothing is visible, and the
+        batch must be written again), MixedError, or OvertakenError (the write has moved on).
         """
         winners = winners_of(plan, prepared)
         if not winners and job is None:
