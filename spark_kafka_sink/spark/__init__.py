@@ -1,1 +1,1 @@
-"""The Spark edge: the only layer that imports pyspark."""
+"""The Spark integration: the only layer that imports pyspark."""

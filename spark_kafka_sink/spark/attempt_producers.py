@@ -1,12 +1,13 @@
-"""A task attempt's producer in an exactly-once write: a transaction of its own, left open.
+"""The producer of one task attempt in an exactly-once write, with an open transaction of its own.
 
-- Begun with the first row, under a transactional id that this process owns and that no other
-  attempt of the plan has (`exactly_once.transactional_ids`); InitProducerId comes before each
-  transaction, since a late end of the last one must not end this one.
-- When all is acknowledged the transaction is left to the driver. So it is after a failure: the
-  driver aborts what nobody tells it of.
-- A slot is used again by a later plan only, and its producer with it, through the worker's cache.
-  Of the many slots that a worker with many tasks in one batch needs, few keep their producer.
+- The transaction begins with the first row. Its transactional id belongs to this process, and no
+  other attempt of the plan uses it (`exactly_once.transactional_ids`). InitProducerId precedes each
+  transaction, so that a late EndTxn for the previous one cannot end this one.
+- Once every record is acknowledged, the transaction is left open for the driver. After a failure it
+  is left open too: the driver aborts every transaction that no task has reported.
+- Only a later plan reuses a slot, and with it the slot's producer, through the worker's cache. A
+  worker that runs many tasks of one batch needs many slots, but only the first few keep their
+  producers.
 """
 
 from __future__ import annotations
@@ -28,27 +29,27 @@ if TYPE_CHECKING:
     from spark_kafka_sink.spark.partition_writer import Start
     from spark_kafka_sink.spark.producer_cache import ProducerCache
 
-#: Slots below this keep their producers: a worker runs one task at a time, and speculation a few.
+#: Slots below this keep their producers: a worker runs one task at a time, a few with speculation.
 KEPT_SLOTS: Final = 4
 
 
 class TransactionalProducer(Producer, Protocol):
-    """What an attempt needs of `producer.kafka_producer.KafkaProducer` beside writing."""
+    """The transactional methods of `producer.kafka_producer.KafkaProducer` that an attempt uses."""
 
     def init_transactions(self) -> None:
-        """Take the transactional id over, with a new epoch."""
+        """Acquire the transactional id with a new epoch."""
 
     def begin_transaction(self) -> None:
-        """Begin."""
+        """Begin a transaction."""
 
     def prepare_transaction(self) -> PreparedTransaction:
-        """Leave the transaction open, and tell which one it is."""
+        """Leave the transaction open and return its identity."""
 
 
 @cache
 def slots_of(prefix: str, configuration: str) -> Slots:
-    """Give this process's slots, of a worker id that is made when they are first asked for."""
-    del configuration  # producers of other settings have ids of their own
+    """Return this process's slots; the first call creates their worker id."""
+    del configuration  # only a cache key: each configuration has transactional ids of its own
     return Slots(prefix)
 
 
@@ -56,7 +57,7 @@ os.register_at_fork(after_in_child=slots_of.cache_clear)
 
 
 class ProducerOfAttempt:
-    """The producer of one task attempt; see the module, and `Producers`."""
+    """The source of one task attempt's producer; implements `Producers`."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class ProducerOfAttempt:
         start: Start = start_producer,
         cache: ProducerCache | None = None,
     ) -> None:
-        """Begin nothing yet."""
+        """Store the settings; nothing is started yet."""
         self._config = config
         self._plan = plan
         self._transaction_timeout_ms = transaction_timeout_ms
@@ -79,7 +80,7 @@ class ProducerOfAttempt:
         self._prepared: PreparedTransaction | None = None
 
     def take(self) -> Producer:
-        """Begin a transaction, and give the producer that has it."""
+        """Begin a transaction and return its producer."""
         self._worker_id = worker_id = self._slots.take(self._plan.generation)
         producer = self._cache.take(self._key(worker_id)) or self._start(
             replace(
@@ -98,7 +99,7 @@ class ProducerOfAttempt:
         return producer
 
     def finished(self, producer: Producer) -> None:
-        """Leave the transaction, all of which is acknowledged, to the driver."""
+        """Prepare the fully acknowledged transaction and leave it open for the driver."""
         try:
             self._prepared = cast("TransactionalProducer", producer).prepare_transaction()
         except BaseException:
@@ -111,12 +112,12 @@ class ProducerOfAttempt:
             close_quietly(producer)
 
     def failed(self, producer: Producer) -> None:
-        """Stop it at once; its transaction stays open, and belongs to no batch."""
+        """Close the producer at once; its transaction stays open and belongs to no batch."""
         close_quietly(producer)
         self._release()
 
     def prepared(self, acks: tuple[tuple[TopicPartition, PartitionAcks], ...]) -> Prepared | None:
-        """Give what the driver has to know; None for an attempt that had no rows."""
+        """Return what the driver needs to commit; None if the attempt had no rows."""
         if self._prepared is None or self._worker_id is None:
             return None
         ranges = tuple(

@@ -1,15 +1,14 @@
-"""A stream's report: a local file with one line of JSON for each micro-batch.
+"""A stream's report: a local file with one line of JSON per micro-batch.
 
-- A line begins with the query's id and the batch's, and is what the batch's last commit told: one
-  that Spark has committed again replaces its line, so that each batch is there once.
-- A line is appended by one write to the end of the file, and forced to the disk; what a crash has
-  torn off is cut away by the next one. A file system may show a part of a write: a reader takes no
-  line before its newline is there.
-- Usually the batch comes after the last line's, and only that one is read. Otherwise (a replay, a
-  checkpoint that was rolled back, another query's file) the file is written anew, whole or not at
-  all.
-- No file but a report is ever changed: symbolic links, devices, lines of anything else, and torn
-  lines that do not begin as a report's lines do are refused. A new file has mode 0600.
+- A line begins with the query id and the batch id, and reports the batch's latest commit. If Spark
+  commits a batch again, the new line replaces the old one, so that each batch appears once.
+- A line is appended with a single write and synced to disk. The next append cuts off a partial line
+  that a crash left behind. A file system may expose part of a write, so a reader must ignore a line
+  until its newline is there.
+- Usually the batch follows that of the last line, and only that line is read. Otherwise (a replay,
+  a checkpoint that was rolled back, another query's file) the file is rewritten atomically.
+- Only a report is ever changed: symbolic links, devices, files with other lines, and partial lines
+  that do not begin like a report's are refused. A new file has mode 0600.
 """
 
 from __future__ import annotations
@@ -28,28 +27,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _TAIL_BYTES: Final = 65_536
-#: How each line begins, and so what a crash has left of one.
+#: The start of every line, and so of any partial line that a crash left behind.
 _LINE_START: Final = b'{"query_id": '
 
 
 class BatchLog:
-    """See the module; raises OSError."""
+    """The report at one path; its methods raise OSError."""
 
     def __init__(self, path: str) -> None:
-        """Open nothing yet."""
+        """Store the path; the file is not opened yet."""
         self._path = Path(path)
 
     def check(self) -> None:
-        """Raise OSError where the path has a file that `put` would refuse; change nothing."""
+        """Raise OSError if `put` would refuse the file at the path; nothing is changed."""
         with suppress(FileNotFoundError), self._open(os.O_RDWR) as file:
             _last(file)
 
     def put(self, query_id: str | None, batch_id: int, report: dict[str, Any]) -> None:
-        """Have the batch's line say this."""
+        """Write the batch's line, replacing an existing one."""
         self._put(query_id, batch_id, report, replaces=True)
 
     def put_if_missing(self, query_id: str | None, batch_id: int, report: dict[str, Any]) -> None:
-        """Have a line for the batch; one that there is knows more of it."""
+        """Write the batch's line unless there is one, which then has more detail."""
         self._put(query_id, batch_id, report, replaces=False)
 
     def _put(
@@ -68,7 +67,7 @@ class BatchLog:
         replace_file(self._path, "".join([*others, line]))
 
     def _open(self, flags: int) -> IO[bytes]:
-        """Open a regular file, not what a link points to; a pipe without a reader never blocks."""
+        """Open a regular file; links are not followed, and a pipe without a reader cannot block."""
         try:
             handle = os.open(self._path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
         except OSError as error:
@@ -85,7 +84,7 @@ def _append(file: IO[bytes], line: str) -> None:
     file.truncate(_end_of_lines(file, _size(file)))
     rest = line.encode()
     while rest:
-        # All of it at once, unless the disk is full or a signal came in between.
+        # One write suffices unless the disk is full or a signal interrupts it.
         rest = rest[os.write(file.fileno(), rest) :]
     os.fsync(file.fileno())
 
@@ -95,7 +94,7 @@ def _size(file: IO[bytes]) -> int:
 
 
 def _end_of_lines(file: IO[bytes], size: int) -> int:
-    """Return where the last whole line of the first `size` bytes ends."""
+    """Return where the last complete line within the first `size` bytes ends."""
     end = size
     while end:
         start = max(end - _TAIL_BYTES, 0)
@@ -108,7 +107,7 @@ def _end_of_lines(file: IO[bytes], size: int) -> int:
 
 
 def _last(file: IO[bytes]) -> tuple[str | None, int] | None:
-    """Return query and batch of the last whole line, None without one; OSError for no report."""
+    """Return query and batch of the last complete line, or None; OSError if it is not a report."""
     end = _end_of_lines(file, _size(file))
     file.seek(end)
     torn = file.read(len(_LINE_START))
@@ -130,7 +129,7 @@ def _lines(file: IO[bytes]) -> Iterator[tuple[str, tuple[str | None, int]]]:
 
 
 def _key(line: bytes) -> tuple[str | None, int]:
-    """Return whose a line is; OSError for a file that is none of ours, which stays as it is."""
+    """Return the query and batch of a line; OSError if it is not a report's."""
     try:
         found = json.loads(line.decode())
         query_id, batch_id = found["query_id"], found["batch_id"]

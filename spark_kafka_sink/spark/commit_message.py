@@ -1,4 +1,4 @@
-"""What a task tells the driver about the rows it wrote."""
+"""The message in which a task reports the rows it wrote to the driver."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 class TransactionalPart(NamedTuple):
-    """What an exactly-once write adds to a task's message."""
+    """The fields that an exactly-once write adds to a task's message."""
 
-    #: Of the plan that the task wrote under.
+    #: The generation of the plan under which the task wrote.
     generation: int
     planned_at_ms: int
-    #: The task's transaction, left open; None where it had no rows, or nothing was to be written.
+    #: The task's open transaction; None if it had no rows or the batch is already committed.
     prepared: Prepared | None = None
-    #: Whether the batch was in already, and the task has written nothing for that reason.
+    #: Whether the task wrote nothing because the batch is already committed.
     is_replay: bool = False
-    #: The other writes that the plan knew under the prefix, where it did not know this one.
+    #: The other writes under the prefix, if the plan did not contain this one.
     strangers: tuple[str, ...] = ()
 
 
@@ -32,24 +32,24 @@ class TransactionalPart(NamedTuple):
 class KafkaCommitMessage(WriterCommitMessage):
     """One task's writes, all of them acknowledged (with acks=0: sent).
 
-    It is pickled on its way to the driver, and holds no setting and no secret.
+    It is pickled on its way to the driver, so it contains no settings and no secrets.
     """
 
-    #: The Spark partition that was written: its index within the stage.
+    #: The index of the Spark partition within its stage.
     partition_id: int
     #: Unique among all task attempts of the application.
     task_attempt_id: int
     rows: int
     #: Per topic-partition, in order.
     acks: tuple[tuple[TopicPartition, PartitionAcks], ...]
-    #: What the task's producer measured.
+    #: The metrics of the task's producer.
     metrics: MetricsSnapshot = field(default_factory=MetricsSnapshot)
-    #: The stream that it belongs to; None in a batch.
+    #: The stream's query id; None in a batch write.
     query_id: str | None = None
-    #: None in a write that is made at least once.
+    #: None in an at-least-once write.
     transactional: TransactionalPart | None = None
 
     @property
     def is_replay(self) -> bool:
-        """Whether nothing was written, since the batch is in already."""
+        """Whether nothing was written because the batch is already committed."""
         return self.transactional is not None and self.transactional.is_replay

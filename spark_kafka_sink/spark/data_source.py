@@ -1,12 +1,12 @@
-"""`format("pykafka")`: what Spark finds, and asks for a writer.
+"""`format("pykafka")`: the data source that Spark looks up and asks for a writer.
 
-Everything that can be known before a task runs is found out on the driver (`driver_checks`): for a
-batch when Spark asks for its writer. A stream's writer is asked for before every commit and abort,
-too, so asking for one only reads options and columns; the rest is checked when Spark pickles it for
-the tasks.
+Everything that can be checked before a task runs is checked on the driver (`driver_checks`): for a
+batch, when Spark requests its writer. Spark also requests a stream's writer before every commit and
+abort, so that request only parses options and columns; the rest is checked when Spark pickles the
+writer for the tasks.
 
-Spark imports this module in every worker that looks for data sources: it loads neither numba nor
-pyarrow, and the network only when the cluster is asked.
+Spark imports this module in every worker that looks up data sources, so it imports neither numba
+nor pyarrow, and the network code only when the cluster is queried.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 class KafkaSink(DataSource):
-    """Writes DataFrames to Kafka; found by Spark as `format("pykafka")`.
+    """The data source that writes DataFrames to Kafka; Spark knows it as `format("pykafka")`.
 
-    `schema` is the DataFrame's, and `overwrite` is true for modes that cannot be: rows are appended
-    only. `check` takes a DataFrame, `df`, and `options` of the write by name; all others,
-    `more_options`, as keywords.
+    `schema` is the DataFrame's. `overwrite` is true for save modes that are refused, since rows can
+    only be appended. `check` takes a DataFrame, `df`, and the options of the write by name; other
+    options, `more_options`, are keywords.
 
     >>> options = {"kafka.bootstrap.servers": "localhost:9092", "autoCreateTopics": "true"}
     >>> KafkaSink.name()
@@ -49,11 +49,11 @@ class KafkaSink(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Give the name of the format."""
+        """Return the name of the format."""
         return "pykafka"
 
     def writer(self, schema: StructType, overwrite: bool) -> KafkaBatchWriter:  # noqa: FBT001 -- Spark's signature
-        """Check the whole write and make its writer.
+        """Check the whole write and return its writer.
 
         Raises ConfigError, SchemaError, NetworkError, KafkaTimeoutError or BrokerError.
         """
@@ -64,7 +64,7 @@ class KafkaSink(DataSource):
         try:
             checked = check_write(schema, self.options, is_dry_run=False)
         except KafkaError as error:
-            # Spark shows the user a whole traceback; the sentence is what they need of it.
+            # Spark shows users the whole traceback; the message is the part they need.
             raise error.with_traceback(None) from None
         warn_of_ignored(checked.options)
         return KafkaBatchWriter(
@@ -76,11 +76,11 @@ class KafkaSink(DataSource):
         schema: StructType,
         overwrite: bool,  # noqa: ARG002, FBT001 -- Spark's signature
     ) -> KafkaStreamWriter:
-        """Make a stream's writer, with no effect on anything; `overwrite` is complete mode.
+        """Return a stream's writer, without side effects; `overwrite` means complete mode.
 
-        In complete mode each micro-batch has all rows of the result, and all are written: who reads
-        the topic takes the last record of a key, as with Spark's own sink. Raises ConfigError or
-        SchemaError.
+        In complete mode each micro-batch contains all rows of the result, and all are written: a
+        consumer of the topic takes the last record of each key, as with Spark's own sink. Raises
+        ConfigError or SchemaError.
         """
         try:
             options = stream_options(self.options)
@@ -90,7 +90,7 @@ class KafkaSink(DataSource):
         return KafkaStreamWriter(options, topic=columns.topic)
 
     def schema(self) -> NoReturn:
-        """Refuse to read, in words."""
+        """Raise ConfigError, since this source only writes."""
         raise ConfigError("pykafka only writes; read from Kafka by Spark's own format('kafka')")
 
     @classmethod
@@ -99,13 +99,14 @@ class KafkaSink(DataSource):
     ) -> CheckedWrite:
         """Check a write as `df.write.format("pykafka").options(...).save()` would.
 
-        Runs no job and changes nothing in the cluster: with autoCreateTopics=true a missing topic
-        passes, and is not created.
+        This runs no job and changes nothing in the cluster: with autoCreateTopics=true a missing
+        topic passes the check and is not created.
 
-        Options go by their names, `topic="events"`; those with dots in a mapping,
-        `{"kafka.bootstrap.servers": "localhost:9092"}` or `**` of it. Raises what `writer` raises.
+        Pass options as keyword arguments, `topic="events"`; pass those with dots in a mapping,
+        `{"kafka.bootstrap.servers": "localhost:9092"}`, or unpack it with `**`. Raises the same
+        errors as `writer`.
 
-        The cluster is asked, and `reportPath` looked at, from where this is called: under Spark
+        The cluster is queried and `reportPath` is checked from the calling process: under Spark
         Connect that is the client, not the driver.
         """
         return check_write(df.schema, {**(options or {}), **more_options}, is_dry_run=True)

@@ -1,8 +1,9 @@
-"""What is found out on the driver before a write task runs, cheapest first.
+"""The checks on the driver before a write task runs, cheapest first.
 
-The options and the columns; the place of the report; at last the cluster: does it answer, is the
-topic there, may we write to it? Nothing is created or written on the way, but for a missing topic
-that brokers create with autoCreateTopics=true, and that only when the write really begins.
+First the options and the columns, then the path of the report, and last the cluster: whether it
+answers, whether the topic exists, and whether this client may write to it. The checks create and
+write nothing, except that with autoCreateTopics=true brokers create a missing topic, and then only
+when the write really begins.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Kafka's code for a topic that one may see but not write to.
+#: Kafka's error code for a topic that the client may describe but not write to.
 _TOPIC_AUTHORIZATION_FAILED: Final = 29
-#: How long a check waits for brokers: somebody waits for the job to start.
+#: How long a check waits for brokers: short, since a user is waiting for the job to start.
 _CHECK_SECONDS: Final = 15.0
-#: How long it does for a stream that is under way. Spark does not interrupt it: `stop` waits, too.
+#: The same for a running stream. Spark does not interrupt the check, so `stop` waits for it, too.
 _GLANCE_SECONDS: Final = 3.0
-#: What a stream was told about its topic is believed for so long, in seconds.
+#: How long a stream trusts a successful check of its topic.
 _BELIEVED_SECONDS: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedWrite:
-    """A write that nothing on the driver speaks against.
+    """A write that has passed all checks on the driver.
 
-    `options` are those of the write as they were understood, `schema` its columns.
+    `options` are the parsed options of the write, `schema` its columns.
 
     >>> options = {"kafka.bootstrap.servers": "localhost:9092", "autoCreateTopics": "true"}
     >>> checked = KafkaSink.check(df, options, topic="orders")
@@ -56,17 +57,17 @@ class CheckedWrite:
 
     options: SinkOptions
     schema: WriteSchema
-    #: Absolute; None where no report is wanted.
+    #: Absolute; None if no report was requested.
     report_path: str | None
-    #: How many partitions the topic has; None where a column names the topics, or where the topic
-    #: is missing and the write would let brokers create it.
+    #: The topic's partition count; None if a column names the topics, or if the topic is missing
+    #: and the write would make brokers create it.
     partitions: int | None
 
 
 def check_write(
     schema: StructType, given: Mapping[str, object], *, is_dry_run: bool
 ) -> CheckedWrite:
-    """Check all of a batch write; raises KafkaErrors. A dry run creates no topic."""
+    """Check a whole batch write; raises KafkaErrors. A dry run creates no topic."""
     options = _options(given)
     if options.source_consumer_group is not None:
         raise ConfigError(
@@ -83,7 +84,7 @@ def check_write(
 
 
 def stream_options(given: Mapping[str, object]) -> SinkOptions:
-    """Read the options of a stream; raises ConfigError."""
+    """Parse the options of a stream; raises ConfigError."""
     options = _options(given)
     if options.exactly_once is not None and options.exactly_once.write_id is not None:
         raise ConfigError("writeId is for batches: a stream is known by its query id")
@@ -100,12 +101,12 @@ def _options(given: Mapping[str, object]) -> SinkOptions:
 
 
 def check_report_path(options: SinkOptions) -> str | None:
-    """Give `reportPath` as an absolute path, if it is set; ConfigError where it cannot be."""
+    """Return `reportPath` as an absolute path, or None; ConfigError if it cannot be written."""
     return None if options.report_path is None else resolve_report_path(options.report_path)
 
 
 def check_batch_log(options: SinkOptions) -> None:
-    """Raise ConfigError where a stream's `reportPath` has a file that is not a stream's report."""
+    """Raise ConfigError if the file at a stream's `reportPath` is not a stream's report."""
     path = check_report_path(options)
     if path is not None:
         try:
@@ -118,7 +119,7 @@ def check_batch_log(options: SinkOptions) -> None:
 
 
 def warn_of_ignored(options: SinkOptions) -> None:
-    """Say which options change nothing."""
+    """Log which options have no effect."""
     if options.ignored:
         logger.warning(
             "these options are for reading from Kafka and change nothing here: %s",
@@ -133,10 +134,10 @@ def check_cluster(
     is_dry_run: bool,
     timeout: float = _CHECK_SECONDS,
 ) -> int | None:
-    """Ask for the topic, or just for an answer when the topics stand in a column.
+    """Check the topic, or only that the cluster answers when a column names the topics.
 
-    Returns the number of its partitions, if it has any yet. Waits for brokers for `timeout` seconds
-    or max.block.ms, whichever is less.
+    Returns the topic's partition count, or None if there is no topic yet. Waits for brokers up to
+    `timeout` seconds or max.block.ms, whichever is less.
     """
     from spark_kafka_sink.admin.cluster_check import describe_topics
 
@@ -155,18 +156,18 @@ def check_cluster(
 
 
 class Believed:
-    """Questions whose answers were good a short while ago; seconds of any clock."""
+    """The checks that have recently succeeded; times are seconds of any clock."""
 
     def __init__(self) -> None:
-        """Believe nothing."""
+        """Create an empty record."""
         self._until: dict[object, float] = {}
 
     def is_fresh(self, question: object, now: float) -> bool:
-        """Tell whether the answer is still believed."""
+        """Return whether the check's last success still counts."""
         return now < self._until.get(question, now)
 
     def note(self, question: object, now: float) -> None:
-        """Believe a good answer for a while; forget what is not believed any more."""
+        """Record a success and remove the expired ones."""
         self._until = {asked: until for asked, until in self._until.items() if now < until}
         self._until[question] = now + _BELIEVED_SECONDS
 
@@ -175,9 +176,9 @@ _believed = Believed()
 
 
 def check_stream(options: SinkOptions, topic: str | None) -> None:
-    """Check what `streamWriter` must not ask: files of the driver, and the cluster.
+    """Check what `streamWriter` must not: the driver's files and the cluster.
 
-    Asked before each micro-batch, so this process asks brokers every few minutes only.
+    This runs before each micro-batch, so a process queries brokers only every few minutes.
     """
     check_batch_log(options)
     if options.source_consumer_group is not None:
@@ -194,10 +195,10 @@ def check_stream(options: SinkOptions, topic: str | None) -> None:
 
 
 def _glance_at_cluster(options: SinkOptions, topic: str | None) -> bool:
-    """Check the cluster of a stream under way; return False where no broker answers.
+    """Check the cluster of a running stream; return False if no broker answers.
 
-    Its tasks wait for brokers as long as the settings say, and Spark can stop them meanwhile:
-    brokers that are away for a moment must not end the stream here.
+    Brokers that are briefly unavailable must not end the stream here: its tasks wait for them as
+    long as the settings say, and Spark can interrupt a task.
     """
     try:
         check_cluster(options, topic, is_dry_run=False, timeout=_GLANCE_SECONDS)

@@ -1,11 +1,11 @@
-"""The driver's side of an exactly-once write, over `exactly_once.TwoPhaseCommit`.
+"""The driver's side of an exactly-once write, built on `exactly_once.TwoPhaseCommit`.
 
-- Connections and what was read of the ledger are kept in the process from one step to the next:
-  Spark runs the steps in Python workers that live on, and a stream plans and commits every batch.
-  Each step fences the ledger before it reads on, so that what was kept is never relied upon.
-- A step that fails throws away what was kept.
-- The first step of a process sees to it that brokers are new enough, that there is a ledger, and
-  that brokers allow the transactions' time-out: before any task runs.
+- The process keeps its connections, and what it has read of the ledger, from one step to the next:
+  Spark runs the steps in long-lived Python workers, and a stream plans and commits every batch.
+  Each step fences the ledger before it reads further, so stale state is never relied upon.
+- A step that fails discards that state.
+- The first step of a process checks that brokers are new enough, creates a missing ledger, and
+  checks that brokers allow the transaction timeout, all before any task runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.config.producer_config import ProducerConfig
     from spark_kafka_sink.exactly_once.points import Point
 
-#: More prefixes than this at once are not worth their connections.
+#: The number of prefixes whose connections are kept.
 _MOST_KEPT: Final = 8
 _NEEDS_3_0: Final = (
     "deliveryGuarantee=exactly_once needs brokers of Apache Kafka 3.0 or newer; upgrade the "
@@ -41,7 +41,7 @@ _INVALID_TIMEOUT: Final = "INVALID_TRANSACTION_TIMEOUT"
 
 
 class _Kept:
-    """What a process keeps for one prefix on one cluster."""
+    """The connections and ledger state that a process keeps for one prefix on one cluster."""
 
     def __init__(self, config: ProducerConfig, options: ExactlyOnceOptions) -> None:
         from spark_kafka_sink.admin.admin_client import AdminClient
@@ -64,10 +64,10 @@ def two_phase_commit(
     *,
     observe: Callable[[Point], None] = lambda _: None,
 ) -> Iterator[TwoPhaseCommit]:
-    """Return the protocol for one step.
+    """Yield the protocol for one step.
 
-    Raises ConfigError for what the cluster does not allow, and UnsupportedVersionError where its
-    brokers are too old.
+    Raises ConfigError if the cluster does not allow the settings, and UnsupportedVersionError if
+    its brokers are too old.
     """
     key = (fingerprint(config), options.ledger_topic, options.prefix)
     kept = _kept.pop(key, None) or _Kept(config, options)
@@ -92,13 +92,13 @@ def two_phase_commit(
 
 
 def step_timeout(config: ProducerConfig) -> float:
-    """Tell how long a step may take, in seconds."""
+    """Return how long a step may take, in seconds."""
     return config.delivery_timeout_ms / 1000
 
 
 def _check(admin: AdminClient, config: ProducerConfig, options: ExactlyOnceOptions) -> None:
     timeout = step_timeout(config)
-    # Before anything is created or written.
+    # This comes first, before anything is created or written.
     admin.require_transaction_apis(_NEEDS_3_0, timeout=timeout)
     ensure_ledger_topic(
         admin,
@@ -107,7 +107,7 @@ def _check(admin: AdminClient, config: ProducerConfig, options: ExactlyOnceOptio
         timeout=timeout,
     )
     try:
-        # Who may ask for a broker's settings is not who writes: the coordinator itself is asked.
+        # Reading a broker's settings needs rights that a writer lacks, so try at the coordinator.
         admin.init_producer_id(
             ledger_id(options.prefix),
             transaction_timeout_ms=options.transaction_timeout_ms,

@@ -1,9 +1,10 @@
-"""What both writers do in an exactly-once write: plan before the tasks, write, commit, abort.
+"""The steps of an exactly-once write that both writers share: plan, write, commit, abort.
 
-`plan` is for the driver, when Spark pickles a writer for the tasks. The plan goes with the writer
-to the tasks; a stream's `commit` and `abort`, on another object, know of it by the tasks' messages.
+`plan` runs on the driver, when Spark pickles a writer for the tasks. The plan travels with the
+writer to the tasks. A stream's `commit` and `abort` run on another object and learn the plan from
+the tasks' messages.
 
-It loads the network code: writers import it when a write is made exactly once, and not before.
+This module imports the network code, so writers import it only for an exactly-once write.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How long a task that has failed looks for the driver that ended its transaction.
+#: How long a failed task may take to find out which driver ended its transaction.
 _LEDGER_SECONDS: Final = 30.0
 
 
 class TaskResult(NamedTuple):
-    """What became of a task's rows."""
+    """The outcome of a task's write."""
 
     written: Written
     transactional: TransactionalPart
@@ -53,18 +54,18 @@ class TaskResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ExactlyOnceWrite:
-    """A write by its options; it can be pickled."""
+    """An exactly-once write, described by its options; it can be pickled."""
 
     config: ProducerConfig
     options: ExactlyOnceOptions
 
     def plan(self, write_id: str | None, observe: Observe) -> Plan:
-        """Take over the prefix (on the driver, before the tasks); raises KafkaErrors."""
+        """Acquire the prefix and plan (on the driver, before the tasks); raises KafkaErrors."""
         with two_phase_commit(self.config, self.options, observe=observe) as protocol:
             return protocol.plan(write_id, timeout=step_timeout(self.config))
 
     def plan_of(self, messages: Sequence[KafkaCommitMessage]) -> Plan | None:
-        """Give what the driver has to know of the plan that the tasks had; None without tasks."""
+        """Rebuild the tasks' plan as far as the driver needs it; None if there were no tasks."""
         for message in messages:
             part = message.transactional
             if part is not None:
@@ -79,15 +80,15 @@ class ExactlyOnceWrite:
         batches: Iterable[pa.RecordBatch],
         topic: str | None,
     ) -> TaskResult:
-        """Write a task's rows in a transaction of their own, left open (in the worker).
+        """Write a task's rows in a transaction of their own and leave it open (in the worker).
 
-        Raises RolledBackError, MixedError, OvertakenError where another driver has taken over the
-        prefix and so ended the transaction, and what `write_rows` raises.
+        Raises RolledBackError, MixedError, OvertakenError if another driver has taken over the
+        prefix and thereby ended the transaction, and the errors of `write_rows`.
         """
         strangers = () if write_id in plan.writes else tuple(sorted(plan.writes))
         part = TransactionalPart(plan.generation, plan.planned_at_ms, strangers=strangers)
         if not plan.must_write(write_id, batch_id):
-            # What is upstream may keep state, and stores it when it has given its last row.
+            # Upstream operators may be stateful, and store their state after their last row.
             for _ in batches:
                 pass
             return TaskResult(Written(0, (), MetricsSnapshot()), part._replace(is_replay=True))
@@ -105,7 +106,7 @@ class ExactlyOnceWrite:
     def _raise_if_overtaken(
         self, plan: Plan, write_id: str, batch_id: int, error: KafkaError
     ) -> None:
-        """Ask the ledger who has the prefix now: brokers do not say who ended a transaction."""
+        """Raise OvertakenError if the ledger shows a newer driver: brokers do not report it."""
         try:
             with AdminClient(self.config) as admin:
                 ledger = Ledger(
@@ -136,9 +137,9 @@ class ExactlyOnceWrite:
         *,
         expires_at_ms: int | None = None,
     ) -> None:
-        """Decide and commit (on the driver); a job's record may be dropped at `expires_at_ms`.
+        """Decide and commit (on the driver); a job's record may be dropped after `expires_at_ms`.
 
-        Raises what `TwoPhaseCommit.commit` raises.
+        Raises the errors of `TwoPhaseCommit.commit`.
         """
         with two_phase_commit(self.config, self.options, observe=observe) as protocol:
             protocol.commit(
@@ -158,9 +159,10 @@ class ExactlyOnceWrite:
         messages: Sequence[KafkaCommitMessage],
         observe: Observe,
     ) -> None:
-        """Abort what the tasks left open, unless it is decided; never raises a KafkaError.
+        """Abort the tasks' open transactions unless they are decided; never raises a KafkaError.
 
-        What is not aborted now is by the next start under the prefix, or by its time-out.
+        A transaction that is not aborted now is aborted by the next start under the prefix, or by
+        its timeout.
         """
         prepared = _prepared(messages)
         if not prepared:

@@ -1,4 +1,4 @@
-"""Writes a local file whole or not at all."""
+"""Atomic replacement of a local file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def replace_file(target: Path, text: str) -> None:
-    """Put `text` where `target` is, durably; raises OSError, and then nothing has changed."""
+    """Replace `target` durably with `text`; raises OSError, which leaves `target` unchanged."""
     handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

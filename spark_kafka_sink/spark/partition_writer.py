@@ -1,14 +1,13 @@
-"""A task's rows: Arrow batches in, acknowledgements out, by a producer that somebody else keeps.
+"""The writing of a task's rows: Arrow batches in, acknowledgements out, with a borrowed producer.
 
-- A producer is asked for when there is a row: an empty partition costs nothing.
-- It is handed back in any case: as good when all is acknowledged, else as failed. What is wrong
-  with handing it back never hides the error that ended the write.
-- Nothing is reported that was not acknowledged: the acknowledged records are counted against the
-  rows before anything is told.
-- Rows are numbered through the whole task, so that an error names the row as the task saw it.
+- A producer is taken only when there is a row, so an empty partition costs nothing.
+- It is always returned: as finished when everything is acknowledged, otherwise as failed. An error
+  while returning it never hides the error that ended the write.
+- Only acknowledged rows are reported: the acknowledged records are counted against the rows first.
+- Rows are numbered through the whole task, so that an error names the row's index in the task.
 
-The kernels, and numba with them, are imported when the first row is there: Spark imports this
-module on the driver too.
+The kernels, and with them numba, are imported with the first row: Spark imports this module on the
+driver too.
 """
 
 from __future__ import annotations
@@ -34,49 +33,49 @@ logger = logging.getLogger(__name__)
 
 
 class Producer(Protocol):
-    """What a task needs of `producer.kafka_producer.KafkaProducer`."""
+    """The methods of `producer.kafka_producer.KafkaProducer` that a task uses."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether it takes no more records, because of an error or because it is closed."""
+        """Whether it accepts no more records, because of an error or because it is closed."""
 
     def refresh_metadata(self, timeout: float) -> None:
-        """Ask about its topics again, and wait for the answer so many seconds at most."""
+        """Refresh its topics' metadata, and wait at most `timeout` seconds for the response."""
 
     def append(self, columns: RecordColumns, *, first_row: int) -> None:
-        """Take all rows of `columns`, numbered from `first_row`."""
+        """Append all rows of `columns`, numbered from `first_row`."""
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything is acknowledged."""
 
     def take_acks(self) -> dict[TopicPartition, PartitionAcks]:
-        """Tell what has been acknowledged since this was asked last."""
+        """Return the acknowledgements since the last call."""
 
     def metrics_snapshot(self) -> MetricsSnapshot:
-        """Tell what was measured."""
+        """Return the current metrics."""
 
     def close(self, timeout: float | None = None) -> None:
-        """Stop; with `timeout` 0 at once."""
+        """Close the producer; with `timeout` 0 at once."""
 
 
 Start: TypeAlias = "Callable[[ProducerConfig], Producer]"
 
 
 class Producers(Protocol):
-    """Who has producers for tasks; a task takes one at most."""
+    """A source of producers for tasks; a task takes at most one."""
 
     def take(self) -> Producer:
-        """Give a producer that nobody else uses, and that has nothing unsent."""
+        """Return a producer that is not in use and has no unsent records."""
 
     def finished(self, producer: Producer) -> None:
-        """Take it back: all that was written by it is acknowledged."""
+        """Return a producer whose records are all acknowledged."""
 
     def failed(self, producer: Producer) -> None:
-        """Take it back from a write that failed; never raises."""
+        """Return a producer whose write failed; never raises."""
 
 
 def start_producer(config: ProducerConfig) -> Producer:
-    """Start the real producer."""
+    """Start a `KafkaProducer`."""
     from spark_kafka_sink.producer.kafka_producer import KafkaProducer
 
     _spare_the_garbage_collector()
@@ -85,16 +84,16 @@ def start_producer(config: ProducerConfig) -> Producer:
 
 @cache
 def _spare_the_garbage_collector() -> None:
-    """Take what the imports made out of the collector's sight, once per worker.
+    """Exempt the imported objects from garbage collection, once per worker.
 
-    PySpark's daemon runs a full collection after every task. numba and its compiler are hundreds of
-    thousands of objects that stay for good: walking them took a seventh of a warm worker's time.
+    PySpark's daemon runs a full collection after every task. numba and its compiler consist of
+    hundreds of thousands of permanent objects: walking them took a seventh of a warm worker's time.
     """
     gc.freeze()
 
 
 def close_quietly(producer: Producer) -> None:
-    """Stop a producer at once; whatever is wrong with that must not hide why a write failed."""
+    """Close a producer at once; only log an error, so that it cannot hide why a write failed."""
     try:
         producer.close(timeout=0)
     except Exception:
@@ -102,28 +101,28 @@ def close_quietly(producer: Producer) -> None:
 
 
 class ProducerOfTask:
-    """A producer for one task alone: a job's tasks are few, and long."""
+    """A source of producers that serve one task each, since a job's tasks are few and long."""
 
     def __init__(self, config: ProducerConfig, start: Start = start_producer) -> None:
-        """Start nothing yet."""
+        """Store the settings; nothing is started yet."""
         self._config = config
         self._start = start
 
     def take(self) -> Producer:
-        """See `Producers`."""
+        """Start a producer."""
         return self._start(self._config)
 
     def finished(self, producer: Producer) -> None:
-        """Stop it at once: all is acknowledged."""
+        """Close the producer at once: everything is acknowledged."""
         close_quietly(producer)
 
     def failed(self, producer: Producer) -> None:
-        """Stop it at once: the write has failed already."""
+        """Close the producer at once: the write has failed already."""
         close_quietly(producer)
 
 
 class Written(NamedTuple):
-    """What a task has written, all of it acknowledged (with acks=0: sent)."""
+    """The rows that a task has written, all of them acknowledged (with acks=0: sent)."""
 
     rows: int
     #: Per topic-partition, in order.
@@ -140,10 +139,10 @@ def write_rows(
 ) -> Written:
     """Write all rows and wait for their acknowledgements.
 
-    Rows go to `topic`, or to that of their `topic` column when it is None. `config` is for asking
-    which topics there are, where a row names one that there is not. Raises RecordError (row,
-    topic, partition, and what to do) for a row that cannot be sent, DeliveryError and the other
-    KafkaErrors for what the cluster did not take; what had been acknowledged by then stays.
+    Rows go to `topic`, or if it is None to the topic in their `topic` column. `config` is used to
+    list the existing topics when a row names a missing one. Raises RecordError (row, topic,
+    partition, and what to do) for a row that cannot be sent, and DeliveryError or another
+    KafkaError for rows that the cluster did not accept; rows acknowledged by then stay written.
     """
     writer = _Writer(producers, topic, config)
     try:
@@ -156,7 +155,7 @@ def write_rows(
 
 
 class _Writer:
-    """Counts the rows, and keeps the producer from the first one on."""
+    """The state of one write: the row count, and the producer from the first row on."""
 
     def __init__(self, producers: Producers, topic: str | None, config: ProducerConfig) -> None:
         self._producers = producers
@@ -202,7 +201,7 @@ class _Writer:
         return Written(self._rows, tuple(sorted(acks.items())), metrics)
 
     def give_up(self) -> None:
-        """Hand the producer back as failed, if it has not been handed back."""
+        """Return the producer as failed unless it has been returned."""
         if self._producer is not None:
             self._producers.failed(self._producer)
 
@@ -220,7 +219,7 @@ def _with_row(
 ) -> KafkaTimeoutError | None:
     """Add which row named the missing topic, and which topics have similar names.
 
-    None where all topics are there by now: one was created meanwhile.
+    Returns None if all topics exist by now, because the missing one was created meanwhile.
     """
     from spark_kafka_sink.admin.cluster_check import list_topics, similar_names
 

@@ -1,20 +1,20 @@
-"""Producers that live on in a Python worker from one micro-batch of a stream to the next.
+"""A Python worker's cache of producers, which keeps them from one micro-batch to the next.
 
-- A producer is in the cache only while nobody uses it: whoever takes it owns it, and a task that
-  fails or is killed never puts it back.
-- It is found again by its whole configuration and the stream's query id. The key is a hash, and
-  secrets go into it as hashes: nothing of them is kept beside the configuration itself.
-- A producer can end while it lies idle, as when a broker refuses its login. `take` closes such a
-  producer and looks for another one: the error of an earlier time never fails a later task.
-- A topic can be deleted and created again while a producer lies idle, with fewer partitions. `take`
-  asks about its topics again: one round trip, where a new producer would need several.
-- One that was not used for `IDLE_SECONDS` is closed, by a thread that sleeps otherwise. A worker of
-  a stream that has ended may live on for others.
-- Spark ends idle workers after a minute, and some after every task. Nothing is lost by that: the
-  next worker starts a producer of its own.
+- A producer is in the cache only while it is not in use: a task that takes it owns it, and a task
+  that fails or is killed never returns it.
+- Its key is the stream's query id and a hash of its whole configuration. Secrets enter the hash as
+  hashes: only the configuration itself contains them.
+- A producer can fail while it is idle, as when a broker rejects its login. `take` closes such a
+  producer and looks for another one: an earlier error never fails a later task.
+- While a producer is idle, a topic can be deleted and created again with fewer partitions. `take`
+  refreshes its metadata: one round trip, where a new producer would need several.
+- A producer that was not used for `IDLE_SECONDS` is closed by a background thread, since a worker
+  may outlive the stream and serve others.
+- Spark ends idle workers after a minute, and some after every task. That loses nothing: the next
+  worker starts a producer of its own.
 
-The cache belongs to one process. PySpark forks its workers before it imports this module; a process
-that is forked off nevertheless begins with an empty one.
+The cache belongs to one process. PySpark forks its workers before it imports this module; even so,
+a process that is forked later begins with an empty cache.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Longer than most triggers; shorter than brokers keep idle connections (10 minutes).
+#: Longer than most trigger intervals; shorter than brokers keep idle connections (10 minutes).
 IDLE_SECONDS: Final = 300.0
-#: How long a task waits for the newest metadata, which mostly takes a millisecond. Where brokers
-#: are away, its records have delivery.timeout.ms, and need not wait here first.
+#: How long a task waits for the latest metadata, which usually takes a millisecond. If brokers are
+#: unavailable, its records have delivery.timeout.ms and need not wait here first.
 REFRESH_SECONDS: Final = 3.0
 
 
 class CacheKey(NamedTuple):
-    """Whose a producer is."""
+    """The stream and the configuration that a producer belongs to."""
 
     query_id: str
     #: `fingerprint` of its configuration.
@@ -55,7 +55,7 @@ class CacheKey(NamedTuple):
 
 
 def fingerprint(config: ProducerConfig) -> str:
-    """Hash a configuration with all values as they were resolved, secrets included."""
+    """Return a hash of a configuration's resolved values, including secrets."""
     return hashlib.sha256(repr(_plain(config)).encode()).hexdigest()
 
 
@@ -70,32 +70,32 @@ def _plain(value: Any) -> Any:
 
 
 class IdleProducers:
-    """The producers that nobody uses, with time as an argument; seconds of any clock."""
+    """The idle producers; time is an argument, in seconds of any clock."""
 
     def __init__(self, idle_seconds: float = IDLE_SECONDS) -> None:
-        """Have none."""
+        """Create an empty collection."""
         self._idle_seconds = idle_seconds
         self._idle: list[tuple[float, CacheKey, Producer]] = []
 
     def take(self, key: CacheKey) -> Producer | None:
-        """Take out the one of this key that was used last, if there is one."""
+        """Remove and return this key's most recently used producer; None if there is none."""
         for index in reversed(range(len(self._idle))):
             if self._idle[index][1] == key:
                 return self._idle.pop(index)[2]
         return None
 
     def put(self, key: CacheKey, producer: Producer, now: float) -> None:
-        """Put one in that was used until now."""
+        """Add a producer that was in use until `now`."""
         self._idle.append((now, key, producer))
 
     def take_expired(self, now: float) -> list[Producer]:
-        """Take out all that have been idle for too long."""
+        """Remove and return the producers that have been idle for too long."""
         expired = [one for one in self._idle if one[0] + self._idle_seconds <= now]
         self._idle = [one for one in self._idle if one[0] + self._idle_seconds > now]
         return [producer for _, _, producer in expired]
 
     def until_next_expiry(self, now: float) -> float | None:
-        """Return how long until the next one will have been idle for too long; None without any."""
+        """Return the time until the next producer expires; None if there is none."""
         first = min((used_at for used_at, _, _ in self._idle), default=None)
         return None if first is None else first + self._idle_seconds - now
 
@@ -107,7 +107,7 @@ def _is_up_to_date(producer: Producer) -> bool:
     try:
         producer.refresh_metadata(REFRESH_SECONDS)
     except KafkaError as error:
-        # No reason to fail the task: by the time that its records expire, a broker may answer.
+        # This need not fail the task: a broker may answer before its records expire.
         logger.warning("writing with metadata that could not be refreshed: %s", error)
     except BaseException:
         close_quietly(producer)
@@ -116,7 +116,7 @@ def _is_up_to_date(producer: Producer) -> bool:
 
 
 class ProducerCache:
-    """The producers of one process. Thread-safe."""
+    """The idle producers of one process. Thread-safe."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class ProducerCache:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Begin empty, and with no thread."""
+        """Create an empty cache without a thread."""
         self._idle = IdleProducers(idle_seconds)
         self._clock = clock
         self._sleep = sleep
@@ -133,7 +133,7 @@ class ProducerCache:
         self._has_thread = False
 
     def take(self, key: CacheKey) -> Producer | None:
-        """Take out a producer that can still write; None where there is none of this key."""
+        """Remove and return a usable producer of this key; None if there is none."""
         while True:
             with self._lock:
                 producer = self._idle.take(key)
@@ -142,7 +142,7 @@ class ProducerCache:
             close_quietly(producer)
 
     def put(self, key: CacheKey, producer: Producer) -> None:
-        """Put a producer in that has nothing unsent; it is closed when nobody takes it."""
+        """Store a producer with no unsent records; it is closed once it has been idle too long."""
         with self._lock:
             self._idle.put(key, producer, self._clock())
             if not self._has_thread:
@@ -152,7 +152,7 @@ class ProducerCache:
                 ).start()
 
     def _close_idle(self) -> None:
-        """Close what is idle for too long; ends when there is nothing left to watch."""
+        """Close expired producers until the cache is empty."""
         while True:
             with self._lock:
                 now = self._clock()
@@ -178,12 +178,12 @@ os.register_at_fork(after_in_child=_begin_anew)
 
 
 def producer_cache() -> ProducerCache:
-    """Give the cache of this process."""
+    """Return the cache of this process."""
     return _cache
 
 
 class ProducerOfQuery:
-    """Takes a task's producer from this process's cache, or starts one; see `Producers`."""
+    """A source of producers that reuses those in this process's cache; implements `Producers`."""
 
     def __init__(
         self,
@@ -193,20 +193,20 @@ class ProducerOfQuery:
         start: Start = start_producer,
         cache: ProducerCache | None = None,
     ) -> None:
-        """Start nothing yet."""
+        """Store the settings; nothing is started yet."""
         self._config = config
         self._key = CacheKey(query_id, fingerprint(config))
         self._start = start
         self._cache = cache or producer_cache()
 
     def take(self) -> Producer:
-        """Give a producer that nobody else uses."""
+        """Return a cached producer or start one."""
         return self._cache.take(self._key) or self._start(self._config)
 
     def finished(self, producer: Producer) -> None:
-        """Keep it for the next micro-batch."""
+        """Store the producer for the next micro-batch."""
         self._cache.put(self._key, producer)
 
     def failed(self, producer: Producer) -> None:
-        """Stop it at once: nobody knows what it still has."""
+        """Close the producer at once: it may still hold records."""
         close_quietly(producer)

@@ -1,4 +1,4 @@
-"""How a write is refused at the moment at which Spark pickles its writer."""
+"""The error that rejects a write while Spark pickles its writer."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from spark_kafka_sink.errors import KafkaError
 
 
 class RefusedWriteError(KafkaError, pickle.PickleError):
-    """A write was refused while its writer was pickled for the tasks.
+    """A write was rejected while its writer was pickled for the tasks.
 
-    PySpark lets PickleErrors through as they are, and makes its own sentence of all others.
+    PySpark passes PickleErrors on unchanged and replaces the message of every other error.
     """
 
     @classmethod
     def of(cls, error: KafkaError) -> RefusedWriteError:
-        """Say what the error says, with its name."""
+        """Return an error with the same message, prefixed with the error's type."""
         return cls(f"{type(error).__name__}: {error}")

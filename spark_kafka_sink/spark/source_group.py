@@ -1,8 +1,8 @@
-"""Tells a consumer group how far a stream has read from Kafka, so that lag monitors see it.
+"""Commits of a stream's source offsets to a consumer group, so that lag monitors see its progress.
 
-After a micro-batch is in. Spark itself goes by its checkpoint and never asks the group: what cannot
-be told is a warning, and the next micro-batch makes up for it. A batch that is replayed is told
-again, which changes nothing.
+Offsets are committed after the micro-batch is written. Spark itself relies on its checkpoint and
+never reads the group, so a failed commit is only a warning, and the next micro-batch makes up for
+it. A replayed batch commits its offsets again, which changes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: What to do about an error of a broker, by its name.
+#: Advice for broker errors, by name.
 _ADVICE: Final = {
     "UNKNOWN_MEMBER_ID": (
         "the group has active members, and Kafka takes offsets from nobody else: name a group that "
@@ -33,12 +33,12 @@ _ADVICE: Final = {
     "GROUP_AUTHORIZATION_FAILED": "sourceConsumerGroup needs READ on the group",
     "TOPIC_AUTHORIZATION_FAILED": "sourceConsumerGroup needs READ on the topics of the source",
 }
-#: Errors that each concern one topic.
+#: Errors that concern a single topic.
 _OF_A_TOPIC: Final = frozenset({"UNKNOWN_TOPIC_OR_PARTITION", "TOPIC_AUTHORIZATION_FAILED"})
 
 
 def commit_source_offsets(options: SinkOptions, batch_id: int) -> None:
-    """Commit what a micro-batch has read to the group, if one is named; warns where it cannot."""
+    """Commit a micro-batch's source offsets to the group, if one is set; a failure is logged."""
     group_id = options.source_consumer_group
     if group_id is None:
         return
@@ -48,7 +48,7 @@ def commit_source_offsets(options: SinkOptions, batch_id: int) -> None:
     except KafkaError as error:
         _warn(group_id, batch_id, _explained(error))
         return
-    # One of each kind: what is refused are whole topics, or all of them.
+    # One error of each kind: brokers reject whole topics or the whole request.
     causes: dict[tuple[str, ...], BrokerError] = {}
     for topic_partition, refusal in sorted(refused.items()):
         topic = (topic_partition.topic,) if refusal.name in _OF_A_TOPIC else ()

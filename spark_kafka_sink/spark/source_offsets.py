@@ -1,10 +1,10 @@
-"""How far a micro-batch has read from Kafka: what Spark notes of it in the query's checkpoint.
+"""The Kafka offsets that a micro-batch has read up to, from the query's checkpoint.
 
 Before a micro-batch Spark writes `<checkpointLocation>/offsets/<batch id>` (`OffsetSeqLog`): a line
-with the version, one with metadata, then one for each source, with the offset at which the batch
-ends. Version 2 puts the source's id and a colon before it. The offset of Spark's Kafka source is
-`{"topic": {"partition": offset}}`; `-` stands for a source that has given nothing yet. The lines of
-other sources are passed over: each has a form of its own.
+with the version, one with metadata, then one per source with the offset at which the batch ends.
+Version 2 prefixes the source's id and a colon. The offset of Spark's Kafka source is
+`{"topic": {"partition": offset}}`; `-` stands for a source that has no offset yet. The lines of
+other sources are skipped: each source has its own format.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _SCHEME: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 
 
 def offsets_directory(checkpoint_location: str | None) -> Path:
-    """Give the directory of the offsets, which need not be there yet.
+    """Return the directory of the offsets, which need not exist yet.
 
-    Raises ConfigError where no local file can be meant; the error has nothing of a URI but its
-    scheme, for there may be keys in it.
+    Raises ConfigError if the location cannot be a local path. The error shows only the scheme of a
+    URI, since the rest may contain keys.
     """
     if not checkpoint_location:
         raise ConfigError(
@@ -42,7 +42,7 @@ def offsets_directory(checkpoint_location: str | None) -> Path:
     scheme = _SCHEME.match(checkpoint_location)
     if scheme is None:
         return Path(checkpoint_location) / "offsets"
-    # Hadoop's paths are no URLs: nothing in them is encoded.
+    # Hadoop paths are not URLs: they are not percent-encoded.
     path = checkpoint_location[scheme.end() :]
     if path.startswith("///"):
         path = path[2:]
@@ -55,7 +55,7 @@ def offsets_directory(checkpoint_location: str | None) -> Path:
 
 
 def check_offsets_directory(checkpoint_location: str | None) -> None:
-    """Raise ConfigError where the driver does not read the offsets: a query has begun by now."""
+    """Raise ConfigError if the driver cannot read the offsets of a query that has begun."""
     directory = offsets_directory(checkpoint_location)
     if not os.access(directory, os.R_OK | os.X_OK):
         raise ConfigError(
@@ -66,9 +66,9 @@ def check_offsets_directory(checkpoint_location: str | None) -> None:
 
 
 def may_have_run(checkpoint_location: str | None) -> bool:
-    """Return whether a query may have finished a micro-batch; False only where it surely has not.
+    """Return whether a query may have finished a micro-batch; False only if it certainly has not.
 
-    That can be seen in a checkpoint which the driver reads as local files, once a query has begun.
+    That is certain only if the query has begun and the driver can read its checkpoint locally.
     """
     try:
         offsets = offsets_directory(checkpoint_location)
@@ -80,14 +80,14 @@ def may_have_run(checkpoint_location: str | None) -> bool:
             return True
         return commits.is_dir() and any(file.name.isdecimal() for file in commits.iterdir())
     except OSError:
-        # A path without a scheme may be that of another file system, and this one somebody else's.
+        # A path without a scheme may belong to another file system; a local one may be unrelated.
         return True
 
 
 def read_source_offsets(
     checkpoint_location: str | None, batch_id: int
 ) -> dict[TopicPartition, int]:
-    """Give how far a micro-batch has read, as `source_offsets`; raises KafkaError."""
+    """Read a micro-batch's offsets as `source_offsets` does; raises KafkaError."""
     path = offsets_directory(checkpoint_location) / str(batch_id)
     try:
         return source_offsets(path.read_text(encoding="utf-8"))
@@ -100,9 +100,9 @@ def read_source_offsets(
 
 
 def source_offsets(text: str) -> dict[TopicPartition, int]:
-    """Read the next offsets of all Kafka sources from a file of the log; raises KafkaError.
+    """Parse the next offsets of all Kafka sources from a file of the log; raises KafkaError.
 
-    Of a partition that two sources read, the lower one: what is before it has been read by both.
+    For a partition that two sources read, the lower offset counts: both have read up to it.
     """
     version, *rest = text.split("\n")
     if version not in {_VERSION_1, _VERSION_2}:
@@ -132,7 +132,7 @@ def source_offsets(text: str) -> dict[TopicPartition, int]:
 
 
 def _kafka_offsets(line: str, number: int) -> dict[TopicPartition, int] | None:
-    """Read the line of a source; None for one that is not Kafka."""
+    """Parse a source's line; return None if the source is not Kafka."""
     try:
         offset = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -156,7 +156,7 @@ def _is_kafkas(offset: Any) -> bool:
     return isinstance(offset, dict) and all(
         isinstance(partitions, dict)
         and all(
-            # A truth value is a number, too.
+            # bool is a subclass of int.
             _PARTITION.fullmatch(partition) is not None and type(position) is int
             for partition, position in partitions.items()
         )

@@ -1,9 +1,9 @@
-"""The writer of a stream: what Spark makes before each micro-batch, commit and abort.
+"""The writer of a stream, which Spark creates anew for each micro-batch, commit and abort.
 
-Of these writers Spark pickles the first one alone, for the tasks of the micro-batch. So making one
-does nothing, and what has to be done before the tasks is done when it is pickled. `commit` and
-`abort` run on another object, in another process, with nothing but the tasks' messages; a query and
-its batch are known to the tasks only, by properties that Spark sets for them.
+Spark pickles only the first of these writers, for the tasks of the micro-batch. So creating one
+does nothing, and the work that must precede the tasks is done when it is pickled. `commit` and
+`abort` run on another object, in another process, with nothing but the tasks' messages. Only tasks
+know the query and its batch, from properties that Spark sets for them.
 """
 
 from __future__ import annotations
@@ -41,30 +41,30 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The names under which Spark tells a stream's tasks their query and their micro-batch
+#: The local properties that contain the query id and the batch id of a stream's task
 #: (`StreamExecution`, `MicroBatchExecution`).
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 
 
 class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
-    """Writes the micro-batches of a stream. `topic` is None where a column names it."""
+    """The writer of a stream's micro-batches. `topic` is None if a column names it."""
 
     def __init__(self, options: SinkOptions, *, topic: str | None) -> None:
         self._options = options
         self._topic = topic
         self._is_checked = False
-        #: Of an exactly-once write, from the pickling on.
+        #: Set when an exactly-once write is pickled.
         self._planned: PlannedWrite | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Do what has to be done before the tasks: Spark pickles the writer for them."""
+        """Check the write, and plan it if it is exactly-once: Spark pickles it for the tasks."""
         if not self._is_checked:
             try:
                 check_stream(self._options, self._topic)
                 exactly_once = self._exactly_once
                 if exactly_once is not None:
-                    # Nobody has told the query's id yet: the plan has what is known of all.
+                    # The query id is not known yet, so the plan covers every query of the prefix.
                     plan = exactly_once.plan(None, self._observe)
                     self._planned = PlannedWrite(exactly_once, plan)
             except KafkaError as error:
@@ -101,7 +101,7 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 -- Spark's name
-        """Make the micro-batch visible, if it is not, and tell what was written (on the driver)."""
+        """Commit an exactly-once micro-batch and report what was written (on the driver)."""
         ours = own_messages(messages)
         exactly_once = self._exactly_once
         if exactly_once is not None:
@@ -114,7 +114,7 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         commit_source_offsets(self._options, batchId)
 
     def _report(self, messages: Sequence[KafkaCommitMessage], batch_id: int) -> None:
-        """Tell what is in Kafka by now: what cannot be told is no reason to write it again."""
+        """Report what was written; a failure is only logged, since the batch is in Kafka."""
         report = WriteReport.from_messages(messages)
         query_id = messages[0].query_id if messages else None
         try:
@@ -132,9 +132,9 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
             logger.warning("batch %d is written, but its report was not: %s", batch_id, error)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 -- Spark's name
-        """Take back what can be taken back of a micro-batch that failed (on the driver).
+        """Abort a failed micro-batch's transactions, or log which rows stay (on the driver).
 
-        It never raises a KafkaError: why the batch failed is what has to be read.
+        It never raises a KafkaError, which would hide why the batch failed.
         """
         ours = own_messages(messages)
         exactly_once = self._exactly_once
@@ -155,7 +155,7 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
 
 
 def _warn_of_strangers(message: KafkaCommitMessage, batch_id: int, prefix: str) -> None:
-    """Name what a query that is new to a prefix may come from: a checkpoint that was deleted."""
+    """Log that a query new to a used prefix may be an earlier one whose checkpoint was deleted."""
     part = message.transactional
     if batch_id == 0 and part is not None and part.strangers and not part.is_replay:
         logger.warning(
@@ -169,7 +169,7 @@ def _warn_of_strangers(message: KafkaCommitMessage, batch_id: int, prefix: str) 
 
 
 def stream_property(context: TaskContext, name: str) -> str:
-    """Give what Spark tells the tasks of a stream; KafkaError where it does not."""
+    """Return a property that Spark sets for a stream's tasks; KafkaError if it is not set."""
     value = context.getLocalProperty(name)
     if value is None:
         raise KafkaError(f"this task has no {name}: it is not one of a stream's micro-batch")

@@ -1,7 +1,7 @@
-"""What a write has written: folded from the tasks' messages, told as a table and as JSON.
+"""The report of a write: merged from the tasks' messages, printed as a table or as JSON.
 
-It says only what brokers acknowledged. Where they tell no offsets (acks=0), it says so; where a
-topic replaced the timestamps by its own, it says that too.
+It contains only what brokers acknowledged. It notes when they returned no offsets (acks=0), and
+when a topic replaced the records' timestamps with its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.model import PartitionAcks, TopicPartition
     from spark_kafka_sink.spark.commit_message import KafkaCommitMessage
 
-#: The most lines that the table gives to partitions, and to topics.
+#: The maximum number of partition lines, and of topic lines, in the table.
 MAX_LINES: Final = 20
 _KILO: Final = 1000
 _HEADINGS: Final = ("topic", "partition", "first offset", "last offset", "records", "bytes")
@@ -32,18 +32,18 @@ _HEADINGS: Final = ("topic", "partition", "first offset", "last offset", "record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteReport:
-    """One write, all tasks together."""
+    """The totals of one write over all of its tasks."""
 
     tasks: int
     rows: int
     #: Per topic-partition, in order.
     partitions: tuple[tuple[TopicPartition, PartitionAcks], ...]
-    #: What the tasks' producers measured, summed up.
+    #: The merged metrics of the tasks' producers.
     metrics: MetricsSnapshot = field(default_factory=MetricsSnapshot)
 
     @classmethod
     def from_messages(cls, messages: Iterable[KafkaCommitMessage | None]) -> WriteReport:
-        """Fold messages; None stands for a task that did not finish, and counts as nothing."""
+        """Merge messages; None stands for a task that did not finish, and is ignored."""
         finished = [message for message in messages if message is not None]
         partitions: dict[TopicPartition, PartitionAcks] = {}
         for message in finished:
@@ -59,22 +59,22 @@ class WriteReport:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all record batches as sent."""
+        """The size of all record batches as sent."""
         return sum(acks.bytes for _, acks in self.partitions)
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """All topics that were written."""
+        """All topics written to."""
         return tuple(dict.fromkeys(written.topic for written, _ in self.partitions))
 
     @property
     def offsets_known(self) -> bool:
-        """Whether brokers told the offsets of everything (acks=0 gets no answer)."""
+        """Whether brokers returned all offsets (with acks=0 there is no response)."""
         return all(acks.first_offset != UNKNOWN_OFFSET for _, acks in self.partitions)
 
     @property
     def log_append_time_topics(self) -> tuple[str, ...]:
-        """The topics that replaced the records' timestamps by their own."""
+        """The topics that replaced the records' timestamps with their own."""
         return tuple(
             dict.fromkeys(
                 written.topic for written, acks in self.partitions if acks.log_append_time
@@ -82,7 +82,7 @@ class WriteReport:
         )
 
     def to_text(self, max_lines: int = MAX_LINES) -> str:
-        """Give a short table: at most `max_lines` topics, and as many partitions."""
+        """Return a table of at most `max_lines` topics and as many partitions."""
         if not self.partitions:
             return f"Kafka: {self.to_line()}\n"
         topics = self.topics
@@ -104,7 +104,7 @@ class WriteReport:
         return "\n".join(lines) + "\n"
 
     def to_line(self) -> str:
-        """Say in a line what was written."""
+        """Return a one-line summary."""
         if not self.partitions:
             return f"there were no rows to write ({_count(self.tasks, 'task')})"
         topics = self.topics
@@ -125,11 +125,11 @@ class WriteReport:
             yield (topic, *(f"{number:,}" for number in numbers))
 
     def to_json(self) -> str:
-        """Give everything as JSON, for people."""
+        """Return everything as indented JSON."""
         return json.dumps(self.as_dict(), indent=2) + "\n"
 
     def as_dict(self) -> dict[str, Any]:
-        """Give everything for JSON; offsets that no broker told are null."""
+        """Return everything as a dict for JSON; unknown offsets are null."""
         topics: dict[str, list[dict[str, Any]]] = {}
         for written, acks in self.partitions:
             topics.setdefault(written.topic, []).append(
@@ -152,12 +152,12 @@ class WriteReport:
         }
 
     def write_json(self, path: str) -> None:
-        """Write the JSON to a local file, whole or not at all; raises OSError."""
+        """Write the JSON atomically to a local file; raises OSError."""
         replace_file(Path(path), self.to_json())
 
 
 def resolve_report_path(path: str) -> str:
-    """Return `reportPath` as an absolute path; ConfigError when no file can or may be put there."""
+    """Return `reportPath` as an absolute path; ConfigError if it cannot or may not be written."""
     if "://" in path:
         raise ConfigError(f"reportPath {path!r} must be a local file of the driver, not a URI")
     target = Path(path).absolute()
@@ -190,7 +190,7 @@ def _row(written: TopicPartition, acks: PartitionAcks) -> tuple[str, ...]:
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Align text left in the first column, numbers right in the others."""
+    """Format a table, with the first column aligned left and the others right."""
     cells = [headings, *rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headings))]
     return [
@@ -212,7 +212,7 @@ def _count(count: int, what: str) -> str:
 
 
 def _size(count: float) -> str:
-    """Write a number of bytes in the unit that suits it (powers of 1000)."""
+    """Format a number of bytes in a suitable unit (powers of 1000)."""
     units = iter(("bytes", "kB", "MB", "GB", "TB"))
     unit = next(units)
     while count >= _KILO and unit != "TB":

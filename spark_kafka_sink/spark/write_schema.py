@@ -1,9 +1,10 @@
-"""Which columns make a record, and of what types they must be: checked once, on the driver.
+"""The columns that make up a record, and their types: checked once, on the driver.
 
-Names, types and precedence are those of Spark's own Kafka sink (`KafkaWriter`): names are compared
-with their case, the `topic` option goes before a `topic` column (which is then not looked at), and
-other columns are ignored. Beyond it, a `timestamp` column of type TIMESTAMP or TIMESTAMP_NTZ is the
-record's time; and where Spark takes the first of several columns of one name, they are refused.
+Names, types and precedence are those of Spark's own Kafka sink (`KafkaWriter`): names are case
+sensitive, the `topic` option takes precedence over a `topic` column (which is then not checked),
+and other columns are ignored. There are two differences: a `timestamp` column of type TIMESTAMP or
+TIMESTAMP_NTZ sets the record's timestamp, and several columns of the same name are an error, where
+Spark takes the first one.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ TEXT: Final = (StringType, CharType, VarcharType)
 
 @dataclass(frozen=True, slots=True)
 class WriteSchema:
-    """The columns of a DataFrame, sorted by what is done with them."""
+    """The columns of a DataFrame, divided into used and ignored ones."""
 
     #: The topic of all rows; None when the `topic` column names each row's.
     topic: str | None
@@ -70,7 +71,7 @@ def _is_headers(kind: DataType) -> bool:
     )
 
 
-#: Column -> whether a type fits, what it must be, and how to get there.
+#: Column -> the predicate for its type, the name of that type, and how to convert to it.
 _COLUMNS: Final[dict[str, tuple[Callable[[DataType], bool], str, str]]] = {
     "key": (_is_bytes, "string or binary", "cast it, or encode it by to_json or to_avro"),
     "value": (_is_bytes, "string or binary", "cast it, or encode it by to_json or to_avro"),
@@ -86,9 +87,9 @@ _COLUMNS: Final[dict[str, tuple[Callable[[DataType], bool], str, str]]] = {
 
 
 def write_schema(schema: StructType, topic: str | None) -> WriteSchema:
-    """Check a DataFrame's columns; `topic` is the option, None where it was not given.
+    """Check a DataFrame's columns; `topic` is the option, None if it is not set.
 
-    Raises SchemaError that names everything that is wrong.
+    Raises a SchemaError that lists all problems.
     """
     looked_at = [name for name in _COLUMNS if not (name == "topic" and topic is not None)]
     problems = [
@@ -120,6 +121,6 @@ def _problem(schema: StructType, name: str, topic: str | None) -> str | None:
 
 
 def _other_case(schema: StructType, name: str) -> str:
-    """Point at a column whose name is right but for its case."""
+    """Return a hint at a column whose name differs only in case, if there is one."""
     similar = [known for known in schema.names if known.lower() == name]
     return f" (there is {similar[0]!r}, but names are compared with their case)" if similar else ""

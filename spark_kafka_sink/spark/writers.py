@@ -1,12 +1,11 @@
-"""The writer that Spark pickles for its tasks, and asks on the driver to commit or to abort.
+"""The writer that Spark pickles for its tasks, and that commits or aborts on the driver.
 
-It is made anew whenever Spark wants one, so making it does nothing.
+Spark creates a new one whenever it needs one, so creating it does nothing.
 
 - At least once: a row is delivered when its task returns, and a task that is run again writes its
-  rows again; so `commit` only folds and tells what is already in Kafka, and `abort` has nothing to
-  take back.
-- Exactly once: the write is planned when Spark pickles the writer. Tasks leave transactions open,
-  and `commit`, which gets the same pickle, decides on them.
+  rows again; so `commit` only reports what is already in Kafka, and `abort` cannot undo anything.
+- Exactly once: the write is planned when Spark pickles the writer. Tasks leave their transactions
+  open, and `commit`, which runs on the same pickle, decides their outcome.
 """
 
 from __future__ import annotations
@@ -39,19 +38,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: A job has this batch alone.
+#: The batch id of a job, which has only one batch.
 JOB_BATCH: Final = 0
 
 
 class PlannedWrite(NamedTuple):
-    """An exactly-once write with its plan, as a pickled writer takes them to the tasks."""
+    """An exactly-once write and its plan, which a pickled writer carries to the tasks."""
 
     write: ExactlyOnceWrite
     plan: Plan
 
 
 class SinkWriter:
-    """What the writers of batches and of streams share."""
+    """The base class of the batch writer and the stream writer."""
 
     _options: SinkOptions
 
@@ -65,17 +64,20 @@ class SinkWriter:
         return ExactlyOnceWrite(self._options.producer, options)
 
     def _observe(self, point: Point) -> None:
-        """Be told of each named point of an exactly-once write: the tests die there."""
+        """Handle a named point of an exactly-once write; tests override this to crash there."""
 
 
 class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
-    """Writes one DataFrame. `topic` is None where a column names it; `report_path` is absolute."""
+    """The writer of one DataFrame.
+
+    `topic` is None if a column names it; `report_path` is absolute.
+    """
 
     def __init__(self, options: SinkOptions, *, topic: str | None, report_path: str | None) -> None:
         self._options = options
         self._topic = topic
         self._report_path = report_path
-        #: Of an exactly-once write, from the pickling on, as the write's id.
+        #: Set when an exactly-once write is pickled, like the write id.
         self._planned: PlannedWrite | None = None
         self._write_id = ""
 
@@ -83,7 +85,7 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
         """Plan an exactly-once write: Spark pickles the writer, for the tasks and for `commit`."""
         exactly_once = self._exactly_once
         if exactly_once is not None and self._planned is None:
-            # A job without an id of its own is another one whenever it is run.
+            # Without a writeId, each run of a job is a write of its own.
             self._write_id = exactly_once.options.write_id or uuid.uuid4().hex
             try:
                 plan = exactly_once.plan(self._write_id, self._observe)
@@ -118,7 +120,7 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
         )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Make the write visible, if it is not, and tell what was written (on the driver)."""
+        """Commit an exactly-once write and report what was written (on the driver)."""
         ours = own_messages(messages)
         planned = self._planned
         if planned is not None:
@@ -139,10 +141,10 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
         self._report(ours)
 
     def _report(self, messages: Sequence[KafkaCommitMessage]) -> None:
-        """Tell what was written.
+        """Report what was written.
 
-        All rows are in Kafka by now: a report that cannot be printed or stored is a warning, since
-        a failed job would be run again and write them twice.
+        All rows are in Kafka by now. A report that cannot be printed or stored is only a warning,
+        since a failed job would be run again and write them twice.
         """
         report = WriteReport.from_messages(messages)
         try:
@@ -154,9 +156,9 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
             logger.warning("the write succeeded, but its report could not be given: %s", error)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Take back what can be taken back of a write that failed, or say what stays.
+        """Abort a failed write's transactions, or log which rows stay (on the driver).
 
-        On the driver. It never raises a KafkaError: why the write failed is what has to be read.
+        It never raises a KafkaError, which would hide why the write failed.
         """
         ours = own_messages(messages)
         planned = self._planned
@@ -173,12 +175,12 @@ class KafkaBatchWriter(SinkWriter, DataSourceArrowWriter):
 
 
 def own_messages(messages: Sequence[WriterCommitMessage | None]) -> list[KafkaCommitMessage]:
-    """Keep what tasks of ours returned; Spark puts None for those that did not."""
+    """Return the messages of tasks that finished; Spark passes None for the others."""
     return [message for message in messages if isinstance(message, KafkaCommitMessage)]
 
 
 def task_context() -> TaskContext:
-    """Give the context of the task that runs here; KafkaError where none does."""
+    """Return the context of the current task; KafkaError outside of a task."""
     context = TaskContext.get()
     if context is None:
         raise KafkaError("write() is for Spark's tasks, and this is none")
