@@ -1,1 +1,1 @@
-"""Kafka's wire protocol as data: each message declared once, both directions derived from it."""
+"""Kafka's wire protocol as data: one declaration per message, from which both codecs are built."""

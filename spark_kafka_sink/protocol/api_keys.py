@@ -1,9 +1,9 @@
-"""API keys, and from which version on each API is flexible.
+"""API keys, and the first flexible version of each API.
 
 The first flexible version decides which request and response header an API uses (KIP-482), so it
-is needed even for APIs that this package does not speak: a broker must read such a request's
-header before it can refuse it. Keys and versions are those of Apache Kafka 4.3
-(org.apache.kafka.common.protocol.ApiKeys); keys 4 to 7 ended with ZooKeeper.
+is needed even for APIs that this package does not implement: a broker must read such a request's
+header before it can reject it. Keys and versions are those of Apache Kafka 4.3
+(org.apache.kafka.common.protocol.ApiKeys); keys 4 to 7 were removed with ZooKeeper.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NEVER = 32767
 
 
 class ApiKey(IntEnum):
-    """Every API of Kafka's, under its own name.
+    """All of Kafka's APIs, under Kafka's names.
 
     >>> ApiKey.PRODUCE, ApiKey["METADATA"].value
     (<ApiKey.PRODUCE: 0>, 3)
@@ -26,7 +26,7 @@ class ApiKey(IntEnum):
     flexible_from: int
 
     def __new__(cls, key: int, flexible_from: int = _NEVER) -> Self:
-        """Let the number be the value, and keep the version beside it."""
+        """Create a member with the key as its value and the version as an attribute."""
         member = int.__new__(cls, key)
         member._value_ = key
         member.flexible_from = flexible_from

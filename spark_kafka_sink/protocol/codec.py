@@ -1,11 +1,10 @@
-"""From declarations to functions: how each type looks on the wire, in one version of a message.
+"""The compiler from declarations to codecs: the wire format of each type in one message version.
 
-`struct_codec` makes one writing and one reading function for each (class, version), once; encoding
-and decoding then run straight through them and decide nothing that the version has decided.
-Nothing recurses by what the bytes say: nesting is as deep as the declarations are. A count is
-checked before anything is read for it: against the bytes that are left, and against the number of
-elements that the whole message may have. Unknown tagged fields are skipped; a tag out of order is
-an error, as in Kafka.
+`struct_codec` builds one write and one read function per (class, version), once; encoding and
+decoding then never branch on the version. The bytes cannot cause recursion: nesting is as deep as
+the declarations. A count is checked before its elements are read, against the bytes left and
+against the number of elements that the whole message may have. Unknown tagged fields are skipped; a
+tag out of order is an error, as in Kafka.
 
 Sources: KIP-482; org.apache.kafka.common.protocol.types.TaggedFields, CompactArrayOf.
 """
@@ -38,16 +37,16 @@ if TYPE_CHECKING:
 
 
 class Codec(NamedTuple):
-    """A type's two directions, in one version of one message."""
+    """The write and read functions of a type, in one version of one message."""
 
     write: Callable[[Writer, Any], None]
     read: Callable[[Reader], Any]
-    #: The fewest bytes that a value takes: bounds how many can follow a count.
+    #: The minimum size of a value in bytes, which limits how many elements can follow a count.
     min_size: int
 
 
 class _LengthForm(NamedTuple):
-    """How a length, or null as -1, is written in front of a value."""
+    """The encoding of the length in front of a value; -1 stands for null."""
 
     write: Callable[[Writer, int], None]
     read: Callable[[Reader], int]
@@ -60,11 +59,11 @@ _COMPACT_LENGTH = _LengthForm(Writer.write_compact_length, Reader.read_compact_l
 
 
 class _NullError(Exception):
-    """Null was given where this version has no way to say it; the field's codec knows the name."""
+    """A value is None but this version has no null; the field's codec adds the name."""
 
 
 def _type_codec(type_: FieldType, version: int, *, flexible: bool, nullable: bool) -> Codec:
-    """Choose the form of a type that a version uses."""
+    """Return the codec of a type in one version."""
     long_form = _COMPACT_LENGTH if flexible else _INT32_LENGTH
     match type_:
         case Scalar(write, read, size):
@@ -89,9 +88,9 @@ def _sized_codec(
     write: Callable[[Writer, Any, Callable[[Writer, int], None]], None],
     read: Callable[[Reader, int], Any],
 ) -> Codec:
-    """Build the codec of a type that has its length in front.
+    """Build the codec of a length-prefixed type.
 
-    `write` writes the length too: only it knows it. `read` is given one that is not negative.
+    `write` also writes the length, which only it knows. `read` gets a length that is not negative.
     """
     write_length, read_length, length_size = length_form
 
@@ -167,14 +166,14 @@ def _array_functions(
     return write, read
 
 
-#: What was compiled so far, by class, version and flexibility.
+#: The codecs compiled so far, by class, version and flexibility.
 _COMPILED: dict[tuple[type, int, bool], Codec] = {}
 
 
 def struct_codec(message_class: type, version: int, *, flexible: bool) -> Codec:
-    """Give the codec of a message class in one version of the request or response it is part of.
+    """Return the codec of a message class in one version of its request or response.
 
-    Raises TypeError when the declaration contradicts itself.
+    Raises TypeError if the declaration contradicts itself.
     """
     key = (message_class, version, flexible)
     codec = _COMPILED.get(key)
@@ -208,7 +207,7 @@ def _compile(message_class: type, version: int, *, flexible: bool) -> Codec:
 def _field_codec(
     message_name: str, declared: DeclaredField, version: int, *, flexible: bool
 ) -> Codec:
-    """Build a field's codec, and let its errors say which field it is."""
+    """Build a field's codec, whose write errors name the field."""
     spec = declared.spec
     nullable = spec.nullable is not None and version in spec.nullable
     codec = _type_codec(spec.type, version, flexible=flexible, nullable=nullable)
@@ -253,7 +252,7 @@ def _compile_read(
     readers = [(name, codec.read) for name, codec in codecs.items()]
 
     def read(reader: Reader) -> Any:
-        # What is not read keeps its default.
+        # Fields that are not read take their defaults.
         values = {name: read_field(reader) for name, read_field in readers}
         if tags is not None:
             tags.read(reader, values)
@@ -263,7 +262,7 @@ def _compile_read(
 
 
 class _TaggedFields:
-    """The end of every flexible struct: optional fields by number."""
+    """The tagged fields at the end of every flexible struct."""
 
     __slots__ = ("_readers", "_writers")
 
@@ -277,7 +276,7 @@ class _TaggedFields:
             self._writers.append((tag, attrgetter(declared.name), declared.default, codec.write))
 
     def write(self, writer: Writer, value: Any) -> None:
-        """Write those that differ from their default, by ascending tag."""
+        """Write the fields that differ from their defaults, by ascending tag."""
         present = [
             (tag, field_value, write_field)
             for tag, get, default, write_field in self._writers
@@ -293,7 +292,7 @@ class _TaggedFields:
             writer.write_bytes(encoded)
 
     def read(self, reader: Reader, values: dict[str, Any]) -> None:
-        """Read the known ones into `values`; skip the others."""
+        """Read the known fields into `values`; skip the others."""
         previous = -1
         count = reader.read_unsigned_varint()
         reader.count_elements(count)

@@ -1,8 +1,8 @@
-"""What brokers answer when something is wrong: Kafka's codes, their kinds and meanings.
+"""Kafka's error codes, their kinds and their meanings.
 
 Codes, names and kinds are those of Apache Kafka 4.3 (org.apache.kafka.common.protocol.Errors and
-the classes of its exceptions); the sentences are ours. On the wire a code is only a number, and a
-newer broker may send one that is not here: it keeps its number, and counts as final.
+its exception classes); the descriptions are ours. On the wire a code is only a number, and a newer
+broker may send one that is not listed here: it keeps its number and is not retriable.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from spark_kafka_sink.errors import BrokerError
 
 
 class _Kind(NamedTuple):
-    """What Java says by deriving from RetriableException and InvalidMetadataException."""
+    """The flags that Java expresses as RetriableException and InvalidMetadataException."""
 
     retriable: bool
     invalid_metadata: bool
@@ -26,21 +26,21 @@ _METADATA = _Kind(retriable=True, invalid_metadata=True)
 
 
 class ErrorCode(IntEnum):
-    """Every code of Kafka's, under its own name.
+    """All of Kafka's error codes, under Kafka's names.
 
     >>> ErrorCode.NOT_LEADER_OR_FOLLOWER.value, ErrorCode(3).name
     (6, 'UNKNOWN_TOPIC_OR_PARTITION')
     """
 
-    #: Whether the same request, sent again, may succeed.
+    #: Whether the same request may succeed when it is resent.
     retriable: bool
-    #: Whether the answer shows that our picture of the cluster is out of date.
+    #: Whether the error shows that the client's metadata is out of date.
     invalid_metadata: bool
-    #: What it means, as the end of a sentence.
+    #: The meaning, as the end of a sentence.
     meaning: str
 
     def __new__(cls, code: int, kind: _Kind = _FINAL, meaning: str = "") -> Self:
-        """Let the number be the value, and keep the rest beside it."""
+        """Create a member with the code as its value and the rest as attributes."""
         member = int.__new__(cls, code)
         member._value_ = code
         member.retriable = kind.retriable
@@ -189,27 +189,27 @@ _BY_NUMBER: dict[int, ErrorCode] = {code.value: code for code in ErrorCode}
 
 
 def error_name(code: int) -> str:
-    """Give a code's name in Kafka; UNKNOWN_CODE_999 for one that is not known here."""
+    """Return Kafka's name of a code; UNKNOWN_CODE_999 for an unknown code 999."""
     known = _BY_NUMBER.get(code)
     return f"UNKNOWN_CODE_{code}" if known is None else known.name
 
 
 def is_retriable(code: int) -> bool:
-    """Whether the same request, sent again, may succeed."""
+    """Return whether the same request may succeed when it is resent."""
     known = _BY_NUMBER.get(code)
     return known is not None and known.retriable
 
 
 def is_invalid_metadata(code: int) -> bool:
-    """Whether the answer shows that our picture of the cluster is out of date."""
+    """Return whether the error shows that the client's metadata is out of date."""
     known = _BY_NUMBER.get(code)
     return known is not None and known.invalid_metadata
 
 
 def broker_error(code: int, context: str, advice: str | None = None) -> BrokerError:
-    """Make the error that tells of a code.
+    """Build the error for a code.
 
-    `context` says what was tried, and where; `advice`, a sentence without its end, what to do.
+    `context` says what failed, and where; `advice` says what to do, without a full stop.
     """
     known = _BY_NUMBER.get(code)
     meaning = "this client does not know the code" if known is None else known.meaning

@@ -1,6 +1,6 @@
 """The vocabulary of message declarations: types, version ranges, fields.
 
-Data only. What the types look like on the wire is in `codec.py`.
+This is data only; `codec.py` implements the wire format of the types.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from spark_kafka_sink.protocol.primitives import Buffer, Reader, Writer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: What a records field takes. Decoded, it is a memoryview into the message, or None.
+#: The value of a records field. Decoded, it is a memoryview into the message, or None.
 Records: TypeAlias = bytes | memoryview | list[Buffer] | tuple[Buffer, ...]
 
 _OPEN_END = 32767
@@ -22,22 +22,22 @@ _SPEC = "kafka"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VersionRange:
-    """Versions from `min` to `max`, both included."""
+    """The versions from `min` to `max`, inclusive."""
 
     min: int
     max: int
 
     def __contains__(self, version: int) -> bool:
-        """Whether a version is in the range."""
+        """Return whether a version is in the range."""
         return self.min <= version <= self.max
 
     def __str__(self) -> str:
-        """Write it as Kafka's schemas do."""
+        """Format the range as Kafka's schemas do."""
         return f"{self.min}+" if self.max == _OPEN_END else f"{self.min}-{self.max}"
 
     @classmethod
     def parse(cls, text: str) -> VersionRange:
-        """Read what Kafka's schemas write: "3+", "0-12" or "4"."""
+        """Parse the notation of Kafka's schemas: "3+", "0-12" or "4"."""
         if text.endswith("+"):
             return cls(int(text[:-1]), _OPEN_END)
         first, _, last = text.partition("-")
@@ -55,19 +55,19 @@ class Scalar:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class String:
-    """UTF-8 text; `compact` lets its length be a varint in flexible versions."""
+    """UTF-8 text; with `compact` its length is a varint in flexible versions."""
 
     compact: bool = True
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BytesType:
-    """Opaque bytes, copied in both directions."""
+    """Opaque bytes, copied when encoded and decoded."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RecordsType:
-    """Record batches: bytes that are copied in neither direction."""
+    """Record batches: bytes that are never copied."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Struct:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Array:
-    """Any number of values of one type, none of them null; in Python a tuple."""
+    """Any number of values of one type, none of them null; a tuple in Python."""
 
     element: FieldType
 
@@ -94,7 +94,7 @@ INT64 = Scalar(Writer.write_int64, Reader.read_int64, 8)
 FLOAT64 = Scalar(Writer.write_float64, Reader.read_float64, 8)
 UUID = Scalar(Writer.write_uuid, Reader.read_uuid, 16)
 STRING = String()
-#: A string that keeps its two-byte length even in flexible versions: the header's client id.
+#: A string with a two-byte length even in flexible versions: the header's client id.
 LEGACY_STRING = String(compact=False)
 BYTES = BytesType()
 RECORDS = RecordsType()
@@ -111,7 +111,7 @@ def _field_type(declared: FieldType | type) -> FieldType:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """What `field` was told."""
+    """The wire properties of a field, as passed to `field`."""
 
     type: FieldType
     versions: VersionRange
@@ -129,9 +129,9 @@ def field(
     ignorable: bool = False,
     default: Any = dataclasses.MISSING,
 ) -> Any:
-    """Declare a field: its type, and which versions of the message have it, or may have it null.
+    """Declare a field: its type, and the message versions in which it exists and may be null.
 
-    A tagged field is tagged in all its versions. A field without a default must be given to the
+    A tagged field is tagged in all its versions. A field without a default must be passed to the
     constructor.
     """
     spec = FieldSpec(
@@ -143,7 +143,7 @@ def field(
     )
     if nullable is not None and isinstance(spec.type, Scalar | Struct):
         raise TypeError(f"{spec.type} cannot be null")
-    # Records do not belong in a repr: they are long, and what users write is no log's business.
+    # A repr omits records: they are long, and users' data must not get into logs.
     shown = not isinstance(spec.type, RecordsType)
     return dataclasses.field(default=default, metadata={_SPEC: spec}, repr=shown)
 
@@ -154,12 +154,12 @@ class DeclaredField:
 
     name: str
     spec: FieldSpec
-    #: `dataclasses.MISSING` where there is none.
+    #: `dataclasses.MISSING` if there is none.
     default: Any
 
 
 def declared_fields(message_class: type) -> list[DeclaredField]:
-    """List the fields of a message class in the order of their declaration."""
+    """Return the fields of a message class in declaration order."""
     return [
         DeclaredField(declared.name, declared.metadata[_SPEC], declared.default)
         for declared in dataclasses.fields(message_class)

@@ -1,9 +1,9 @@
-"""Frames: on a connection, every message has its size in front, four bytes.
+"""Frames: on a connection, every message is prefixed with its size in four bytes.
 
-`FrameDecoder` is given bytes as they arrive, in pieces of any size, and gives whole frames. It
-keeps no more than was received: a size is only believed once that many bytes are there, and one
-that is negative or above the limit is refused as soon as it is seen. After a refusal the
-connection cannot be read any further: every later call refuses too.
+`FrameDecoder` receives bytes as they arrive, in chunks of any length, and returns complete frames.
+It allocates no more than was received, and rejects a size that is negative or above the limit as
+soon as it has read it. After that the connection cannot be read any further: every later call
+raises the same error.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ _SIZE = struct.Struct(">i")
 
 
 def encode_frame(chunks: Sequence[Buffer]) -> list[Buffer]:
-    """Put the size in front of a message; the message's own buffers stay as they are."""
+    """Prefix a message with its size; the message's buffers are not copied."""
     size = sum(memoryview(chunk).nbytes for chunk in chunks)
     return [_SIZE.pack(size), *chunks]
 
 
 class FrameDecoder:
-    """Cuts a stream of bytes into frames."""
+    """A splitter of a stream of bytes into frames."""
 
     def __init__(self, max_frame_bytes: int) -> None:
-        """`max_frame_bytes` does not count the four bytes of the size."""
+        """Start with no data; `max_frame_bytes` excludes the four bytes of the size."""
         #: May change between two frames.
         self.max_frame_bytes = max_frame_bytes
         self._received = bytearray()
 
     def receive_data(self, data: Buffer | bytearray) -> None:
-        """Take bytes from the connection."""
+        """Add bytes received from the connection."""
         self._received += data
 
     def next_frame(self) -> memoryview | None:
-        """Give the next whole frame without its size, or None when more bytes are needed.
+        """Return the next complete frame without its size, or None if more bytes are needed.
 
-        The frame is read-only and stays valid. Raises DecodeError when the size cannot be right.
+        The frame is read-only and remains valid. Raises DecodeError if the size is out of range.
         """
         received = self._received
         if len(received) < _SIZE.size:
@@ -55,7 +55,7 @@ class FrameDecoder:
         if len(received) < end:
             return None
         if len(received) == end:
-            # The common case: hand the buffer over instead of copying it.
+            # The common case: pass the buffer on instead of copying it.
             self._received = bytearray()
             return memoryview(received)[_SIZE.size :].toreadonly()
         frame = bytes(memoryview(received)[_SIZE.size : end])

@@ -1,9 +1,9 @@
-"""What stands in front of every request and response.
+"""The headers of requests and responses.
 
 The version of the header follows from the API and its version: request header 2 and response
-header 1 are the flexible ones (KIP-482). Two exceptions, both so that client and broker understand
-each other before they have agreed on anything (KIP-511): the client id keeps its old form in
-every version, and an ApiVersions response always has header 0.
+header 1 are the flexible ones (KIP-482). There are two exceptions, so that client and broker
+understand each other before they have negotiated versions (KIP-511): the client id has its old
+format in every version, and an ApiVersions response always has header 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spark_kafka_sink.protocol.schema import (
 
 @message
 class RequestHeader(Message):
-    """Says what the request is, and what its response will be called."""
+    """The header that identifies a request and its version."""
 
     versions = VersionRange(1, 2)
     flexible_from = 2
@@ -36,7 +36,7 @@ class RequestHeader(Message):
 
 @message
 class ResponseHeader(Message):
-    """Says which request is answered."""
+    """The header that identifies the request to which a response belongs."""
 
     versions = VersionRange(0, 1)
     flexible_from = 1
@@ -45,12 +45,12 @@ class ResponseHeader(Message):
 
 
 def request_header_version(api_key: ApiKey, api_version: int) -> int:
-    """Tell which header a request of this API and version has."""
+    """Return the header version of a request of this API and version."""
     return 2 if api_version >= api_key.flexible_from else 1
 
 
 def response_header_version(api_key: ApiKey, api_version: int) -> int:
-    """Tell which header the response to a request of this API and version has."""
+    """Return the header version of the response to a request of this API and version."""
     if api_key is ApiKey.API_VERSIONS:
         return 0
     return 1 if api_version >= api_key.flexible_from else 0

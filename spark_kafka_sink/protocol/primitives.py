@@ -1,15 +1,15 @@
-"""The types that every Kafka message is made of, one at a time.
+"""The primitive types that Kafka messages consist of.
 
-A `Writer` gathers small values in one buffer and takes large ones (`append`) as they are, never
-copied. A `Reader` walks over a memoryview and hands out slices of it, never copied either. Each
-knows the plain forms and the compact ones (KIP-482), where a length is an unsigned varint of
+A `Writer` collects small values in one buffer and appends large ones (`append`) without copying
+them. A `Reader` walks over a memoryview and returns slices of it, also without copying. Both
+support the plain encodings and the compact ones (KIP-482), where a length is an unsigned varint of
 length + 1.
 
-Whatever bytes a `Reader` is given, it raises DecodeError or answers; it never reads past the end
-and never sets memory aside for more than is there. An element of an array may take a single byte on
-the wire and a thousand times that as an object, so a reader also counts elements, and refuses a
-message that has too many. A value that does not fit its field is the
-caller's mistake: a `Writer` raises ValueError or struct.error.
+For any bytes, a `Reader` either returns a value or raises DecodeError; it never reads past the end
+and never allocates memory for more than is there. An array element may take a single byte on the
+wire but a thousand bytes as an object, so a reader also counts elements and rejects a message with
+too many. A value that does not fit its field is the caller's mistake: a `Writer` raises ValueError
+or struct.error.
 
 Sources: org.apache.kafka.common.protocol.types.Type, org.apache.kafka.common.utils.ByteUtils.
 """
@@ -22,16 +22,16 @@ from uuid import UUID
 
 from spark_kafka_sink.errors import DecodeError
 
-#: Bytes that go to a socket as they are.
+#: Bytes that can be sent to a socket as they are.
 Buffer: TypeAlias = bytes | memoryview
 
-#: The id that stands for "none".
+#: The id that means "none".
 ZERO_UUID = UUID(int=0)
-#: Strings are shorter than 32 KiB, in the compact form too.
+#: The maximum length of a string, in the compact encoding too.
 MAX_STRING_BYTES = 0x7FFF
 
-#: Elements of arrays, and tagged fields, that a message may have where nothing else is said: the
-#: metadata of more than 100,000 partitions on three brokers each.
+#: The default limit on the array elements and tagged fields of a message: enough for the metadata
+#: of more than 100,000 partitions with three replicas each.
 MAX_ELEMENTS = 1_000_000
 
 _INT8 = struct.Struct(">b")
@@ -41,16 +41,16 @@ _INT64 = struct.Struct(">q")
 _FLOAT64 = struct.Struct(">d")
 _UUID_BYTES = 16
 _MAX_UINT32 = 2**32 - 1
-#: A varint's groups: seven bits, and one that says whether more follow.
+#: The groups of a varint: seven bits, and one that marks that more follow.
 _GROUP_BITS = 0x7F
 _MORE = 0x80
-#: 32 bits are five groups, the last of which has four bits.
+#: 32 bits take five groups, the last of which has four bits.
 _LAST_VARINT_SHIFT = 28
 _LAST_VARINT_MAX = 0x0F
 
 
 class Writer:
-    """Builds a message as a list of buffers."""
+    """A builder of a message as a list of buffers."""
 
     __slots__ = ("_buffers", "_tail")
 
@@ -59,20 +59,20 @@ class Writer:
         self._tail = bytearray()
 
     def finish(self) -> list[Buffer]:
-        """Give everything written, in order; the writer must not be used afterwards."""
+        """Return everything written, in order; the writer must not be used afterwards."""
         if self._tail:
             self._buffers.append(bytes(self._tail))
         return self._buffers
 
     def append(self, buffer: Buffer) -> None:
-        """Write bytes without copying them."""
+        """Append bytes without copying them."""
         if self._tail:
             self._buffers.append(bytes(self._tail))
             self._tail = bytearray()
         self._buffers.append(buffer)
 
     def write_bytes(self, data: Buffer) -> None:
-        """Write a few bytes, by copying them; their length is the caller's to write."""
+        """Write a copy of a few bytes; the caller writes their length."""
         self._tail += data
 
     def write_bool(self, value: bool) -> None:  # noqa: FBT001 - it is the value itself
@@ -84,19 +84,19 @@ class Writer:
         self._tail += _INT8.pack(value)
 
     def write_int16(self, value: int) -> None:
-        """Write two bytes, the highest first."""
+        """Write two bytes, big-endian."""
         self._tail += _INT16.pack(value)
 
     def write_int32(self, value: int) -> None:
-        """Write four bytes, the highest first."""
+        """Write four bytes, big-endian."""
         self._tail += _INT32.pack(value)
 
     def write_int64(self, value: int) -> None:
-        """Write eight bytes, the highest first."""
+        """Write eight bytes, big-endian."""
         self._tail += _INT64.pack(value)
 
     def write_float64(self, value: float) -> None:
-        """Write an IEEE 754 double, the highest byte first."""
+        """Write an IEEE 754 double, big-endian."""
         self._tail += _FLOAT64.pack(value)
 
     def write_uuid(self, value: UUID) -> None:
@@ -104,7 +104,7 @@ class Writer:
         self._tail += value.bytes
 
     def write_unsigned_varint(self, value: int) -> None:
-        """Write seven bits per byte, the lowest first; the high bit says that more follow."""
+        """Write seven bits per byte, lowest first; the high bit marks that more follow."""
         if not 0 <= value <= _MAX_UINT32:
             raise ValueError(f"{value} is no unsigned 32-bit number")
         tail = self._tail
@@ -114,12 +114,12 @@ class Writer:
         tail.append(value)
 
     def write_compact_length(self, length: int) -> None:
-        """Write a length of a compact form; -1 stands for null."""
+        """Write a length in the compact encoding; -1 stands for null."""
         self.write_unsigned_varint(length + 1)
 
 
 class Reader:
-    """Reads values one after the other; raises DecodeError where the bytes do not hold them."""
+    """A reader of consecutive values; raises DecodeError if the bytes do not contain them."""
 
     __slots__ = ("_view", "elements_left", "end", "position")
 
@@ -127,23 +127,23 @@ class Reader:
         self._view = memoryview(buffer)
         #: How many more elements the message may have.
         self.elements_left = max_elements
-        #: Index of the next byte to read.
+        #: The index of the next byte to read.
         self.position = 0
-        #: How many bytes there are.
+        #: The number of bytes in the buffer.
         self.end = self._view.nbytes
 
     @property
     def remaining(self) -> int:
-        """Bytes not yet read."""
+        """The number of bytes not yet read."""
         return self.end - self.position
 
     def expect_end(self, what: str) -> None:
-        """Raise DecodeError when `what` has been read and bytes are left over."""
+        """Raise DecodeError if bytes are left over after `what`."""
         if self.position != self.end:
             raise DecodeError(f"{self.remaining} bytes too many after {what}")
 
     def count_elements(self, count: int) -> None:
-        """Count elements about to be read. Raises DecodeError when they are too many."""
+        """Count elements about to be read; raises DecodeError if there are too many."""
         self.elements_left -= count
         if self.elements_left < 0:
             raise DecodeError(
@@ -172,7 +172,7 @@ class Reader:
         return value  # type: ignore[no-any-return] # the layout is one of integers
 
     def read_bool(self) -> bool:
-        """Read one byte; as in Kafka, whatever is not zero is true."""
+        """Read one byte; as in Kafka, any value other than zero is true."""
         return self._unpack(_INT8) != 0
 
     def read_int8(self) -> int:
@@ -180,19 +180,19 @@ class Reader:
         return self._unpack(_INT8)
 
     def read_int16(self) -> int:
-        """Read two bytes, the highest first."""
+        """Read two bytes, big-endian."""
         return self._unpack(_INT16)
 
     def read_int32(self) -> int:
-        """Read four bytes, the highest first."""
+        """Read four bytes, big-endian."""
         return self._unpack(_INT32)
 
     def read_int64(self) -> int:
-        """Read eight bytes, the highest first."""
+        """Read eight bytes, big-endian."""
         return self._unpack(_INT64)
 
     def read_float64(self) -> float:
-        """Read an IEEE 754 double, the highest byte first."""
+        """Read an IEEE 754 double, big-endian."""
         return self._unpack(_FLOAT64)
 
     def read_uuid(self) -> UUID:
@@ -200,7 +200,7 @@ class Reader:
         return UUID(bytes=self.read_view(_UUID_BYTES).tobytes())
 
     def read_unsigned_varint(self) -> int:
-        """Read seven bits per byte, at most 32 in all."""
+        """Read seven bits per byte, at most 32 bits in total."""
         view = self._view
         position = self.position
         value = 0
@@ -219,11 +219,11 @@ class Reader:
             shift += 7
 
     def read_compact_length(self) -> int:
-        """Read a length of a compact form; -1 stands for null."""
+        """Read a length in the compact encoding; -1 stands for null."""
         return self.read_unsigned_varint() - 1
 
     def read_text(self, length: int) -> str:
-        """Read a string of so many bytes."""
+        """Read a string of `length` bytes."""
         if length > MAX_STRING_BYTES:
             raise DecodeError(f"a string at {self.position} claims to have {length} bytes")
         start = self.position

@@ -1,7 +1,7 @@
-"""Whole requests and responses: header, body and frame, by API key.
+"""Complete requests and responses, with header, body and frame, by API key.
 
 A client uses `encode_request` and `decode_response`, a broker `decode_request` and
-`encode_response`. Messages that this package does not declare are UnsupportedVersionError.
+`encode_response`. For an API that this package does not declare they raise UnsupportedVersionError.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ from spark_kafka_sink.protocol.messages.txn_offset_commit import (
 from spark_kafka_sink.protocol.primitives import MAX_ELEMENTS, Buffer, Reader, Writer
 from spark_kafka_sink.protocol.schema import ApiMessage, decode, read_message, write_message
 
-#: Every API that this package speaks.
+#: The request and response of every API that this package supports.
 MESSAGES: tuple[tuple[type[ApiMessage], type[ApiMessage]], ...] = (
     (ProduceRequest, ProduceResponse),
     (FetchRequest, FetchResponse),
@@ -153,19 +153,19 @@ MESSAGES: tuple[tuple[type[ApiMessage], type[ApiMessage]], ...] = (
     (DescribeTransactionsRequest, DescribeTransactionsResponse),
     (ListTransactionsRequest, ListTransactionsResponse),
 )
-#: Kafka's headers have no tagged fields yet; a few that we do not know are skipped.
+#: Kafka's headers have no tagged fields yet; a few unknown ones are skipped.
 _MAX_HEADER_ELEMENTS = 100
 _REQUESTS = {request.api_key: request for request, _ in MESSAGES}
 _RESPONSES = {response.api_key: response for _, response in MESSAGES}
 
 
 def request_class(api_key: ApiKey) -> type[ApiMessage]:
-    """Find an API's request; UnsupportedVersionError if this package does not declare it."""
+    """Return an API's request class; UnsupportedVersionError if it is not declared."""
     return _find(_REQUESTS, api_key)
 
 
 def response_class(api_key: ApiKey) -> type[ApiMessage]:
-    """Find an API's response; UnsupportedVersionError if this package does not declare it."""
+    """Return an API's response class; UnsupportedVersionError if it is not declared."""
     return _find(_RESPONSES, api_key)
 
 
@@ -177,7 +177,7 @@ def _find(classes: dict[ApiKey, type[ApiMessage]], api_key: ApiKey) -> type[ApiM
 
 
 def encode_request(header: RequestHeader, request: ApiMessage) -> list[Buffer]:
-    """Give a framed request in the version that the header names; errors as `schema.encode`."""
+    """Encode a framed request in the header's version; raises the errors of `schema.encode`."""
     version = header.request_api_version
     writer = Writer()
     write_message(writer, header, request_header_version(request.api_key, version))
@@ -186,10 +186,11 @@ def encode_request(header: RequestHeader, request: ApiMessage) -> list[Buffer]:
 
 
 def decode_request_header(frame: Buffer) -> tuple[RequestHeader, memoryview]:
-    """Read a request's header; give it with the rest of the frame, the body.
+    """Decode a request's header; return it with the rest of the frame, the body.
 
-    A broker needs the header even of a request whose version it lacks. Raises DecodeError when the
-    frame is too short or the API key is none of Kafka's: not even the header's form is known then.
+    A broker needs the header even of a request whose version it does not support. Raises
+    DecodeError if the frame is too short or the API key is unknown, which leaves the header's
+    version unknown.
     """
     start = Reader(frame)
     number, version = start.read_int16(), start.read_int16()
@@ -203,10 +204,10 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, memoryview]:
 
 
 def decode_request(frame: Buffer) -> tuple[RequestHeader, Any]:
-    """Read a request, without its size.
+    """Decode a request from a frame without its size.
 
     Raises DecodeError as `decode_request_header` and `schema.decode` do, and
-    UnsupportedVersionError when API or version are not ours.
+    UnsupportedVersionError if the API or its version is not supported.
     """
     header, body = decode_request_header(frame)
     cls = request_class(ApiKey(header.request_api_key))
@@ -214,7 +215,7 @@ def decode_request(frame: Buffer) -> tuple[RequestHeader, Any]:
 
 
 def encode_response(correlation_id: int, response: ApiMessage, version: int) -> list[Buffer]:
-    """Give a framed response; errors as `schema.encode`."""
+    """Encode a framed response; raises the errors of `schema.encode`."""
     writer = Writer()
     header = ResponseHeader(correlation_id=correlation_id)
     write_message(writer, header, response_header_version(response.api_key, version))
@@ -223,9 +224,9 @@ def encode_response(correlation_id: int, response: ApiMessage, version: int) -> 
 
 
 def peek_correlation_id(frame: Buffer) -> int:
-    """Tell which request a response answers, before anything else of it is read.
+    """Return a response's correlation id, without decoding the rest.
 
-    Raises DecodeError when the frame is too short.
+    Raises DecodeError if the frame is too short.
     """
     return Reader(frame).read_int32()
 
@@ -233,10 +234,10 @@ def peek_correlation_id(frame: Buffer) -> int:
 def decode_response(
     api_key: ApiKey, version: int, frame: Buffer, *, max_elements: int = MAX_ELEMENTS
 ) -> tuple[int, Any]:
-    """Read the response to a request of this API and version; return its correlation id too.
+    """Decode the response to a request of this API and version; return it with its correlation id.
 
-    A broker that lacks the version of an ApiVersions request answers in version 0 (KIP-511); the
-    caller sees UNSUPPORTED_VERSION in `error_code`. Raises DecodeError as `schema.decode` does.
+    A broker that does not support the version of an ApiVersions request responds in version 0
+    (KIP-511), with UNSUPPORTED_VERSION in `error_code`. Raises DecodeError as `schema.decode` does.
     """
     reader = Reader(frame, _MAX_HEADER_ELEMENTS)
     header = read_message(ResponseHeader, reader, response_header_version(api_key, version))

@@ -1,4 +1,4 @@
-"""Messages as data: each is declared once, and both directions are derived from the declaration.
+"""Messages as data: one declaration per message, from which both codecs are built.
 
 A message is a class with one line per field, in wire order, in the terms of Kafka's own schemas:
 
@@ -7,11 +7,11 @@ A message is a class with one line per field, in wire order, in the terms of Kaf
         index: int = field(INT32)
         records: Records | None = field(RECORDS, nullable="0+")
 
-`versions` are those of the request or response that have the field; in the others it is not on
-the wire, and takes its default when decoded. So every field that some version lacks has a default,
-and so has every tagged one (KIP-482), which is left out when it equals its default. To encode
-another value in a version that lacks the field is refused (UnsupportedVersionError) unless
-the field is `ignorable`: what would be lost then matters to nobody.
+`versions` are the versions of the request or response that have the field; in the others it is not
+on the wire, and takes its default when decoded. So every field that some version lacks has a
+default, and so has every tagged field (KIP-482), which is omitted if it equals its default.
+Encoding another value in a version that lacks the field raises UnsupportedVersionError unless the
+field is `ignorable`, which means that it may be dropped.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ T = TypeVar("T")
 
 
 class Message:
-    """What stands for itself on the wire: a header, a request, a response."""
+    """A top-level unit on the wire: a header, a request or a response."""
 
     __slots__ = ()
 
-    #: The versions that this package speaks.
+    #: The versions that this package supports.
     versions: ClassVar[VersionRange]
-    #: From this version on, compact forms and tagged fields are used.
+    #: The first version with compact encodings and tagged fields.
     flexible_from: ClassVar[int]
 
 
@@ -92,18 +92,18 @@ class ApiMessage(Message):
     api_key: ClassVar[ApiKey]
 
     def __init_subclass__(cls) -> None:
-        """Take the first flexible version from the API."""
+        """Set the first flexible version to that of the API."""
         cls.flexible_from = cls.api_key.flexible_from
 
     @property
     def highest_version(self) -> int:
-        """The highest version that can say what this message says, whatever the peer has."""
+        """The highest version that can represent this message, whatever the peer supports."""
         return self.versions.max
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 def message(cls: type[T]) -> type[T]:
-    """Make a class of `field` declarations a frozen dataclass, to be built by keyword."""
+    """Make a class of `field` declarations a frozen dataclass with keyword-only arguments."""
     return dataclasses.dataclass(frozen=True, slots=True, kw_only=True)(cls)
 
 
@@ -116,15 +116,15 @@ def _codec(message_class: type[Message], version: int) -> Codec:
 
 
 def write_message(writer: Writer, message: Message, version: int) -> None:
-    """Write a message behind what is written already; errors as in `encode`."""
+    """Append a message to a writer; raises the errors of `encode`."""
     _codec(type(message), version).write(writer, message)
 
 
 def encode(message: Message, version: int) -> list[Buffer]:
-    """Give a message's bytes as a list of buffers; those of records are the caller's own.
+    """Encode a message as a list of buffers; records are the caller's own buffers, not copies.
 
-    Raises UnsupportedVersionError when the version is not one of the message's, or cannot say what
-    the message says; ValueError when a value does not fit its field.
+    Raises UnsupportedVersionError if the version is not supported or cannot represent the message,
+    and ValueError if a value does not fit its field.
     """
     writer = Writer()
     write_message(writer, message, version)
@@ -132,12 +132,12 @@ def encode(message: Message, version: int) -> list[Buffer]:
 
 
 def encode_bytes(message: Message, version: int) -> bytes:
-    """Give a message's bytes in one piece; errors as in `encode`."""
+    """Encode a message as one bytes object; raises the errors of `encode`."""
     return b"".join(encode(message, version))
 
 
 def read_message(message_class: type[M], reader: Reader, version: int) -> M:
-    """Read a message that more may follow; errors as in `decode`."""
+    """Read a message that may be followed by more bytes; raises the errors of `decode`."""
     try:
         decoded: M = _codec(message_class, version).read(reader)
     except DecodeError as error:
@@ -152,10 +152,10 @@ def decode(
     *,
     max_elements: int = MAX_ELEMENTS,
 ) -> M:
-    """Read a message that takes up the whole buffer; its records are slices of the buffer.
+    """Decode a message that fills the whole buffer; its records are slices of the buffer.
 
-    Raises DecodeError when the bytes are anything else, or have more elements than `max_elements`,
-    and UnsupportedVersionError when the version is not one of the message's.
+    Raises DecodeError if the bytes are not such a message or have more elements than
+    `max_elements`, and UnsupportedVersionError if the version is not supported.
     """
     reader = Reader(buffer, max_elements)
     decoded = read_message(message_class, reader, version)
