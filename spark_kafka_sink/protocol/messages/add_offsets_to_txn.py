@@ -1,7 +1,8 @@
-"""AddOffsetsToTxn: a consumer group whose offsets a transaction is going to commit.
+"""AddOffsetsToTxn: adds a consumer group, whose offsets will be committed, to a transaction.
 
-2 adds PRODUCER_FENCED, 3 is flexible, 4 adds TRANSACTION_ABORTABLE. From transaction.version 2 on
-nobody asks this any more: TxnOffsetCommit adds the group by itself (KIP-890).
+Version 2 adds PRODUCER_FENCED, 3 is flexible, 4 adds TRANSACTION_ABORTABLE. With
+transaction.version 2 this API is not used any more: TxnOffsetCommit adds the group implicitly
+(KIP-890).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from spark_kafka_sink.protocol.schema import (
 
 @message
 class AddOffsetsToTxnRequest(ApiMessage):
-    """Asks the coordinator of the transactional id."""
+    """A request to the transactional id's coordinator."""
 
     api_key = ApiKey.ADD_OFFSETS_TO_TXN
     versions = VersionRange(0, 4)
@@ -34,7 +35,7 @@ class AddOffsetsToTxnRequest(ApiMessage):
 
 @message
 class AddOffsetsToTxnResponse(ApiMessage):
-    """Says whether the group was added."""
+    """A response with the result."""
 
     api_key = ApiKey.ADD_OFFSETS_TO_TXN
     versions = VersionRange(0, 4)

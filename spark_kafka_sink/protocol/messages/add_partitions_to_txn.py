@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn: partitions that a transaction is going to write to.
+"""AddPartitionsToTxn: adds partitions, to which records will be written, to a transaction.
 
-2 adds PRODUCER_FENCED, 3 is flexible. Clients use versions up to 3, which speak of one transaction;
-4 and 5 are for brokers, which ask about many at once (KIP-890), and 5 adds TRANSACTION_ABORTABLE.
+Version 2 adds PRODUCER_FENCED, 3 is flexible. Clients use versions up to 3, for one transaction; 4
+and 5 are for brokers, which send many transactions at once (KIP-890). 5 adds TRANSACTION_ABORTABLE.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from spark_kafka_sink.protocol.schema import (
     message,
 )
 
-#: The highest version that a client may send; those above it are between brokers.
+#: The highest version for clients; later ones are for brokers.
 LAST_CLIENT_VERSION = 3
 
 
 @message
 class AddPartitionsToTxnTopic:
-    """Partitions of one topic."""
+    """The partitions of one topic."""
 
     name: str = field(STRING)
     partitions: tuple[int, ...] = field(array(INT32))
@@ -35,12 +35,12 @@ class AddPartitionsToTxnTopic:
 
 @message
 class AddPartitionsToTxnTransaction:
-    """Partitions of one transaction."""
+    """The partitions of one transaction."""
 
     transactional_id: str = field(STRING, versions="4+")
     producer_id: int = field(INT64, versions="4+")
     producer_epoch: int = field(INT16, versions="4+")
-    #: Only tell whether the partitions are in the transaction already.
+    #: Only check whether the partitions are in the transaction already.
     verify_only: bool = field(BOOL, versions="4+", default=False)
     topics: tuple[AddPartitionsToTxnTopic, ...] = field(
         array(AddPartitionsToTxnTopic), versions="4+"
@@ -49,7 +49,7 @@ class AddPartitionsToTxnTransaction:
 
 @message
 class AddPartitionsToTxnRequest(ApiMessage):
-    """Asks the coordinator of the transactional id."""
+    """A request to the transactional id's coordinator."""
 
     api_key = ApiKey.ADD_PARTITIONS_TO_TXN
     versions = VersionRange(0, 5)
@@ -67,7 +67,7 @@ class AddPartitionsToTxnRequest(ApiMessage):
 
 @message
 class AddPartitionsToTxnPartitionResult:
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: int = field(INT32)
     partition_error_code: int = field(INT16, default=0)
@@ -75,7 +75,7 @@ class AddPartitionsToTxnPartitionResult:
 
 @message
 class AddPartitionsToTxnTopicResult:
-    """A topic's partitions."""
+    """The results for the partitions of one topic."""
 
     name: str = field(STRING)
     results_by_partition: tuple[AddPartitionsToTxnPartitionResult, ...] = field(
@@ -85,7 +85,7 @@ class AddPartitionsToTxnTopicResult:
 
 @message
 class AddPartitionsToTxnResult:
-    """A transaction's partitions."""
+    """The results for one transaction."""
 
     transactional_id: str = field(STRING, versions="4+")
     topic_results: tuple[AddPartitionsToTxnTopicResult, ...] = field(
@@ -95,7 +95,7 @@ class AddPartitionsToTxnResult:
 
 @message
 class AddPartitionsToTxnResponse(ApiMessage):
-    """One answer per partition; either all were added or none."""
+    """A response with one result per partition; either all were added or none."""
 
     api_key = ApiKey.ADD_PARTITIONS_TO_TXN
     versions = VersionRange(0, 5)

@@ -1,8 +1,8 @@
-"""ApiVersions: what a broker understands, and the features its cluster has agreed on.
+"""ApiVersions: the API versions that a broker supports, and the features of its cluster.
 
-Version 3 is flexible and carries the client's name (KIP-511) and the cluster's features (KIP-584);
-version 4 lets a feature's lowest version be 0. A broker that lacks the version asked for answers
-in version 0. The response's header is never flexible.
+Version 3 is flexible and contains the client's name (KIP-511) and the cluster's features (KIP-584);
+version 4 allows 0 as a feature's minimum version. A broker that does not support the requested
+version responds in version 0. The response's header is never flexible.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class ApiVersionsRequest(ApiMessage):
 
 @message
 class ApiVersion:
-    """The versions of one API."""
+    """The supported versions of one API."""
 
-    #: A number, since a newer broker has APIs that we cannot name.
+    #: A number, since a newer broker may have APIs that `ApiKey` lacks.
     api_key: int = field(INT16)
     min_version: int = field(INT16)
     max_version: int = field(INT16)
@@ -45,7 +45,7 @@ class ApiVersion:
 
 @message
 class SupportedFeatureKey:
-    """The versions of a feature that this broker could run with."""
+    """The versions of a feature that the broker supports."""
 
     name: str = field(STRING, versions="3+")
     min_version: int = field(INT16, versions="3+")
@@ -54,7 +54,7 @@ class SupportedFeatureKey:
 
 @message
 class FinalizedFeatureKey:
-    """The version of a feature that the whole cluster runs with."""
+    """The version of a feature that the whole cluster uses."""
 
     name: str = field(STRING, versions="3+")
     max_version_level: int = field(INT16, versions="3+")
@@ -63,7 +63,7 @@ class FinalizedFeatureKey:
 
 @message
 class ApiVersionsResponse(ApiMessage):
-    """What the broker understands."""
+    """A response with the broker's APIs and features."""
 
     api_key = ApiKey.API_VERSIONS
     versions = VersionRange(0, 4)
@@ -74,7 +74,7 @@ class ApiVersionsResponse(ApiMessage):
     supported_features: tuple[SupportedFeatureKey, ...] = field(
         array(SupportedFeatureKey), versions="3+", tag=0, ignorable=True, default=()
     )
-    #: Grows with every change of the finalized features; -1 when it is not known.
+    #: Increases with every change of the finalized features; -1 if unknown.
     finalized_features_epoch: int = field(INT64, versions="3+", tag=1, ignorable=True, default=-1)
     finalized_features: tuple[FinalizedFeatureKey, ...] = field(
         array(FinalizedFeatureKey), versions="3+", tag=2, ignorable=True, default=()

@@ -1,6 +1,6 @@
-"""CreatePartitions: more partitions for topics that exist (KIP-195).
+"""CreatePartitions: adds partitions to existing topics (KIP-195).
 
-2 is flexible, 3 knows quotas (KIP-599).
+Version 2 is flexible, 3 supports quotas (KIP-599).
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from spark_kafka_sink.protocol.schema import (
 
 @message
 class CreatePartitionsAssignment:
-    """The brokers of a new partition."""
+    """The replicas of a new partition."""
 
     broker_ids: tuple[int, ...] = field(array(INT32))
 
 
 @message
 class CreatePartitionsTopic:
-    """A topic, and how many partitions it is to have."""
+    """A topic and its new total of partitions."""
 
     name: str = field(STRING)
     count: int = field(INT32)
-    #: One per new partition; None: as the controller likes.
+    #: One per new partition; None: the controller decides.
     assignments: tuple[CreatePartitionsAssignment, ...] | None = field(
         array(CreatePartitionsAssignment), nullable="0+"
     )
@@ -40,7 +40,7 @@ class CreatePartitionsTopic:
 
 @message
 class CreatePartitionsRequest(ApiMessage):
-    """Asks the controller, through any broker."""
+    """A request for the controller, which any broker forwards."""
 
     api_key = ApiKey.CREATE_PARTITIONS
     versions = VersionRange(0, 3)
@@ -52,7 +52,7 @@ class CreatePartitionsRequest(ApiMessage):
 
 @message
 class CreatePartitionsTopicResult:
-    """What became of one topic."""
+    """The result for one topic."""
 
     name: str = field(STRING)
     error_code: int = field(INT16, default=0)
@@ -61,7 +61,7 @@ class CreatePartitionsTopicResult:
 
 @message
 class CreatePartitionsResponse(ApiMessage):
-    """One answer per topic."""
+    """A response with one result per topic."""
 
     api_key = ApiKey.CREATE_PARTITIONS
     versions = VersionRange(0, 3)

@@ -1,7 +1,7 @@
-"""CreateTopics: new topics, with partitions, replicas and settings.
+"""CreateTopics: creates topics, with partitions, replicas and settings.
 
-4 lets the broker choose the number of partitions and replicas (KIP-464), 5 is flexible and tells
-the settings chosen (KIP-525), 6 may be throttled (KIP-599), 7 tells the topic's id.
+Version 4 lets the broker choose the number of partitions and replicas (KIP-464), 5 is flexible and
+returns the resulting settings (KIP-525), 6 may be throttled (KIP-599), 7 returns the topic id.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @message
 class CreatableReplicaAssignment:
-    """The brokers of one partition, the preferred leader first."""
+    """The replicas of one partition, the preferred leader first."""
 
     partition_index: int = field(INT32)
     broker_ids: tuple[int, ...] = field(array(INT32))
@@ -38,7 +38,7 @@ class CreatableReplicaAssignment:
 
 @message
 class CreatableTopicConfig:
-    """A setting of the topic."""
+    """A setting of a new topic."""
 
     name: str = field(STRING)
     value: str | None = field(STRING, nullable="0+")
@@ -49,9 +49,9 @@ class CreatableTopic:
     """A topic to create."""
 
     name: str = field(STRING)
-    #: -1: the broker's default, or as many as are assigned.
+    #: -1: the broker's default, or the number of `assignments`.
     num_partitions: int = field(INT32)
-    #: -1: the broker's default, or as assigned.
+    #: -1: the broker's default, or the number of assigned brokers.
     replication_factor: int = field(INT16)
     assignments: tuple[CreatableReplicaAssignment, ...] = field(
         array(CreatableReplicaAssignment), default=()
@@ -61,20 +61,20 @@ class CreatableTopic:
 
 @message
 class CreateTopicsRequest(ApiMessage):
-    """Asks for topics."""
+    """A request for the controller, which any broker forwards."""
 
     api_key = ApiKey.CREATE_TOPICS
     versions = VersionRange(2, 7)
 
     topics: tuple[CreatableTopic, ...] = field(array(CreatableTopic))
     timeout_ms: int = field(INT32, default=60_000)
-    #: Check only, create nothing.
+    #: Only check the request; create nothing.
     validate_only: bool = field(BOOL, versions="1+", default=False)
 
 
 @message
 class CreatableTopicConfigs:
-    """A setting that the topic was created with."""
+    """A setting of a created topic."""
 
     name: str = field(STRING, versions="5+")
     value: str | None = field(STRING, versions="5+", nullable="5+")
@@ -86,7 +86,7 @@ class CreatableTopicConfigs:
 
 @message
 class CreatableTopicResult:
-    """What became of one topic."""
+    """The result for one topic."""
 
     name: str = field(STRING)
     topic_id: uuid.UUID = field(UUID, versions="7+", ignorable=True, default=ZERO_UUID)
@@ -94,7 +94,7 @@ class CreatableTopicResult:
     error_message: str | None = field(
         STRING, versions="1+", nullable="0+", ignorable=True, default=None
     )
-    #: Why `configs` is None.
+    #: The reason why `configs` is None.
     topic_config_error_code: int = field(INT16, versions="5+", tag=0, ignorable=True, default=0)
     num_partitions: int = field(INT32, versions="5+", ignorable=True, default=-1)
     replication_factor: int = field(INT16, versions="5+", ignorable=True, default=-1)
@@ -105,7 +105,7 @@ class CreatableTopicResult:
 
 @message
 class CreateTopicsResponse(ApiMessage):
-    """One result per topic."""
+    """A response with one result per topic."""
 
     api_key = ApiKey.CREATE_TOPICS
     versions = VersionRange(2, 7)

@@ -1,6 +1,6 @@
-"""DeleteGroups: forgets consumer groups that have no members, with their offsets.
+"""DeleteGroups: deletes consumer groups that have no members, and their offsets.
 
-2 is flexible.
+Version 2 is flexible.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spark_kafka_sink.protocol.schema import (
 
 @message
 class DeleteGroupsRequest(ApiMessage):
-    """Asks the coordinator of the groups."""
+    """A request to the groups' coordinator."""
 
     api_key = ApiKey.DELETE_GROUPS
     versions = VersionRange(0, 2)
@@ -30,7 +30,7 @@ class DeleteGroupsRequest(ApiMessage):
 
 @message
 class DeletableGroupResult:
-    """What became of one group."""
+    """The result for one group."""
 
     group_id: str = field(STRING)
     error_code: int = field(INT16, default=0)
@@ -38,7 +38,7 @@ class DeletableGroupResult:
 
 @message
 class DeleteGroupsResponse(ApiMessage):
-    """One answer per group."""
+    """A response with one result per group."""
 
     api_key = ApiKey.DELETE_GROUPS
     versions = VersionRange(0, 2)

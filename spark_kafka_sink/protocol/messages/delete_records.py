@@ -1,6 +1,6 @@
-"""DeleteRecords: the records of a partition up to an offset go (KIP-107).
+"""DeleteRecords: deletes the records of partitions before given offsets (KIP-107).
 
-2 is flexible.
+Version 2 is flexible.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from spark_kafka_sink.protocol.schema import (
 
 @message
 class DeleteRecordsPartition:
-    """A partition, and the first offset that stays; -1: none stays."""
+    """A partition and the first offset to retain; -1: retain none."""
 
     partition_index: int = field(INT32)
     offset: int = field(INT64)
@@ -29,7 +29,7 @@ class DeleteRecordsPartition:
 
 @message
 class DeleteRecordsTopic:
-    """A topic's partitions."""
+    """The partitions of one topic."""
 
     name: str = field(STRING)
     partitions: tuple[DeleteRecordsPartition, ...] = field(array(DeleteRecordsPartition))
@@ -37,7 +37,7 @@ class DeleteRecordsTopic:
 
 @message
 class DeleteRecordsRequest(ApiMessage):
-    """Asks the leader of the partitions."""
+    """A request to the partitions' leader."""
 
     api_key = ApiKey.DELETE_RECORDS
     versions = VersionRange(0, 2)
@@ -48,7 +48,7 @@ class DeleteRecordsRequest(ApiMessage):
 
 @message
 class DeleteRecordsPartitionResult:
-    """Where a partition starts from now on, -1 with an error."""
+    """The new first offset of one partition; -1 with an error."""
 
     partition_index: int = field(INT32)
     low_watermark: int = field(INT64)
@@ -57,7 +57,7 @@ class DeleteRecordsPartitionResult:
 
 @message
 class DeleteRecordsTopicResult:
-    """A topic's partitions."""
+    """The partitions of one topic."""
 
     name: str = field(STRING)
     partitions: tuple[DeleteRecordsPartitionResult, ...] = field(
@@ -67,7 +67,7 @@ class DeleteRecordsTopicResult:
 
 @message
 class DeleteRecordsResponse(ApiMessage):
-    """One answer per partition."""
+    """A response with one result per partition."""
 
     api_key = ApiKey.DELETE_RECORDS
     versions = VersionRange(0, 2)

@@ -1,6 +1,6 @@
-"""DeleteTopics: topics and all their records go.
+"""DeleteTopics: deletes topics and all their records.
 
-4 is flexible, 5 gives messages with errors (KIP-599), 6 takes ids as well as names (KIP-516).
+Version 4 is flexible, 5 adds error messages (KIP-599), 6 accepts ids as well as names (KIP-516).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class DeleteTopicState:
 
 @message
 class DeleteTopicsRequest(ApiMessage):
-    """Asks the controller, through any broker."""
+    """A request for the controller, which any broker forwards."""
 
     api_key = ApiKey.DELETE_TOPICS
     versions = VersionRange(1, 6)
@@ -47,7 +47,7 @@ class DeleteTopicsRequest(ApiMessage):
 
 @message
 class DeletableTopicResult:
-    """What became of one topic."""
+    """The result for one topic."""
 
     name: str | None = field(STRING, nullable="6+")
     topic_id: uuid.UUID = field(UUID, versions="6+", ignorable=True, default=ZERO_UUID)
@@ -59,7 +59,7 @@ class DeletableTopicResult:
 
 @message
 class DeleteTopicsResponse(ApiMessage):
-    """One answer per topic."""
+    """A response with one result per topic."""
 
     api_key = ApiKey.DELETE_TOPICS
     versions = VersionRange(1, 6)

@@ -1,6 +1,6 @@
 """DescribeCluster: the brokers of a cluster (KIP-700).
 
-1 asks brokers or controllers (KIP-919), 2 lists fenced brokers too (KIP-1073).
+Version 1 describes brokers or controllers (KIP-919), 2 can include fenced brokers (KIP-1073).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spark_kafka_sink.protocol.schema import (
 
 @message
 class DescribeClusterRequest(ApiMessage):
-    """Asks any broker."""
+    """A request to any broker."""
 
     api_key = ApiKey.DESCRIBE_CLUSTER
     versions = VersionRange(0, 2)
@@ -35,7 +35,7 @@ class DescribeClusterRequest(ApiMessage):
 
 @message
 class DescribeClusterBroker:
-    """One broker."""
+    """A broker of the cluster."""
 
     broker_id: int = field(INT32)
     host: str = field(STRING)
@@ -46,7 +46,7 @@ class DescribeClusterBroker:
 
 @message
 class DescribeClusterResponse(ApiMessage):
-    """Describes the cluster."""
+    """A response with the cluster's brokers."""
 
     api_key = ApiKey.DESCRIBE_CLUSTER
     versions = VersionRange(0, 2)
@@ -58,5 +58,5 @@ class DescribeClusterResponse(ApiMessage):
     cluster_id: str = field(STRING)
     controller_id: int = field(INT32, default=-1)
     brokers: tuple[DescribeClusterBroker, ...] = field(array(DescribeClusterBroker))
-    #: A bit per AclOperation; the least number when it was not asked for.
+    #: One bit per AclOperation; the minimum int32 if they were not requested.
     cluster_authorized_operations: int = field(INT32, default=-2147483648)

@@ -1,6 +1,6 @@
 """DescribeConfigs: the settings of topics and brokers (KIP-133).
 
-1 tells where a value comes from, 3 types and documentation (KIP-569), 4 is flexible.
+Version 1 adds the sources of values, 3 types and documentation (KIP-569), 4 is flexible.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from spark_kafka_sink.protocol.schema import (
 
 @message
 class DescribeConfigsResource:
-    """A topic or broker."""
+    """A topic or a broker."""
 
     #: 2 topic, 4 broker, 8 broker logger (ConfigResource.Type).
     resource_type: int = field(INT8)
     resource_name: str = field(STRING)
-    #: None: all.
+    #: None: all settings.
     configuration_keys: tuple[str, ...] | None = field(array(STRING), nullable="0+")
 
 
 @message
 class DescribeConfigsRequest(ApiMessage):
-    """Asks any broker; about a broker, that one."""
+    """A request to any broker; for a broker's settings, to that broker."""
 
     api_key = ApiKey.DESCRIBE_CONFIGS
     versions = VersionRange(1, 4)
@@ -45,7 +45,7 @@ class DescribeConfigsRequest(ApiMessage):
 
 @message
 class DescribeConfigsSynonym:
-    """A setting that was looked at for the value, in this order."""
+    """A setting from which the value may come, in order of precedence."""
 
     name: str = field(STRING, versions="1+")
     value: str | None = field(STRING, versions="1+", nullable="0+")
@@ -54,7 +54,7 @@ class DescribeConfigsSynonym:
 
 @message
 class DescribeConfigsResourceResult:
-    """One setting."""
+    """A setting of one resource."""
 
     name: str = field(STRING)
     value: str | None = field(STRING, nullable="0+")
@@ -84,7 +84,7 @@ class DescribeConfigsResult:
 
 @message
 class DescribeConfigsResponse(ApiMessage):
-    """One answer per resource."""
+    """A response with one result per resource."""
 
     api_key = ApiKey.DESCRIBE_CONFIGS
     versions = VersionRange(1, 4)

@@ -1,7 +1,7 @@
-"""DescribeGroups: who is in a consumer group, and what each member reads.
+"""DescribeGroups: the members of consumer groups, and the partitions assigned to each member.
 
-3 can tell what the client may do, 4 names static members (KIP-345), 5 is flexible, 6 says so when a
-group does not exist (KIP-1043).
+Version 3 can return the client's authorized operations, 4 adds static members (KIP-345), 5 is
+flexible, 6 returns an error for a group that does not exist (KIP-1043).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spark_kafka_sink.protocol.schema import (
 
 @message
 class DescribeGroupsRequest(ApiMessage):
-    """Asks the coordinator of the groups."""
+    """A request to the groups' coordinator."""
 
     api_key = ApiKey.DESCRIBE_GROUPS
     versions = VersionRange(0, 6)
@@ -34,7 +34,7 @@ class DescribeGroupsRequest(ApiMessage):
 
 @message
 class DescribedGroupMember:
-    """One member."""
+    """A member of a group."""
 
     member_id: str = field(STRING)
     group_instance_id: str | None = field(
@@ -48,7 +48,7 @@ class DescribedGroupMember:
 
 @message
 class DescribedGroup:
-    """One group."""
+    """A group."""
 
     error_code: int = field(INT16, default=0)
     error_message: str | None = field(STRING, versions="6+", nullable="6+", default=None)
@@ -57,13 +57,13 @@ class DescribedGroup:
     protocol_type: str = field(STRING)
     protocol_data: str = field(STRING)
     members: tuple[DescribedGroupMember, ...] = field(array(DescribedGroupMember))
-    #: A bit per AclOperation; the least number when it was not asked for.
+    #: One bit per AclOperation; the minimum int32 if they were not requested.
     authorized_operations: int = field(INT32, versions="3+", default=-2147483648)
 
 
 @message
 class DescribeGroupsResponse(ApiMessage):
-    """Describes each group."""
+    """A response with one description per group."""
 
     api_key = ApiKey.DESCRIBE_GROUPS
     versions = VersionRange(0, 6)

@@ -18,7 +18,7 @@ from spark_kafka_sink.protocol.schema import (
 
 @message
 class TopicRequest:
-    """A topic's partitions."""
+    """The partitions of one topic."""
 
     name: str = field(STRING)
     partition_indexes: tuple[int, ...] = field(array(INT32))
@@ -26,7 +26,7 @@ class TopicRequest:
 
 @message
 class DescribeProducersRequest(ApiMessage):
-    """Asks the leader of the partitions."""
+    """A request to the partitions' leader."""
 
     api_key = ApiKey.DESCRIBE_PRODUCERS
     versions = VersionRange(0, 0)
@@ -36,15 +36,15 @@ class DescribeProducersRequest(ApiMessage):
 
 @message
 class ProducerState:
-    """One producer in one partition."""
+    """The state of one producer in one partition."""
 
     producer_id: int = field(INT64)
     producer_epoch: int = field(INT32)
     last_sequence: int = field(INT32, default=-1)
-    #: Of its last batch or marker, in milliseconds since 1970.
+    #: The timestamp of its last batch or marker, in milliseconds since 1970.
     last_timestamp: int = field(INT64, default=-1)
     coordinator_epoch: int = field(INT32)
-    #: Where its open transaction began, -1 if there is none.
+    #: The first offset of its open transaction; -1 if there is none.
     current_txn_start_offset: int = field(INT64, default=-1)
 
 
@@ -60,7 +60,7 @@ class PartitionResponse:
 
 @message
 class TopicResponse:
-    """A topic's partitions."""
+    """The partitions of one topic."""
 
     name: str = field(STRING)
     partitions: tuple[PartitionResponse, ...] = field(array(PartitionResponse))
@@ -68,7 +68,7 @@ class TopicResponse:
 
 @message
 class DescribeProducersResponse(ApiMessage):
-    """One answer per partition."""
+    """A response with one result per partition."""
 
     api_key = ApiKey.DESCRIBE_PRODUCERS
     versions = VersionRange(0, 0)

@@ -1,4 +1,4 @@
-"""DescribeTransactions: state, producer and partitions of transactional ids (KIP-664)."""
+"""DescribeTransactions: the state, producer and partitions of transactional ids (KIP-664)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spark_kafka_sink.protocol.schema import (
 
 @message
 class DescribeTransactionsRequest(ApiMessage):
-    """Asks the coordinator of the transactional ids."""
+    """A request to the transactional ids' coordinator."""
 
     api_key = ApiKey.DESCRIBE_TRANSACTIONS
     versions = VersionRange(0, 0)
@@ -28,7 +28,7 @@ class DescribeTransactionsRequest(ApiMessage):
 
 @message
 class TopicData:
-    """A topic's partitions that are in the transaction."""
+    """The partitions of one topic that are in the transaction."""
 
     topic: str = field(STRING)
     partitions: tuple[int, ...] = field(array(INT32))
@@ -36,7 +36,7 @@ class TopicData:
 
 @message
 class TransactionState:
-    """One transactional id."""
+    """The state of one transactional id."""
 
     error_code: int = field(INT16, default=0)
     transactional_id: str = field(STRING)
@@ -51,7 +51,7 @@ class TransactionState:
 
 @message
 class DescribeTransactionsResponse(ApiMessage):
-    """One answer per transactional id."""
+    """A response with one result per transactional id."""
 
     api_key = ApiKey.DESCRIBE_TRANSACTIONS
     versions = VersionRange(0, 0)

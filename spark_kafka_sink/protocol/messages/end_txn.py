@@ -1,7 +1,7 @@
 """EndTxn: commits or aborts a transaction.
 
-2 adds PRODUCER_FENCED, 3 is flexible, 4 adds TRANSACTION_ABORTABLE. From 5 on the coordinator gives
-the producer a new epoch with each transaction's end, and tells it (KIP-890).
+Version 2 adds PRODUCER_FENCED, 3 is flexible, 4 adds TRANSACTION_ABORTABLE. From 5 on the
+coordinator bumps the producer's epoch at the end of each transaction and returns it (KIP-890).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from spark_kafka_sink.protocol.schema import (
     message,
 )
 
-#: The last version that leaves the producer's epoch as it is: for transaction.version 0 and 1.
+#: The last version that does not bump the producer's epoch, for transaction.version 0 and 1.
 LAST_VERSION_WITHOUT_EPOCH_BUMP = 4
 
 
 @message
 class EndTxnRequest(ApiMessage):
-    """Asks the coordinator of the transactional id."""
+    """A request to the transactional id's coordinator."""
 
     api_key = ApiKey.END_TXN
     versions = VersionRange(0, 5)
@@ -34,13 +34,13 @@ class EndTxnRequest(ApiMessage):
     transactional_id: str = field(STRING)
     producer_id: int = field(INT64)
     producer_epoch: int = field(INT16)
-    #: False: the transaction is aborted.
+    #: True commits the transaction, False aborts it.
     committed: bool = field(BOOL)
 
 
 @message
 class EndTxnResponse(ApiMessage):
-    """Says whether the transaction will end so; from version 5 on with the next one's identity."""
+    """A response with the result, and from version 5 on the next transaction's id and epoch."""
 
     api_key = ApiKey.END_TXN
     versions = VersionRange(0, 5)

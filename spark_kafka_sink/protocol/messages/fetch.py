@@ -1,9 +1,9 @@
-"""Fetch: record batches from an offset on.
+"""Fetch: reads record batches from given offsets on.
 
-5 adds the log's start, 7 fetch sessions (KIP-227), 9 leader epochs (KIP-320), 10 zstd, 11 reading
-from a nearby follower (KIP-392), 12 is flexible and detects diverging logs (KIP-595), 13 speaks of
-topics by id (KIP-516), 15 tells the follower's epoch (KIP-903), 16 names new leaders (KIP-951), 17
-tells the follower's directory (KIP-853).
+Version 5 adds the log start offset, 7 fetch sessions (KIP-227), 9 leader epochs (KIP-320), 10 zstd,
+11 reading from the closest replica (KIP-392), 12 is flexible and detects diverging logs (KIP-595),
+13 uses topic ids (KIP-516), 15 adds the follower's epoch (KIP-903), 16 new leaders (KIP-951), 17
+the follower's directory (KIP-853).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from spark_kafka_sink.protocol.schema import (
 if TYPE_CHECKING:
     import uuid
 
-#: The session epoch of a request that opens no fetch session.
+#: The session epoch of a request without a fetch session.
 FINAL_EPOCH = -1
 MAX_INT32 = 2**31 - 1
 
@@ -47,7 +47,7 @@ class ReplicaState:
 
 @message
 class FetchPartition:
-    """What is wanted of one partition."""
+    """The offset to read from, and the limits, for one partition."""
 
     partition: int = field(INT32)
     current_leader_epoch: int = field(INT32, versions="9+", ignorable=True, default=NO_LEADER_EPOCH)
@@ -55,7 +55,7 @@ class FetchPartition:
     last_fetched_epoch: int = field(INT32, versions="12+", default=NO_LEADER_EPOCH)
     #: A follower's log start; -1 for a client.
     log_start_offset: int = field(INT64, versions="5+", ignorable=True, default=-1)
-    #: A limit for this partition; a first batch above it is sent all the same (KIP-74).
+    #: A limit for this partition; a larger first batch is returned all the same (KIP-74).
     partition_max_bytes: int = field(INT32)
     replica_directory_id: uuid.UUID = field(
         UUID, versions="17+", tag=0, ignorable=True, default=ZERO_UUID
@@ -64,7 +64,7 @@ class FetchPartition:
 
 @message
 class FetchTopic:
-    """A topic's partitions, by name or (from version 13 on) by id."""
+    """The partitions of one topic, by name or (from version 13 on) by topic id."""
 
     topic: str = field(STRING, versions="0-12", ignorable=True, default="")
     topic_id: uuid.UUID = field(UUID, versions="13+", ignorable=True, default=ZERO_UUID)
@@ -73,7 +73,7 @@ class FetchTopic:
 
 @message
 class ForgottenTopic:
-    """Partitions to leave out of the fetch session from now on."""
+    """The partitions of one topic to remove from the fetch session."""
 
     topic: str = field(STRING, versions="7-12", ignorable=True, default="")
     topic_id: uuid.UUID = field(UUID, versions="13+", ignorable=True, default=ZERO_UUID)
@@ -82,7 +82,7 @@ class ForgottenTopic:
 
 @message
 class FetchRequest(ApiMessage):
-    """Asks for batches, and how long to wait for them."""
+    """A request to the partitions' leader or a follower."""
 
     api_key = ApiKey.FETCH
     versions = VersionRange(4, 17)
@@ -108,7 +108,7 @@ class FetchRequest(ApiMessage):
 
 @message
 class EpochEndOffset:
-    """Where the follower's log and the leader's part; -1 if they do not."""
+    """The point at which the follower's log diverges from the leader's; -1 if it does not."""
 
     epoch: int = field(INT32, versions="12+", default=-1)
     end_offset: int = field(INT64, versions="12+", default=-1)
@@ -116,7 +116,7 @@ class EpochEndOffset:
 
 @message
 class LeaderIdAndEpoch:
-    """Who leads a partition, as the answering broker knows it; -1 where it does not."""
+    """The leader of a partition as the responding broker knows it; -1 if unknown."""
 
     leader_id: int = field(INT32, versions="12+", default=-1)
     leader_epoch: int = field(INT32, versions="12+", default=NO_LEADER_EPOCH)
@@ -124,7 +124,7 @@ class LeaderIdAndEpoch:
 
 @message
 class SnapshotId:
-    """The snapshot to fetch instead, of a log that begins later; -1 if there is no need."""
+    """The snapshot to fetch instead if the log begins after the offset; -1 if it does not."""
 
     end_offset: int = field(INT64, default=-1)
     epoch: int = field(INT32, default=-1)
@@ -132,7 +132,7 @@ class SnapshotId:
 
 @message
 class AbortedTransaction:
-    """A transaction whose records in this answer do not count."""
+    """An aborted transaction whose records in this response must be skipped."""
 
     producer_id: int = field(INT64, versions="4+")
     first_offset: int = field(INT64, versions="4+")
@@ -140,7 +140,10 @@ class AbortedTransaction:
 
 @message
 class PartitionData:
-    """The batches of one partition; the first may begin before, the last may be cut off."""
+    """The batches of one partition.
+
+    The first may begin before the requested offset, and the last may be truncated.
+    """
 
     partition_index: int = field(INT32)
     error_code: int = field(INT16, default=0)
@@ -154,18 +157,18 @@ class PartitionData:
         LeaderIdAndEpoch, versions="12+", tag=1, default=LeaderIdAndEpoch()
     )
     snapshot_id: SnapshotId = field(SnapshotId, versions="12+", tag=2, default=SnapshotId())
-    #: None when the isolation level is 0.
+    #: None if the isolation level is 0.
     aborted_transactions: tuple[AbortedTransaction, ...] | None = field(
         array(AbortedTransaction), versions="4+", nullable="4+", ignorable=True, default=()
     )
-    #: The follower to read from; -1: go on with the leader.
+    #: The follower to read from; -1: the leader.
     preferred_read_replica: int = field(INT32, versions="11+", default=-1)
     records: Records | None = field(RECORDS, nullable="0+")
 
 
 @message
 class FetchableTopicResponse:
-    """A topic's partitions, by name or (from version 13 on) by id."""
+    """The partitions of one topic, by name or (from version 13 on) by topic id."""
 
     topic: str = field(STRING, versions="0-12", ignorable=True, default="")
     topic_id: uuid.UUID = field(UUID, versions="13+", ignorable=True, default=ZERO_UUID)
@@ -184,7 +187,7 @@ class NodeEndpoint:
 
 @message
 class FetchResponse(ApiMessage):
-    """One answer per partition, or in a session one per partition that has news."""
+    """A response with one result per partition; in a session, only for those that changed."""
 
     api_key = ApiKey.FETCH
     versions = VersionRange(4, 17)

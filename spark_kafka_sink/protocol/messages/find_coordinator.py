@@ -1,8 +1,8 @@
-"""FindCoordinator: the broker that looks after a group or a transactional id.
+"""FindCoordinator: the broker that coordinates a group or a transactional id.
 
-1 adds the kind of key, 3 is flexible, 4 asks for several keys at once (KIP-699), 5 adds
-TRANSACTION_ABORTABLE, 6 share groups (KIP-932). Up to version 3 the one key and its answer are
-fields of the message itself; from 4 on they are lists.
+Version 1 adds the type of key, 3 is flexible, 4 supports several keys at once (KIP-699), 5 adds
+TRANSACTION_ABORTABLE, 6 share groups (KIP-932). Up to version 3 the single key and its coordinator
+are fields of the messages themselves; from 4 on they are lists.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spark_kafka_sink.protocol.schema import (
 
 
 class CoordinatorType(IntEnum):
-    """What a key names."""
+    """The type of a key."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -33,7 +33,7 @@ class CoordinatorType(IntEnum):
 
 @message
 class FindCoordinatorRequest(ApiMessage):
-    """Asks for the coordinator of each key."""
+    """A request to any broker."""
 
     api_key = ApiKey.FIND_COORDINATOR
     versions = VersionRange(0, 6)
@@ -46,7 +46,7 @@ class FindCoordinatorRequest(ApiMessage):
 
 @message
 class Coordinator:
-    """The coordinator of one key, or why there is none."""
+    """The coordinator of one key, or the error."""
 
     key: str = field(STRING, versions="4+")
     node_id: int = field(INT32, versions="4+")
@@ -60,7 +60,7 @@ class Coordinator:
 
 @message
 class FindCoordinatorResponse(ApiMessage):
-    """Gives ids and addresses."""
+    """A response with the coordinators' ids and addresses."""
 
     api_key = ApiKey.FIND_COORDINATOR
     versions = VersionRange(0, 6)

@@ -1,6 +1,6 @@
-"""Heartbeat: a member of a consumer group is alive, and learns whether it must join again.
+"""Heartbeat: keeps a member in its consumer group, and reports whether it must rejoin.
 
-3 adds static members (KIP-345), 4 is flexible.
+Version 3 adds static members (KIP-345), 4 is flexible.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spark_kafka_sink.protocol.schema import (
 
 @message
 class HeartbeatRequest(ApiMessage):
-    """Asks the coordinator of the group."""
+    """A request to the group's coordinator."""
 
     api_key = ApiKey.HEARTBEAT
     versions = VersionRange(0, 4)
@@ -32,7 +32,7 @@ class HeartbeatRequest(ApiMessage):
 
 @message
 class HeartbeatResponse(ApiMessage):
-    """REBALANCE_IN_PROGRESS: join again."""
+    """A response with the result; REBALANCE_IN_PROGRESS means that the member must rejoin."""
 
     api_key = ApiKey.HEARTBEAT
     versions = VersionRange(0, 4)

@@ -1,6 +1,6 @@
-"""IncrementalAlterConfigs: changes some settings of topics and brokers (KIP-339).
+"""IncrementalAlterConfigs: changes individual settings of topics and brokers (KIP-339).
 
-1 is flexible.
+Version 1 is flexible.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spark_kafka_sink.protocol.schema import (
 
 @message
 class AlterableConfig:
-    """A change of one setting."""
+    """A change to one setting."""
 
     name: str = field(STRING)
     #: 0 set, 1 delete, 2 append to a list, 3 subtract from it.
@@ -32,7 +32,7 @@ class AlterableConfig:
 
 @message
 class AlterConfigsResource:
-    """A topic or broker."""
+    """A topic or a broker, and the changes to its settings."""
 
     resource_type: int = field(INT8)
     resource_name: str = field(STRING)
@@ -41,7 +41,7 @@ class AlterConfigsResource:
 
 @message
 class IncrementalAlterConfigsRequest(ApiMessage):
-    """Asks the controller, through any broker."""
+    """A request for the controller, which any broker forwards."""
 
     api_key = ApiKey.INCREMENTAL_ALTER_CONFIGS
     versions = VersionRange(0, 1)
@@ -52,7 +52,7 @@ class IncrementalAlterConfigsRequest(ApiMessage):
 
 @message
 class AlterConfigsResourceResponse:
-    """What became of one resource: all of its changes, or none."""
+    """The result for one resource: either all of its changes were made or none."""
 
     error_code: int = field(INT16, default=0)
     error_message: str | None = field(STRING, nullable="0+")
@@ -62,7 +62,7 @@ class AlterConfigsResourceResponse:
 
 @message
 class IncrementalAlterConfigsResponse(ApiMessage):
-    """One answer per resource."""
+    """A response with one result per resource."""
 
     api_key = ApiKey.INCREMENTAL_ALTER_CONFIGS
     versions = VersionRange(0, 1)

@@ -1,8 +1,8 @@
-"""JoinGroup: a member takes part in a consumer group, and waits until all others do.
+"""JoinGroup: a member joins a consumer group and waits until all other members have joined.
 
-1 has a timeout of its own for rebalances, 4 lets a new member come back with an id (KIP-394), 5
-adds static members (KIP-345), 6 is flexible, 7 tells the protocol type (KIP-559), 8 takes a reason
-(KIP-800), 9 lets the leader leave the assignment as it is (KIP-814).
+Version 1 adds a rebalance timeout, 4 makes a new member rejoin with an id (KIP-394), 5 adds static
+members (KIP-345), 6 is flexible, 7 returns the protocol type (KIP-559), 8 accepts a reason
+(KIP-800), 9 lets the leader skip the assignment (KIP-814).
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from spark_kafka_sink.protocol.schema import (
 
 @message
 class JoinGroupRequestProtocol:
-    """A way to assign partitions that the member knows, and what it says about itself."""
+    """An assignment strategy that the member supports, with the member's metadata for it."""
 
     name: str = field(STRING)
-    #: A subscription of the consumer protocol.
+    #: A Subscription of the consumer protocol.
     metadata: bytes = field(BYTES)
 
 
 @message
 class JoinGroupRequest(ApiMessage):
-    """Asks the coordinator of the group."""
+    """A request to the group's coordinator."""
 
     api_key = ApiKey.JOIN_GROUP
     versions = VersionRange(0, 9)
 
     group_id: str = field(STRING)
-    #: After so long without a heartbeat the member is out.
+    #: The member is removed from the group after this time without a heartbeat.
     session_timeout_ms: int = field(INT32)
-    #: So long the others wait for the member; -1: as long as for its heartbeats.
+    #: How long a rebalance waits for the member; -1: the session timeout.
     rebalance_timeout_ms: int = field(INT32, versions="1+", ignorable=True, default=-1)
     #: Empty for a new member.
     member_id: str = field(STRING)
     group_instance_id: str | None = field(STRING, versions="5+", nullable="5+", default=None)
     protocol_type: str = field(STRING)
-    #: Best first.
+    #: In order of preference.
     protocols: tuple[JoinGroupRequestProtocol, ...] = field(array(JoinGroupRequestProtocol))
     reason: str | None = field(STRING, versions="8+", nullable="8+", ignorable=True, default=None)
 
 
 @message
 class JoinGroupResponseMember:
-    """A member, for the leader."""
+    """A member of the group, as reported to the leader."""
 
     member_id: str = field(STRING)
     group_instance_id: str | None = field(
@@ -65,7 +65,7 @@ class JoinGroupResponseMember:
 
 @message
 class JoinGroupResponse(ApiMessage):
-    """Tells generation, protocol and leader; the leader also learns who is in the group."""
+    """A response with generation, protocol and leader, and for the leader with all members."""
 
     api_key = ApiKey.JOIN_GROUP
     versions = VersionRange(0, 9)
@@ -80,5 +80,5 @@ class JoinGroupResponse(ApiMessage):
     leader: str = field(STRING)
     skip_assignment: bool = field(BOOL, versions="9+", default=False)
     member_id: str = field(STRING)
-    #: Empty but for the leader.
+    #: Empty except for the leader.
     members: tuple[JoinGroupResponseMember, ...] = field(array(JoinGroupResponseMember))

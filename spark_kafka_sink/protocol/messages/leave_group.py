@@ -1,6 +1,7 @@
-"""LeaveGroup: members leave a consumer group of their own accord.
+"""LeaveGroup: removes members from a consumer group.
 
-3 takes several at once, static ones too (KIP-345); 4 is flexible; 5 takes a reason (KIP-800).
+Version 3 accepts several members, including static ones (KIP-345), 4 is flexible, 5 accepts a
+reason (KIP-800).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from spark_kafka_sink.protocol.schema import (
 
 @message
 class MemberIdentity:
-    """A member that leaves."""
+    """A member to remove."""
 
     member_id: str = field(STRING, versions="3+")
     group_instance_id: str | None = field(STRING, versions="3+", nullable="3+", default=None)
@@ -29,7 +30,7 @@ class MemberIdentity:
 
 @message
 class LeaveGroupRequest(ApiMessage):
-    """Asks the coordinator of the group."""
+    """A request to the group's coordinator."""
 
     api_key = ApiKey.LEAVE_GROUP
     versions = VersionRange(0, 5)
@@ -41,7 +42,7 @@ class LeaveGroupRequest(ApiMessage):
 
 @message
 class MemberResponse:
-    """Whether a member was there."""
+    """The result for one member."""
 
     member_id: str = field(STRING, versions="3+")
     group_instance_id: str | None = field(STRING, versions="3+", nullable="3+")
@@ -50,7 +51,7 @@ class MemberResponse:
 
 @message
 class LeaveGroupResponse(ApiMessage):
-    """One answer per member, from version 3 on."""
+    """A response with one result per member from version 3 on."""
 
     api_key = ApiKey.LEAVE_GROUP
     versions = VersionRange(0, 5)

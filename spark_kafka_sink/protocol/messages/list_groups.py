@@ -1,6 +1,6 @@
 """ListGroups: the groups that a broker coordinates.
 
-3 is flexible, 4 filters by state (KIP-518), 5 by type (KIP-848).
+Version 3 is flexible, 4 can filter by state (KIP-518), 5 by type (KIP-848).
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from spark_kafka_sink.protocol.schema import (
 
 @message
 class ListGroupsRequest(ApiMessage):
-    """Asks one broker."""
+    """A request to one broker."""
 
     api_key = ApiKey.LIST_GROUPS
     versions = VersionRange(0, 5)
 
-    #: Empty: in whatever state.
+    #: Empty: any state.
     states_filter: tuple[str, ...] = field(array(STRING), versions="4+", default=())
-    #: Empty: of whatever type.
+    #: Empty: any type.
     types_filter: tuple[str, ...] = field(array(STRING), versions="5+", default=())
 
 
 @message
 class ListedGroup:
-    """One group."""
+    """A group."""
 
     group_id: str = field(STRING)
     protocol_type: str = field(STRING)
@@ -43,7 +43,7 @@ class ListedGroup:
 
 @message
 class ListGroupsResponse(ApiMessage):
-    """Lists groups."""
+    """A response with the broker's groups."""
 
     api_key = ApiKey.LIST_GROUPS
     versions = VersionRange(0, 5)

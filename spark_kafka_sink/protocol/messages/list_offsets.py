@@ -1,8 +1,8 @@
-"""ListOffsets: the offset that belongs to a timestamp, or the first or next one of a partition.
+"""ListOffsets: the offset for a timestamp, or the first or next offset of a partition.
 
-2 adds the isolation level, 4 leader epochs (KIP-320), 6 is flexible, 7 finds the record with the
-highest timestamp (KIP-734), 8 and 9 know tiered storage (KIP-405, KIP-1005), 10 has a time-out
-(KIP-1075).
+Version 2 adds the isolation level, 4 leader epochs (KIP-320), 6 is flexible, 7 finds the record
+with the highest timestamp (KIP-734), 8 and 9 support tiered storage (KIP-405, KIP-1005), 10 adds a
+timeout (KIP-1075).
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from spark_kafka_sink.protocol.schema import (
     message,
 )
 
-#: The next offset of the partition, instead of a timestamp.
+#: In place of a timestamp: the next offset of the partition.
 LATEST_TIMESTAMP = -1
-#: The first offset of the partition, instead of a timestamp.
+#: In place of a timestamp: the first offset of the partition.
 EARLIEST_TIMESTAMP = -2
-#: The record with the highest timestamp; from version 7 on.
+#: In place of a timestamp: the record with the highest one; from version 7 on.
 MAX_TIMESTAMP = -3
 
 
 @message
 class ListOffsetsPartition:
-    """What is asked of one partition."""
+    """A partition and the timestamp to look up."""
 
     partition_index: int = field(INT32)
     current_leader_epoch: int = field(INT32, versions="4+", ignorable=True, default=NO_LEADER_EPOCH)
@@ -42,7 +42,7 @@ class ListOffsetsPartition:
 
 @message
 class ListOffsetsTopic:
-    """A topic's partitions."""
+    """The partitions of one topic."""
 
     name: str = field(STRING)
     partitions: tuple[ListOffsetsPartition, ...] = field(array(ListOffsetsPartition))
@@ -50,7 +50,7 @@ class ListOffsetsTopic:
 
 @message
 class ListOffsetsRequest(ApiMessage):
-    """Asks the leader of some partitions."""
+    """A request to the partitions' leader."""
 
     api_key = ApiKey.LIST_OFFSETS
     versions = VersionRange(1, 10)
@@ -65,7 +65,7 @@ class ListOffsetsRequest(ApiMessage):
 
 @message
 class ListOffsetsPartitionResponse:
-    """What was found in one partition; -1 where nothing was."""
+    """The timestamp and offset found in one partition; -1 if there is none."""
 
     partition_index: int = field(INT32)
     error_code: int = field(INT16, default=0)
@@ -76,7 +76,7 @@ class ListOffsetsPartitionResponse:
 
 @message
 class ListOffsetsTopicResponse:
-    """A topic's partitions."""
+    """The partitions of one topic."""
 
     name: str = field(STRING)
     partitions: tuple[ListOffsetsPartitionResponse, ...] = field(
@@ -86,7 +86,7 @@ class ListOffsetsTopicResponse:
 
 @message
 class ListOffsetsResponse(ApiMessage):
-    """One answer per partition."""
+    """A response with one result per partition."""
 
     api_key = ApiKey.LIST_OFFSETS
     versions = VersionRange(1, 10)

@@ -1,6 +1,6 @@
 """ListTransactions: the transactional ids that a broker coordinates (KIP-664).
 
-1 filters by age (KIP-994), 2 by a regular expression over the ids (KIP-1152).
+Version 1 can filter by duration (KIP-994), 2 by a regular expression on the ids (KIP-1152).
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from spark_kafka_sink.protocol.schema import (
 
 @message
 class ListTransactionsRequest(ApiMessage):
-    """Asks one broker."""
+    """A request to one broker."""
 
     api_key = ApiKey.LIST_TRANSACTIONS
     versions = VersionRange(0, 2)
 
-    #: Names of states; empty: whatever state.
+    #: Names of states; empty: any state.
     state_filters: tuple[str, ...] = field(array(STRING))
-    #: Empty: whatever producer.
+    #: Empty: any producer.
     producer_id_filters: tuple[int, ...] = field(array(INT64))
-    #: Only transactions open for longer, in milliseconds; -1: all.
+    #: Only transactions that have been open for longer, in milliseconds; -1: all.
     duration_filter: int = field(INT64, versions="1+", default=-1)
-    #: In the language of RE2J; None or empty: all.
+    #: In RE2J syntax; None or empty: all.
     transactional_id_pattern: str | None = field(STRING, versions="2+", nullable="2+", default=None)
 
 
 @message
 class TransactionState:
-    """One transactional id."""
+    """The state of one transactional id."""
 
     transactional_id: str = field(STRING)
     producer_id: int = field(INT64)
@@ -47,13 +47,13 @@ class TransactionState:
 
 @message
 class ListTransactionsResponse(ApiMessage):
-    """Lists transactional ids."""
+    """A response with the broker's transactional ids."""
 
     api_key = ApiKey.LIST_TRANSACTIONS
     versions = VersionRange(0, 2)
 
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16, default=0)
-    #: Filters that name no state.
+    #: The requested filters that are not names of states.
     unknown_state_filters: tuple[str, ...] = field(array(STRING))
     transaction_states: tuple[TransactionState, ...] = field(array(TransactionState))

@@ -1,9 +1,9 @@
 """Metadata: the brokers, and the topics with their partitions and leaders.
 
-From version 1 on an empty list of topics asks for none and null for all; in version 0 an empty list
-asks for all. 4 adds the switch for auto-creation, 7 leader epochs, 8 authorized operations, 10
-topic ids (to be asked for by id from 12 on), 13 an error code for the whole response. Version 9 is
-flexible.
+From version 1 on an empty list of topics requests none, and null requests all; in version 0 an
+empty list requests all. Version 4 adds the switch for auto-creation, 7 leader epochs, 8 authorized
+operations, 9 is flexible, 10 adds topic ids (and from 12 on topics can be requested by id), 13 an
+error code for the whole response.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from spark_kafka_sink.protocol.schema import (
 if TYPE_CHECKING:
     import uuid
 
-#: No authorized operations were asked for, or none can be told.
+#: The authorized operations were not requested, or are unknown.
 UNKNOWN_OPERATIONS = -(2**31)
 
 
 @message
 class MetadataRequestTopic:
-    """A topic, by name or (from version 12 on) by id."""
+    """A topic, by name or (from version 12 on) by topic id."""
 
     topic_id: uuid.UUID = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
     name: str | None = field(STRING, nullable="10+")
@@ -43,12 +43,12 @@ class MetadataRequestTopic:
 
 @message
 class MetadataRequest(ApiMessage):
-    """Asks for the brokers and for some topics."""
+    """A request to any broker."""
 
     api_key = ApiKey.METADATA
     versions = VersionRange(0, 13)
 
-    #: None asks for all topics.
+    #: None requests all topics.
     topics: tuple[MetadataRequestTopic, ...] | None = field(
         array(MetadataRequestTopic), nullable="1+"
     )
@@ -73,7 +73,7 @@ class MetadataResponsePartition:
 
     error_code: int = field(INT16, default=0)
     partition_index: int = field(INT32)
-    #: -1 while there is none.
+    #: -1 if there is none.
     leader_id: int = field(INT32)
     leader_epoch: int = field(INT32, versions="7+", ignorable=True, default=NO_LEADER_EPOCH)
     replica_nodes: tuple[int, ...] = field(array(INT32))
@@ -85,10 +85,10 @@ class MetadataResponsePartition:
 
 @message
 class MetadataResponseTopic:
-    """A topic, or why it cannot be described."""
+    """A topic, or the error."""
 
     error_code: int = field(INT16, default=0)
-    #: None for an id that no topic has.
+    #: None if the requested topic id is unknown.
     name: str | None = field(STRING, nullable="12+")
     topic_id: uuid.UUID = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
     is_internal: bool = field(BOOL, versions="1+", ignorable=True, default=False)
@@ -99,7 +99,7 @@ class MetadataResponseTopic:
 
 @message
 class MetadataResponse(ApiMessage):
-    """The cluster as the answering broker sees it."""
+    """A response with the cluster as the responding broker knows it."""
 
     api_key = ApiKey.METADATA
     versions = VersionRange(0, 13)

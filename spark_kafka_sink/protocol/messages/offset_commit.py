@@ -1,8 +1,7 @@
-"""OffsetCommit: a consumer group remembers how far it has read.
+"""OffsetCommit: stores the offsets up to which a consumer group has read.
 
-5 has no retention time any more (KIP-211), 6 adds leader epochs (KIP-320), 7 static members
-(KIP-345), 8 is flexible, 9 serves the new consumer protocol too (KIP-848), 10 names topics by their
-ids alone.
+Version 5 removes the retention time (KIP-211), 6 adds leader epochs (KIP-320), 7 static members
+(KIP-345), 8 is flexible, 9 supports the new consumer protocol (KIP-848), 10 uses topic ids only.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 @message
 class OffsetCommitRequestPartition:
-    """The next offset to read of one partition."""
+    """The offset to commit for one partition: the next one to read."""
 
     partition_index: int = field(INT32)
     committed_offset: int = field(INT64)
@@ -40,7 +39,7 @@ class OffsetCommitRequestPartition:
 
 @message
 class OffsetCommitRequestTopic:
-    """A topic's partitions."""
+    """The partitions of one topic."""
 
     name: str = field(STRING, versions="0-9", ignorable=True, default="")
     topic_id: uuid.UUID = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
@@ -51,13 +50,13 @@ class OffsetCommitRequestTopic:
 
 @message
 class OffsetCommitRequest(ApiMessage):
-    """Asks the coordinator of the group."""
+    """A request to the group's coordinator."""
 
     api_key = ApiKey.OFFSET_COMMIT
     versions = VersionRange(2, 10)
 
     group_id: str = field(STRING)
-    #: -1 from one who is no member.
+    #: -1 if the sender is not a member.
     generation_id_or_member_epoch: int = field(INT32, versions="1+", ignorable=True, default=-1)
     member_id: str = field(STRING, versions="1+", ignorable=True)
     group_instance_id: str | None = field(STRING, versions="7+", nullable="7+", default=None)
@@ -67,7 +66,7 @@ class OffsetCommitRequest(ApiMessage):
 
 @message
 class OffsetCommitResponsePartition:
-    """Whether one partition's offset was taken."""
+    """The result for one partition."""
 
     partition_index: int = field(INT32)
     error_code: int = field(INT16, default=0)
@@ -75,7 +74,7 @@ class OffsetCommitResponsePartition:
 
 @message
 class OffsetCommitResponseTopic:
-    """A topic's partitions."""
+    """The partitions of one topic."""
 
     name: str = field(STRING, versions="0-9", ignorable=True, default="")
     topic_id: uuid.UUID = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
@@ -86,7 +85,7 @@ class OffsetCommitResponseTopic:
 
 @message
 class OffsetCommitResponse(ApiMessage):
-    """One answer per partition."""
+    """A response with one result per partition."""
 
     api_key = ApiKey.OFFSET_COMMIT
     versions = VersionRange(2, 10)

@@ -1,9 +1,9 @@
-"""OffsetFetch: how far consumer groups have read.
+"""OffsetFetch: returns the committed offsets of consumer groups.
 
-2 can ask for all partitions (null), 5 adds leader epochs (KIP-320), 6 is flexible, 7 refuses
-offsets that a transaction may still change (KIP-447), 8 asks for several groups (KIP-709), 9 serves
-the new consumer protocol too (KIP-848), 10 names topics by their ids alone. Up to version 7 the one
-group and its answer are fields of the message itself.
+Version 2 can request all partitions (null), 5 adds leader epochs (KIP-320), 6 is flexible, 7 can
+require offsets that no open transaction may change (KIP-447), 8 supports several groups (KIP-709),
+9 supports the new consumer protocol (KIP-848), 10 uses topic ids only. Up to version 7 the single
+group and its offsets are fields of the messages themselves.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @message
 class OffsetFetchRequestTopic:
-    """Partitions of one topic."""
+    """The partitions of one topic."""
 
     name: str = field(STRING, versions="0-7")
     partition_indexes: tuple[int, ...] = field(array(INT32), versions="0-7")
@@ -40,7 +40,7 @@ class OffsetFetchRequestTopic:
 
 @message
 class OffsetFetchRequestTopics:
-    """Partitions of one topic."""
+    """The partitions of one topic."""
 
     name: str = field(STRING, versions="8-9", ignorable=True, default="")
     topic_id: uuid.UUID = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
@@ -49,14 +49,14 @@ class OffsetFetchRequestTopics:
 
 @message
 class OffsetFetchRequestGroup:
-    """A group, and the partitions that are of interest."""
+    """A group and the requested partitions."""
 
     group_id: str = field(STRING, versions="8+")
     member_id: str | None = field(
         STRING, versions="9+", nullable="9+", ignorable=True, default=None
     )
     member_epoch: int = field(INT32, versions="9+", ignorable=True, default=-1)
-    #: None: all of which the group has an offset.
+    #: None: all partitions with an offset of the group.
     topics: tuple[OffsetFetchRequestTopics, ...] | None = field(
         array(OffsetFetchRequestTopics), versions="8+", nullable="8+"
     )
@@ -64,13 +64,13 @@ class OffsetFetchRequestGroup:
 
 @message
 class OffsetFetchRequest(ApiMessage):
-    """Asks the coordinator of the groups."""
+    """A request to the groups' coordinator."""
 
     api_key = ApiKey.OFFSET_FETCH
     versions = VersionRange(1, 10)
 
     group_id: str = field(STRING, versions="0-7", default="")
-    #: None: all of which the group has an offset.
+    #: None: all partitions with an offset of the group.
     topics: tuple[OffsetFetchRequestTopic, ...] | None = field(
         array(OffsetFetchRequestTopic), versions="0-7", nullable="2-7", default=()
     )
@@ -82,7 +82,7 @@ class OffsetFetchRequest(ApiMessage):
 
 @message
 class OffsetFetchResponsePartition:
-    """The next offset to read of one partition, -1 if there is none."""
+    """The committed offset of one partition; -1 if there is none."""
 
     partition_index: int = field(INT32, versions="0-7")
     committed_offset: int = field(INT64, versions="0-7")
@@ -93,7 +93,7 @@ class OffsetFetchResponsePartition:
 
 @message
 class OffsetFetchResponseTopic:
-    """A topic's partitions."""
+    """The partitions of one topic."""
 
     name: str = field(STRING, versions="0-7")
     partitions: tuple[OffsetFetchResponsePartition, ...] = field(
@@ -103,7 +103,7 @@ class OffsetFetchResponseTopic:
 
 @message
 class OffsetFetchResponsePartitions:
-    """The next offset to read of one partition, -1 if there is none."""
+    """The committed offset of one partition; -1 if there is none."""
 
     partition_index: int = field(INT32, versions="8+")
     committed_offset: int = field(INT64, versions="8+")
@@ -114,7 +114,7 @@ class OffsetFetchResponsePartitions:
 
 @message
 class OffsetFetchResponseTopics:
-    """A topic's partitions."""
+    """The partitions of one topic."""
 
     name: str = field(STRING, versions="8-9", ignorable=True, default="")
     topic_id: uuid.UUID = field(UUID, versions="10+", ignorable=True, default=ZERO_UUID)
@@ -125,7 +125,7 @@ class OffsetFetchResponseTopics:
 
 @message
 class OffsetFetchResponseGroup:
-    """A group's partitions."""
+    """The offsets of one group."""
 
     group_id: str = field(STRING, versions="8+")
     topics: tuple[OffsetFetchResponseTopics, ...] = field(
@@ -136,7 +136,7 @@ class OffsetFetchResponseGroup:
 
 @message
 class OffsetFetchResponse(ApiMessage):
-    """Gives the offsets."""
+    """A response with the committed offsets."""
 
     api_key = ApiKey.OFFSET_FETCH
     versions = VersionRange(1, 10)

@@ -1,6 +1,6 @@
-"""OffsetForLeaderEpoch: where the records of a leader epoch end (KIP-101, KIP-320).
+"""OffsetForLeaderEpoch: the end offset of a leader epoch (KIP-101, KIP-320).
 
-3 tells replicas from consumers, 4 is flexible.
+Version 3 distinguishes replicas from consumers, 4 is flexible.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from spark_kafka_sink.protocol.schema import (
 
 @message
 class OffsetForLeaderPartition:
-    """A partition, and the epoch in question."""
+    """A partition and the leader epoch to look up."""
 
     partition: int = field(INT32)
-    #: What the client knows, to be compared; -1: nothing.
+    #: The epoch that the client believes to be current, which the broker checks; -1: unknown.
     current_leader_epoch: int = field(INT32, versions="2+", ignorable=True, default=-1)
     leader_epoch: int = field(INT32)
 
 
 @message
 class OffsetForLeaderTopic:
-    """A topic's partitions."""
+    """The partitions of one topic."""
 
     topic: str = field(STRING)
     partitions: tuple[OffsetForLeaderPartition, ...] = field(array(OffsetForLeaderPartition))
@@ -39,7 +39,7 @@ class OffsetForLeaderTopic:
 
 @message
 class OffsetForLeaderEpochRequest(ApiMessage):
-    """Asks the leader of the partitions."""
+    """A request to the partitions' leader."""
 
     api_key = ApiKey.OFFSET_FOR_LEADER_EPOCH
     versions = VersionRange(2, 4)
@@ -51,7 +51,7 @@ class OffsetForLeaderEpochRequest(ApiMessage):
 
 @message
 class EpochEndOffset:
-    """The last epoch up to the one asked for, and the first offset behind it."""
+    """The largest epoch not above the requested one, and the first offset after it."""
 
     error_code: int = field(INT16, default=0)
     partition: int = field(INT32)
@@ -61,7 +61,7 @@ class EpochEndOffset:
 
 @message
 class OffsetForLeaderTopicResult:
-    """A topic's partitions."""
+    """The partitions of one topic."""
 
     topic: str = field(STRING)
     partitions: tuple[EpochEndOffset, ...] = field(array(EpochEndOffset))
@@ -69,7 +69,7 @@ class OffsetForLeaderTopicResult:
 
 @message
 class OffsetForLeaderEpochResponse(ApiMessage):
-    """One answer per partition."""
+    """A response with one result per partition."""
 
     api_key = ApiKey.OFFSET_FOR_LEADER_EPOCH
     versions = VersionRange(2, 4)

@@ -1,9 +1,9 @@
-"""Produce: record batches for partitions, and where they were appended.
+"""Produce: appends record batches to partitions and returns their offsets.
 
-8 tells which records of a batch were refused (KIP-467), 9 is flexible, 10 names the new leader of a
-partition that has moved (KIP-951), 11 adds TRANSACTION_ABORTABLE, 12 adds partitions to the
-transaction by itself (KIP-890), 13 names topics by their ids alone (KIP-516). With acks=0 there is
-no response.
+Version 8 reports which records of a batch were rejected (KIP-467), 9 is flexible, 10 reports the
+new leader of a partition that has moved (KIP-951), 11 adds TRANSACTION_ABORTABLE, 12 adds
+partitions to the transaction implicitly (KIP-890), 13 uses topic ids only (KIP-516). With acks=0
+there is no response.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from spark_kafka_sink.protocol.schema import (
 if TYPE_CHECKING:
     import uuid
 
-#: The last version that names topics; later ones have nothing but their ids.
+#: The last version with topic names; later ones have only topic ids.
 LAST_VERSION_WITH_NAMES = 12
 
 
@@ -47,7 +47,7 @@ class PartitionProduceData:
 class TopicProduceData:
     """The batches for one topic.
 
-    Give both name and id where the id is known: the version decides which of them is sent.
+    Pass both the name and the topic id if it is known: the version decides which one is sent.
     """
 
     name: str = field(STRING, versions="0-12", ignorable=True, default="")
@@ -57,21 +57,21 @@ class TopicProduceData:
 
 @message
 class ProduceRequest(ApiMessage):
-    """Batches for the partitions that one broker leads."""
+    """A request to the partitions' leader."""
 
     api_key = ApiKey.PRODUCE
     versions = VersionRange(3, 13)
 
     transactional_id: str | None = field(STRING, versions="3+", nullable="3+", default=None)
-    #: 0: answer nothing. 1: the leader has it. -1: all in-sync replicas have it.
+    #: 0: no response. 1: the leader has appended the batches. -1: all in-sync replicas have.
     acks: int = field(INT16)
-    #: How long the broker may wait for the replicas.
+    #: How long the broker may wait for the in-sync replicas.
     timeout_ms: int = field(INT32)
     topic_data: tuple[TopicProduceData, ...] = field(array(TopicProduceData))
 
     @property
     def highest_version(self) -> int:
-        """The highest version that can say what this request says: 13 needs all topics' ids."""
+        """The highest version that can represent this request: 13 needs all topic ids."""
         if all(topic.topic_id != ZERO_UUID for topic in self.topic_data):
             return self.versions.max
         return LAST_VERSION_WITH_NAMES
@@ -79,7 +79,7 @@ class ProduceRequest(ApiMessage):
 
 @message
 class BatchIndexAndErrorMessage:
-    """A record that was refused: its index in the batch, and why."""
+    """A rejected record's index in the batch, and the reason."""
 
     batch_index: int = field(INT32, versions="8+")
     batch_index_error_message: str | None = field(
@@ -89,7 +89,7 @@ class BatchIndexAndErrorMessage:
 
 @message
 class LeaderIdAndEpoch:
-    """Who leads a partition, as the answering broker knows it; -1 where it does not."""
+    """The leader of a partition as the responding broker knows it; -1 if unknown."""
 
     leader_id: int = field(INT32, versions="10+", default=-1)
     leader_epoch: int = field(INT32, versions="10+", default=NO_LEADER_EPOCH)
@@ -97,13 +97,13 @@ class LeaderIdAndEpoch:
 
 @message
 class PartitionProduceResponse:
-    """Where a batch was appended, or why it was not."""
+    """The offset at which a batch was appended, or the error."""
 
     index: int = field(INT32)
     error_code: int = field(INT16, default=0)
-    #: -1 for a duplicate whose original the broker has forgotten, and for an error.
+    #: -1 for an error, and for a duplicate whose original batch the broker no longer remembers.
     base_offset: int = field(INT64)
-    #: -1 when the records keep their own timestamps.
+    #: -1 if the records keep their own timestamps.
     log_append_time_ms: int = field(INT64, versions="2+", ignorable=True, default=-1)
     log_start_offset: int = field(INT64, versions="5+", ignorable=True, default=-1)
     record_errors: tuple[BatchIndexAndErrorMessage, ...] = field(
@@ -119,7 +119,7 @@ class PartitionProduceResponse:
 
 @message
 class TopicProduceResponse:
-    """The answers for one topic, which has its name in the answer or (from 13 on) its id."""
+    """The results for one topic, by name or (from version 13 on) by topic id."""
 
     name: str = field(STRING, versions="0-12", ignorable=True, default="")
     topic_id: uuid.UUID = field(UUID, versions="13+", ignorable=True, default=ZERO_UUID)
@@ -140,7 +140,7 @@ class NodeEndpoint:
 
 @message
 class ProduceResponse(ApiMessage):
-    """One answer per partition."""
+    """A response with one result per partition."""
 
     api_key = ApiKey.PRODUCE
     versions = VersionRange(3, 13)
@@ -155,9 +155,9 @@ class ProduceResponse(ApiMessage):
 def partition_responses(
     request: ProduceRequest, response: ProduceResponse
 ) -> dict[TopicPartition, PartitionProduceResponse]:
-    """Give the answers by partition, whether the version names topics or has their ids.
+    """Return the results by partition, whether the version uses topic names or ids.
 
-    An answer about a topic that was not asked about is left out.
+    A result for a topic that is not in the request is ignored.
     """
     names = {topic.topic_id: topic.name for topic in request.topic_data}
     return {

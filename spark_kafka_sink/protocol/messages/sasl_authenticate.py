@@ -1,6 +1,6 @@
-"""SaslAuthenticate: carries one message of a SASL mechanism, and the answer to it (KIP-152).
+"""SaslAuthenticate: carries one message of a SASL mechanism and the broker's reply (KIP-152).
 
-1 tells how long the session lasts (KIP-368), 2 is flexible.
+Version 1 adds the session lifetime (KIP-368), 2 is flexible.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spark_kafka_sink.protocol.schema import (
 
 @message
 class SaslAuthenticateRequest(ApiMessage):
-    """What the client says. It may hold a password, so its repr shows only how long it is."""
+    """The client's message. It may contain a password, so its repr shows only the length."""
 
     api_key = ApiKey.SASL_AUTHENTICATE
     versions = VersionRange(0, 2)
@@ -28,13 +28,13 @@ class SaslAuthenticateRequest(ApiMessage):
     auth_bytes: bytes = field(BYTES)
 
     def __repr__(self) -> str:
-        """Hide what may be a secret."""
+        """Return a repr without the bytes, which may be secret."""
         return f"SaslAuthenticateRequest(auth_bytes=[{len(self.auth_bytes)} bytes hidden])"
 
 
 @message
 class SaslAuthenticateResponse(ApiMessage):
-    """What the broker says, or why it refuses; with the last answer the session's length."""
+    """The broker's reply or error; the last reply contains the session lifetime."""
 
     api_key = ApiKey.SASL_AUTHENTICATE
     versions = VersionRange(0, 2)
@@ -42,5 +42,5 @@ class SaslAuthenticateResponse(ApiMessage):
     error_code: int = field(INT16, default=0)
     error_message: str | None = field(STRING, nullable="0+", default=None)
     auth_bytes: bytes = field(BYTES, default=b"")
-    #: Milliseconds until the connection must authenticate again; 0 for never.
+    #: Milliseconds until the connection must reauthenticate; 0 for never.
     session_lifetime_ms: int = field(INT64, versions="1+", ignorable=True, default=0)

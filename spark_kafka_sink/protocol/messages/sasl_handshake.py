@@ -1,7 +1,7 @@
-"""SaslHandshake: names the SASL mechanism of a connection (KIP-43).
+"""SaslHandshake: selects the SASL mechanism of a connection (KIP-43).
 
-After version 0 the mechanism's bytes follow without any of Kafka's headers; after version 1 they
-come in SaslAuthenticate requests (KIP-152).
+After version 0 the mechanism's bytes follow without Kafka headers; after version 1 they are sent in
+SaslAuthenticate requests (KIP-152).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spark_kafka_sink.protocol.schema import (
 
 @message
 class SaslHandshakeRequest(ApiMessage):
-    """Asks for a mechanism."""
+    """A request for a mechanism."""
 
     api_key = ApiKey.SASL_HANDSHAKE
     versions = VersionRange(0, 1)
@@ -30,9 +30,9 @@ class SaslHandshakeRequest(ApiMessage):
 
 @message
 class SaslHandshakeResponse(ApiMessage):
-    """Agrees, or refuses with UNSUPPORTED_SASL_MECHANISM; the broker's mechanisms come with both.
+    """A response that accepts the mechanism or rejects it with UNSUPPORTED_SASL_MECHANISM.
 
-    A connection that was refused is closed by the broker.
+    Both list the broker's mechanisms. After a rejection the broker closes the connection.
     """
 
     api_key = ApiKey.SASL_HANDSHAKE

@@ -1,6 +1,6 @@
-"""SyncGroup: the leader of a group hands out the assignment, and every member gets its own.
+"""SyncGroup: the group leader sends the assignment, and every member receives its own part.
 
-3 adds static members (KIP-345), 4 is flexible, 5 names the protocol (KIP-559).
+Version 3 adds static members (KIP-345), 4 is flexible, 5 adds the protocol's name (KIP-559).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from spark_kafka_sink.protocol.schema import (
 
 @message
 class SyncGroupRequestAssignment:
-    """A member's part."""
+    """The assignment of one member."""
 
     member_id: str = field(STRING)
     assignment: bytes = field(BYTES)
@@ -29,7 +29,7 @@ class SyncGroupRequestAssignment:
 
 @message
 class SyncGroupRequest(ApiMessage):
-    """Asks the coordinator of the group."""
+    """A request to the group's coordinator."""
 
     api_key = ApiKey.SYNC_GROUP
     versions = VersionRange(0, 5)
@@ -44,13 +44,13 @@ class SyncGroupRequest(ApiMessage):
     protocol_name: str | None = field(
         STRING, versions="5+", nullable="5+", ignorable=True, default=None
     )
-    #: Empty but from the leader.
+    #: Empty except from the leader.
     assignments: tuple[SyncGroupRequestAssignment, ...] = field(array(SyncGroupRequestAssignment))
 
 
 @message
 class SyncGroupResponse(ApiMessage):
-    """Gives the member its part."""
+    """A response with the member's assignment."""
 
     api_key = ApiKey.SYNC_GROUP
     versions = VersionRange(0, 5)

@@ -1,7 +1,7 @@
-"""TxnOffsetCommit: offsets of a consumer group, to be committed with a transaction.
+"""TxnOffsetCommit: commits offsets of a consumer group as part of a transaction.
 
-2 adds leader epochs, 3 is flexible and names the group's member (KIP-447), 4 adds
-TRANSACTION_ABORTABLE, 5 adds the group to the transaction by itself (KIP-890).
+Version 2 adds leader epochs, 3 is flexible and adds the group member (KIP-447), 4 adds
+TRANSACTION_ABORTABLE, 5 adds the group to the transaction implicitly (KIP-890).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from spark_kafka_sink.protocol.schema import (
     message,
 )
 
-#: The generation of one who is no member of the group.
+#: The generation of a sender that is not a member of the group.
 UNKNOWN_GENERATION_ID = -1
 
 
 @message
 class TxnOffsetCommitRequestPartition:
-    """The next offset to read of one partition."""
+    """The offset to commit for one partition: the next one to read."""
 
     partition_index: int = field(INT32)
     committed_offset: int = field(INT64)
@@ -38,7 +38,7 @@ class TxnOffsetCommitRequestPartition:
 
 @message
 class TxnOffsetCommitRequestTopic:
-    """A topic's partitions."""
+    """The partitions of one topic."""
 
     name: str = field(STRING)
     partitions: tuple[TxnOffsetCommitRequestPartition, ...] = field(
@@ -48,7 +48,7 @@ class TxnOffsetCommitRequestTopic:
 
 @message
 class TxnOffsetCommitRequest(ApiMessage):
-    """Asks the coordinator of the group."""
+    """A request to the group's coordinator."""
 
     api_key = ApiKey.TXN_OFFSET_COMMIT
     versions = VersionRange(0, 5)
@@ -65,7 +65,7 @@ class TxnOffsetCommitRequest(ApiMessage):
 
 @message
 class TxnOffsetCommitResponsePartition:
-    """Whether one partition's offset was taken."""
+    """The result for one partition."""
 
     partition_index: int = field(INT32)
     error_code: int = field(INT16, default=0)
@@ -73,7 +73,7 @@ class TxnOffsetCommitResponsePartition:
 
 @message
 class TxnOffsetCommitResponseTopic:
-    """A topic's partitions."""
+    """The partitions of one topic."""
 
     name: str = field(STRING)
     partitions: tuple[TxnOffsetCommitResponsePartition, ...] = field(
@@ -83,7 +83,7 @@ class TxnOffsetCommitResponseTopic:
 
 @message
 class TxnOffsetCommitResponse(ApiMessage):
-    """One answer per partition."""
+    """A response with one result per partition."""
 
     api_key = ApiKey.TXN_OFFSET_COMMIT
     versions = VersionRange(0, 5)
