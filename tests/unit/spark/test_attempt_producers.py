@@ -44,7 +44,7 @@ class _FakeProducer:
 
 
 class _Worker:
-    """A process with its cache."""
+    """A process and its producer cache."""
 
     def __init__(self):
         self.cache = ProducerCache()
@@ -79,7 +79,7 @@ def slots(worker):
 
 
 def test_an_attempt_has_a_transaction_of_its_own(worker):
-    """Initialized, begun, and left open when all is acknowledged; the driver is told of it."""
+    """It is begun, left open once everything is acknowledged, and reported to the driver."""
     attempt = worker.attempt(1)
     producer = attempt.take()
     attempt.finished(producer)
@@ -91,13 +91,13 @@ def test_an_attempt_has_a_transaction_of_its_own(worker):
 
 
 def test_an_attempt_without_rows_has_nothing_to_tell(worker):
-    """No producer was taken, and nothing is prepared."""
+    """It takes no producer and prepares no transaction."""
     assert worker.attempt(1).prepared(()) is None
     assert [] == worker.started
 
 
 def test_attempts_of_one_plan_have_different_ids(worker):
-    """Within a generation no id is used again, whatever became of the attempts before."""
+    """Within a generation no id is reused, whether earlier attempts finished or failed."""
     for finish in (True, False, True):
         attempt = worker.attempt(1)
         producer = attempt.take()
@@ -106,7 +106,7 @@ def test_attempts_of_one_plan_have_different_ids(worker):
 
 
 def test_a_later_plan_uses_ids_and_producers_again(worker):
-    """In the next generation the worker's producers begin their next transactions."""
+    """In the next generation the worker's producers begin new transactions."""
     for generation in (1, 2):
         for _ in range(2):
             attempt = worker.attempt(generation)
@@ -116,7 +116,7 @@ def test_a_later_plan_uses_ids_and_producers_again(worker):
 
 
 def test_a_producer_that_ended_while_idle_gets_no_further_transaction(worker):
-    """Its transactional id goes to a new producer, and the dead one is closed."""
+    """It is closed, and a new producer takes over its transactional id."""
     attempt = worker.attempt(1)
     attempt.finished(attempt.take())
     worker.started[0].has_ended = True
@@ -127,7 +127,7 @@ def test_a_producer_that_ended_while_idle_gets_no_further_transaction(worker):
 
 
 def test_a_failed_attempts_id_gets_a_new_producer(worker):
-    """A producer that failed is closed; the next one of its id fences it."""
+    """A failed producer is closed, and a later one with the same id fences it."""
     attempt = worker.attempt(1)
     attempt.failed(attempt.take())
     assert "close" == worker.started[0].calls[-1]
@@ -136,7 +136,7 @@ def test_a_failed_attempts_id_gets_a_new_producer(worker):
 
 
 def test_a_worker_with_many_tasks_keeps_few_producers(worker):
-    """Beyond four slots the producers are closed, and made anew by the next plan."""
+    """Only four producers are kept; the others are closed."""
     for _ in range(6):
         attempt = worker.attempt(1)
         attempt.finished(attempt.take())
@@ -146,7 +146,7 @@ def test_a_worker_with_many_tasks_keeps_few_producers(worker):
 
 @pytest.mark.parametrize("call", ["init_transactions", "begin_transaction"])
 def test_a_transaction_that_cannot_be_begun_leaves_nothing_behind(worker, call):
-    """The error is raised, the producer closed, and the slot free for the next plan."""
+    """The error is raised, the producer is closed, and the next plan can use the slot."""
     worker.fails_at = call
     with pytest.raises(KafkaTimeoutError, match=call):
         worker.attempt(1).take()
@@ -157,7 +157,7 @@ def test_a_transaction_that_cannot_be_begun_leaves_nothing_behind(worker, call):
 
 
 def test_a_transaction_that_cannot_be_prepared_is_not_told_of(worker):
-    """The error is raised, and the driver gets nothing."""
+    """The error is raised, the producer is closed, and the driver gets no transaction."""
     worker.fails_at = "prepare_transaction"
     attempt = worker.attempt(1)
     producer = attempt.take()

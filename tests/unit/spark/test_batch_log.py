@@ -19,21 +19,21 @@ def path(tmp_path):
 
 
 def test_each_batch_has_a_line(path):
-    """Batches are appended in their order, each with its query and its number."""
+    """Batches are appended in order, each with its query id and batch id."""
     for batch in range(3):
         BatchLog(str(path)).put("q", batch, {"rows": batch * 10})
     assert [("q", 0, 0), ("q", 1, 10), ("q", 2, 20)] == lines(path)
 
 
 def test_a_replayed_batch_replaces_its_line(path):
-    """A batch that is committed again is there once, with what was told last."""
+    """A batch that is committed again appears once, with its latest report."""
     for batch, rows in ((0, 1), (1, 2), (1, 3)):
         BatchLog(str(path)).put("q", batch, {"rows": rows})
     assert [("q", 0, 1), ("q", 1, 3)] == lines(path)
 
 
 def test_a_line_may_be_written_only_where_there_is_none(path):
-    """Who knows less of a batch than its line does not replace it, and adds a missing one."""
+    """`put_if_missing` adds a missing line but never replaces one."""
     log = BatchLog(str(path))
     log.put("q", 0, {"rows": 1})
     log.put_if_missing("q", 0, {"rows": 0})
@@ -42,21 +42,21 @@ def test_a_line_may_be_written_only_where_there_is_none(path):
 
 
 def test_batches_of_a_rolled_back_checkpoint_replace_theirs(path):
-    """A batch that comes again after later ones is still there once."""
+    """A batch that is committed again after later ones still appears once."""
     for batch, rows in ((0, 0), (1, 1), (2, 2), (1, 7)):
         BatchLog(str(path)).put("q", batch, {"rows": rows})
     assert [("q", 0, 0), ("q", 2, 2), ("q", 1, 7)] == lines(path)
 
 
 def test_queries_may_share_a_file(path):
-    """Batches of another query are other batches."""
+    """Equal batch ids of different queries are different batches."""
     for query, rows in (("a", 1), ("b", 2), ("a", 3)):
         BatchLog(str(path)).put(query, 0, {"rows": rows})
     assert [("b", 0, 2), ("a", 0, 3)] == lines(path)
 
 
 def test_a_line_is_appended_by_one_write(path, monkeypatch):
-    """A reader of the growing file finds half a line only where the file system shows one."""
+    """A concurrent reader sees half a line only if the file system exposes a partial write."""
     written = []
 
     def write(handle, data):
@@ -72,7 +72,7 @@ def test_a_line_is_appended_by_one_write(path, monkeypatch):
 
 
 def test_a_line_goes_behind_what_was_appended_meanwhile(path, monkeypatch):
-    """It is written to the end of the file as it is then, and over nothing."""
+    """A line is appended at the current end of the file and overwrites nothing."""
 
     def write(handle, data):
         monkeypatch.undo()
@@ -87,7 +87,7 @@ def test_a_line_goes_behind_what_was_appended_meanwhile(path, monkeypatch):
 
 
 def test_a_write_that_is_cut_short_is_finished(path, monkeypatch):
-    """A signal may end a write before its end."""
+    """The rest is written when a signal interrupts a write."""
     os_write = os.write
     monkeypatch.setattr(os, "write", lambda handle, data: os_write(handle, data[:7]))
     BatchLog(str(path)).put("q", 0, {"rows": 1})
@@ -102,7 +102,7 @@ def test_a_write_that_is_cut_short_is_finished(path, monkeypatch):
     ],
 )
 def test_what_is_wrong_with_a_foreign_line_is_said_in_words(path, content, problem):
-    """No name of a Python error, and no chain of them."""
+    """The error names no Python exception and has no chain."""
     path.write_bytes(content)
     with pytest.raises(OSError, match=f"no micro-batch's report: {problem}") as caught:
         BatchLog(str(path)).check()
@@ -112,7 +112,7 @@ def test_what_is_wrong_with_a_foreign_line_is_said_in_words(path, content, probl
 
 @pytest.mark.parametrize("torn", ['{"query_id": "q", "batch', '{"query_id": "q", "batch_id": 1}'])
 def test_what_a_crash_has_torn_off_is_cut_away(path, torn):
-    """A line without its end is none, and the next one does not stick to it."""
+    """A partial last line is removed before the next line is appended."""
     log = BatchLog(str(path))
     log.put("q", 0, {"rows": 1})
     with path.open("a") as file:
@@ -122,14 +122,14 @@ def test_what_a_crash_has_torn_off_is_cut_away(path, torn):
 
 
 def test_a_file_with_nothing_but_a_torn_line_is_begun_anew(path):
-    """The first line may be the torn one."""
+    """Even the first line may be a partial one."""
     path.write_text('{"query')
     BatchLog(str(path)).put("q", 0, {"rows": 1})
     assert [("q", 0, 1)] == lines(path)
 
 
 def test_lines_may_be_long(path):
-    """A line that is longer than what is read at once is found all the same."""
+    """A line longer than one read block is found."""
     log = BatchLog(str(path))
     for batch in range(3):
         log.put("q", batch, {"topics": "x" * 200_000})
@@ -139,7 +139,7 @@ def test_lines_may_be_long(path):
 
 @pytest.mark.parametrize("size", [65_535, 65_536, 65_537, 131_072])
 def test_a_line_of_any_length_is_found(path, size):
-    """Also where the one before it ends just in front of what is read at once."""
+    """A line is found even if the previous one ends just before a read block."""
     log = BatchLog(str(path))
     log.put("q", 0, {"topics": ""})
     log.put(
@@ -171,7 +171,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize("content", FOREIGN.values(), ids=FOREIGN)
 def test_a_file_that_is_something_else_stays_as_it_is(path, content):
-    """A file that is no report is not written to, whatever it is."""
+    """A file that is not a report is rejected and not changed."""
     path.write_bytes(content)
     for batch in (0, 1):
         with pytest.raises(OSError, match="no micro-batch's report"):
@@ -183,7 +183,7 @@ def test_a_file_that_is_something_else_stays_as_it_is(path, content):
 
 @pytest.mark.parametrize("content", [b"secret", b'{"query_id": "q", "batch_id": 0}\n', b""])
 def test_a_symbolic_link_is_not_followed(path, tmp_path, content):
-    """Where the path is a link, what it points to stays as it is, and so does the link."""
+    """A link at the path is rejected, and neither it nor its target is changed."""
     target = tmp_path / "target"
     target.write_bytes(content)
     path.symlink_to(target)
@@ -197,7 +197,7 @@ def test_a_symbolic_link_is_not_followed(path, tmp_path, content):
 
 
 def test_a_pipe_is_refused_at_once(path):
-    """Nobody waits for a reader of a pipe that stands where the report should be."""
+    """A pipe at the path is rejected without waiting for a reader."""
     os.mkfifo(path)
     with pytest.raises(OSError, match="is not a regular file"):
         BatchLog(str(path)).put("q", 0, {"rows": 1})
@@ -205,7 +205,7 @@ def test_a_pipe_is_refused_at_once(path):
 
 @pytest.mark.parametrize("batches", [(0,), (0, 1), (0, 1, 0)])
 def test_only_its_owner_may_read_a_report(path, batches):
-    """The file has mode 0600, appended to or written anew, whatever the umask."""
+    """The file has mode 0600, whether appended to or rewritten, and whatever the umask."""
     before = os.umask(0)
     try:
         for batch in batches:
@@ -216,7 +216,7 @@ def test_only_its_owner_may_read_a_report(path, batches):
 
 
 def test_a_check_changes_nothing(path):
-    """Neither a missing file nor a torn line is touched by looking."""
+    """A check neither creates a missing file nor removes a partial line."""
     BatchLog(str(path)).check()
     assert not path.exists()
     path.write_text('{"query')
@@ -225,6 +225,6 @@ def test_a_check_changes_nothing(path):
 
 
 def test_a_missing_directory_is_an_error(tmp_path):
-    """Nothing is created but the file."""
+    """A missing parent directory is not created."""
     with pytest.raises(OSError, match="nowhere"):
         BatchLog(str(tmp_path / "nowhere" / "r.jsonl")).put("q", 0, {})

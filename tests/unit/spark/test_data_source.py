@@ -24,7 +24,7 @@ VALUE_AND_TOPIC = StructType([*VALUE.fields, StructField("topic", StringType())]
 
 
 class _Cluster:
-    """Answers `describe_topics`, and remembers what was asked."""
+    """A stand-in for `describe_topics` that records its calls."""
 
     def __init__(self):
         self.asked = []
@@ -61,19 +61,19 @@ def test_the_module_that_spark_looks_for_has_the_sink():
 
 
 def test_the_package_has_no_other_lazy_names():
-    """A name that the package does not have is an AttributeError, as usual."""
+    """An unknown name in the package raises AttributeError, as usual."""
     with pytest.raises(AttributeError, match="has no attribute 'KafkaSource'"):
         _ = spark_kafka_sink.KafkaSource
 
 
 def test_a_checked_write_gets_a_writer(cluster):
-    """When nothing speaks against the write there is a writer, and the cluster was asked once."""
+    """A valid write gets a writer after a single query to the cluster."""
     assert isinstance(sink().writer(VALUE, overwrite=False), KafkaBatchWriter)
     assert [((("localhost", 9092),), ["events"])] == cluster.asked
 
 
 def test_a_writer_can_be_asked_for_again(cluster):
-    """Asking twice gives two writers and changes nothing."""
+    """Two requests return two writers and leave the options unchanged."""
     source = sink()
     first, second = (source.writer(VALUE, overwrite=False) for _ in range(2))
     assert first is not second
@@ -89,14 +89,14 @@ def test_a_sink_and_its_writer_can_be_pickled(cluster):
 
 
 def test_topics_of_a_column_are_not_asked_for(cluster):
-    """Where a column names the topics only the cluster itself is asked for."""
+    """If a column names the topics, the cluster is queried without topics."""
     source = KafkaSink(CaseInsensitiveDict({"kafka.bootstrap.servers": "localhost:9092"}))
     source.writer(VALUE_AND_TOPIC, overwrite=False)
     assert [((("localhost", 9092),), [])] == cluster.asked
 
 
 def test_overwriting_is_refused(cluster):
-    """Mode overwrite is refused by a sentence, and no broker is asked."""
+    """Mode overwrite is rejected without querying a broker."""
     with pytest.raises(ConfigError, match="cannot be overwritten, only appended to: use mode"):
         sink().writer(VALUE, overwrite=True)
     assert [] == cluster.asked
@@ -116,14 +116,14 @@ def test_overwriting_is_refused(cluster):
 def test_what_can_be_known_without_a_broker_is_known_first(
     cluster, options, schema, error, message
 ):
-    """Wrong options and columns are refused before any broker is asked."""
+    """Invalid options and columns are rejected before any broker is queried."""
     with pytest.raises(error, match=message):
         sink(**options).writer(schema, overwrite=False)
     assert [] == cluster.asked
 
 
 def test_no_topic_at_all_is_refused(cluster):
-    """Without a topic option a topic column is needed."""
+    """A write needs a topic option or a topic column."""
     source = KafkaSink(CaseInsensitiveDict({"kafka.bootstrap.servers": "localhost:9092"}))
     with pytest.raises(SchemaError, match="there is no topic: set the option 'topic' or add"):
         source.writer(VALUE, overwrite=False)
@@ -131,7 +131,7 @@ def test_no_topic_at_all_is_refused(cluster):
 
 
 def test_an_unreachable_cluster_fails_on_the_driver(cluster):
-    """What the cluster check raises is what the user gets."""
+    """The error of the cluster check is raised unchanged."""
     cluster.error = NetworkError("nobody there")
     with pytest.raises(NetworkError, match="nobody there"):
         sink().writer(VALUE, overwrite=False)
@@ -139,7 +139,7 @@ def test_an_unreachable_cluster_fails_on_the_driver(cluster):
 
 @pytest.mark.parametrize("can_write", [True, None])
 def test_a_right_that_is_given_or_not_known_is_no_obstacle(cluster, can_write):
-    """A broker that does not tell the rights of a client does not stop the write."""
+    """A broker that does not report the client's rights does not prevent the write."""
     cluster.can_write = can_write
     assert isinstance(sink().writer(VALUE, overwrite=False), KafkaBatchWriter)
     assert 7 == KafkaSink.check(SimpleNamespace(schema=VALUE), OPTIONS).partitions
@@ -147,7 +147,7 @@ def test_a_right_that_is_given_or_not_known_is_no_obstacle(cluster, can_write):
 
 
 def test_no_right_to_write_fails_on_the_driver(cluster):
-    """A topic that the client may see but not write to is refused with Kafka's error code."""
+    """A topic that the client cannot write to is rejected with Kafka's error code."""
     cluster.can_write = False
     with pytest.raises(BrokerError, match="topic 'events': this client has no right") as caught:
         sink().writer(VALUE, overwrite=False)
@@ -155,7 +155,7 @@ def test_no_right_to_write_fails_on_the_driver(cluster):
 
 
 def test_an_error_of_the_driver_comes_without_inner_frames(cluster):
-    """What Spark prints of a refused write is one frame and the sentence, with no earlier error."""
+    """Spark prints one frame and the message of a rejected write, with no earlier error."""
     cluster.error = NetworkError("nobody there")
     cluster.error.__context__ = ValueError("inner")
     with pytest.raises(NetworkError) as caught:
@@ -174,14 +174,14 @@ def test_options_of_the_source_are_warned_about(cluster, caplog):
 
 
 def test_nothing_is_warned_about_without_need(cluster, caplog):
-    """A write with no such option logs nothing."""
+    """A write without such options logs nothing."""
     with caplog.at_level(logging.DEBUG):
         sink().writer(VALUE, overwrite=False)
     assert [] == caplog.messages
 
 
 def test_a_check_needs_no_job(cluster):
-    """A check takes a DataFrame's columns and options in a mapping or as keywords."""
+    """A check accepts a DataFrame's schema, and options in a mapping or as keywords."""
     df = SimpleNamespace(schema=VALUE)
     checked = KafkaSink.check(df, {"kafka.bootstrap.servers": "localhost:9092"}, topic="events")
     assert ("events", 7) == (checked.schema.topic, checked.partitions)
@@ -190,14 +190,14 @@ def test_a_check_needs_no_job(cluster):
 
 
 def test_a_check_is_a_dry_run_and_a_write_is_not(cluster):
-    """Only a write may create its topic; both wait for brokers for a quarter of a minute."""
+    """Only a write may create its topic; both wait 15 seconds for brokers."""
     KafkaSink.check(SimpleNamespace(schema=VALUE), OPTIONS)
     sink().writer(VALUE, overwrite=False)
     assert [(True, 15.0), (False, 15.0)] == cluster.dry_runs
 
 
 def test_a_check_takes_camel_case(cluster, tmp_path):
-    """Options of a check go by the names that they have elsewhere."""
+    """A check uses the same option names as a write."""
     path = tmp_path / "r.json"
     checked = KafkaSink.check(SimpleNamespace(schema=VALUE), OPTIONS, reportPath=str(path))
     assert str(path) == checked.report_path
@@ -205,25 +205,25 @@ def test_a_check_takes_camel_case(cluster, tmp_path):
 
 
 def test_a_check_raises_what_a_write_would(cluster):
-    """A check fails as the write would."""
+    """A check raises the same errors as a write."""
     with pytest.raises(SchemaError, match="no column 'value'"):
         KafkaSink.check(SimpleNamespace(schema=StructType([])), OPTIONS)
 
 
 def test_a_check_knows_no_partitions_of_a_topic_column(cluster):
-    """Where a column names the topics their partitions are not known."""
+    """If a column names the topics, the partition count is None."""
     servers = {"kafka.bootstrap.servers": "localhost:9092"}
     assert KafkaSink.check(SimpleNamespace(schema=VALUE_AND_TOPIC), servers).partitions is None
 
 
 def test_reading_is_refused_in_words():
-    """Who tries to read is told how to."""
+    """The error of a read names the format to read with."""
     with pytest.raises(ConfigError, match="pykafka only writes; read from Kafka by Spark's own"):
         sink().schema()
 
 
 def test_finding_the_sink_loads_nothing_heavy():
-    """The module that every worker imports loads no numba, pyarrow, numpy or network."""
+    """The module that every worker imports loads no numba, pyarrow, numpy or network code."""
     heavy = ["numba", "llvmlite", "pyarrow", "numpy", "asyncio", "pandas", "lz4", "zstandard"]
     script = f"""
 import json, sys

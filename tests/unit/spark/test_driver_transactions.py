@@ -1,4 +1,4 @@
-"""What a driver keeps of its exactly-once writes from one step to the next."""
+"""The state that a driver keeps from one step of its exactly-once writes to the next."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spark_kafka_sink.spark.driver_transactions import step_timeout, two_phase_c
 
 
 class _FakeAdmin:
-    """Answers everything, and remembers what it was asked."""
+    """An admin client that accepts every call and records its name."""
 
     def __init__(self, config):
         self.config = config
@@ -26,7 +26,7 @@ class _FakeAdmin:
 
 @pytest.fixture
 def admins(monkeypatch):
-    """Return the clients that are made, in a process that has kept none so far."""
+    """Return the list of created clients, in a process that has none yet."""
     made = []
 
     def make(config):
@@ -58,7 +58,7 @@ def step(prefix, **more):
 
 
 def test_a_client_is_kept_and_its_cluster_checked_once(admins):
-    """The next step under the same prefix needs no connections and asks for no rights."""
+    """The next step under the same prefix reuses the client and skips the checks."""
     for _ in range(3):
         step("orders")
     assert [["require_transaction_apis", "init_producer_id"]] == [admin.calls for admin in admins]
@@ -68,14 +68,14 @@ def test_a_client_is_kept_and_its_cluster_checked_once(admins):
     "more", [{"transactionalIdPrefix": "other"}, {"ledgerTopic": "l"}, {"kafka.linger.ms": "7"}]
 )
 def test_other_prefixes_ledgers_and_settings_have_clients_of_their_own(admins, more):
-    """What is kept is found again by all that it depends on."""
+    """Clients are kept per prefix, ledger topic and configuration."""
     step("orders")
     step("orders", **more)
     assert 2 == len(admins)
 
 
 def test_clients_of_eight_prefixes_are_kept(admins):
-    """Beyond those the one that was used longest ago is closed."""
+    """With a ninth, the least recently used client is closed."""
     for number in range(8):
         step(f"p{number}")
     step("p0")
@@ -87,7 +87,7 @@ def test_clients_of_eight_prefixes_are_kept(admins):
 
 
 def test_the_client_of_a_step_that_failed_is_closed(admins):
-    """The next step begins with a new one, and checks the cluster again."""
+    """The next step creates a new client and checks the cluster again."""
     options = options_of("orders")
     with (
         pytest.raises(KafkaError, match="no leader"),
@@ -100,6 +100,6 @@ def test_the_client_of_a_step_that_failed_is_closed(admins):
 
 
 def test_a_step_may_take_as_long_as_a_delivery():
-    """delivery.timeout.ms, in seconds."""
+    """The timeout of a step is delivery.timeout.ms, in seconds."""
     config = options_of("orders", **{"kafka.delivery.timeout.ms": "130001"}).producer
     assert 130.001 == step_timeout(config)

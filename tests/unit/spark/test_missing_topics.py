@@ -37,22 +37,22 @@ def options(broker, **more):
 
 
 def test_a_mistyped_topic_is_refused(missing_topics):
-    """A name that no topic has is an error with similar names, and no topic is created."""
+    """A missing topic is an error that lists similar names, and is not created."""
     missing_topics.a_mistyped_name_is_refused()
 
 
 def test_a_check_has_no_side_effects(missing_topics):
-    """`KafkaSink.check` creates no topic, although the write would."""
+    """`KafkaSink.check` creates no topic, even where the write would."""
     missing_topics.a_check_creates_nothing()
 
 
 def test_a_mistyped_topic_of_a_row_is_named_with_its_row(missing_topics):
-    """An error about a topic column says which row to look at, and which topic was meant."""
+    """The error names the row, its topic and similar names."""
     missing_topics.a_mistyped_name_in_a_row_is_named_with_its_row()
 
 
 def test_a_mistyped_topic_of_a_row_is_an_error_where_no_topic_can_be_listed(broker):
-    """The error about the topic is raised all the same, and says why it suggests nothing."""
+    """The error names the topic and says why it suggests no similar names."""
 
     def refuse_lists(request, _):
         return AnswerError(ErrorCode.UNKNOWN_SERVER_ERROR) if request.topics is None else None
@@ -67,7 +67,7 @@ def test_a_mistyped_topic_of_a_row_is_an_error_where_no_topic_can_be_listed(brok
 
 
 def test_a_topic_that_is_listed_by_now_leaves_the_error_as_it_is(broker, monkeypatch):
-    """It was created meanwhile: what was waited for in vain is said, and why."""
+    """If the topic was created meanwhile, the original error and its cause are raised."""
     monkeypatch.setattr(cluster_check, "list_topics", lambda _: {"late"})
     batch = pa.RecordBatch.from_pydict({"value": [b"v"], "topic": ["late"]})
     config = options(broker, **{"kafka.max.block.ms": "500"}).producer
@@ -78,18 +78,18 @@ def test_a_topic_that_is_listed_by_now_leaves_the_error_as_it_is(broker, monkeyp
 
 
 def test_tasks_follow_the_option_too(missing_topics):
-    """A topic of the topic column is created only with autoCreateTopics=true."""
+    """A topic named by a row is created only with autoCreateTopics=true."""
     missing_topics.a_topic_of_a_row_is_created_only_where_it_may_be()
 
 
 def test_a_name_like_no_other_is_refused_without_suggestions(broker):
-    """Where no topic has a similar name the error says so."""
+    """The error says that no topic has a similar name."""
     with pytest.raises(BrokerError, match=r"'orders' does not exist.*no topic has a similar name"):
         check_cluster(options(broker), "orders", is_dry_run=True)
 
 
 def test_a_missing_topic_is_an_error_where_no_topic_can_be_listed(broker):
-    """The error about the topic is raised all the same, and says why it suggests nothing."""
+    """The error names the topic and says why it suggests no similar names."""
 
     def refuse_lists(request, _):
         return AnswerError(ErrorCode.UNKNOWN_SERVER_ERROR) if request.topics is None else None
@@ -100,14 +100,14 @@ def test_a_missing_topic_is_an_error_where_no_topic_can_be_listed(broker):
 
 
 def test_a_topic_that_appears_meanwhile_is_found(broker):
-    """A topic that was created a moment ago is unknown to some brokers for a little while."""
+    """The check retries, since a new topic is not known to all brokers at once."""
     broker.create_topic("orders", partitions=2)
     broker.on(ApiKey.METADATA, AnswerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), times=2)
     assert 2 == check_cluster(options(broker), "orders", is_dry_run=True)
 
 
 def test_the_option_reaches_the_tasks_with_references(monkeypatch):
-    """A configuration with references is read anew where it is unpickled, and keeps the option."""
+    """A configuration with references is resolved again when unpickled, and keeps the option."""
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     monkeypatch.setenv("LOGIN", f'{module} required username="u" password="p";')
     given = {
@@ -124,7 +124,7 @@ def test_the_option_reaches_the_tasks_with_references(monkeypatch):
 
 
 def test_looking_at_a_topic_does_not_create_it(broker):
-    """The admin client asks about topics without creating them, whatever producers may do."""
+    """The admin client never creates the topics that it queries, even if producers may."""
     config = ProducerConfig.from_mapping({"bootstrap.servers": broker.bootstrap_servers})
     assert config.allow_auto_create_topics
     with AdminClient(config) as admin:

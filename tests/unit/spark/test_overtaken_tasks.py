@@ -1,4 +1,4 @@
-"""What a task says when its transaction was ended by somebody else while it wrote."""
+"""The errors of tasks whose transactions another process ended while they wrote."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _FakeAdmin:
 
 @pytest.fixture
 def write(monkeypatch):
-    """Return how a task fails: by what a broker answered, and what the ledger has by then."""
+    """Return a function that fails a task with a broker error, given the ledger's generation."""
 
     def run(name, generation):
         asked = []
@@ -66,7 +66,7 @@ def write(monkeypatch):
 
 
 def test_the_ledger_is_read_for_half_a_minute_at_most(write):
-    """The task has failed already: it must not wait for long to say by whom."""
+    """A failed task must not wait long to find out which driver has taken over."""
     error, asked = write("PRODUCER_FENCED", 4)
     assert isinstance(error, OvertakenError)
     assert "another driver has taken over: newcomer claimed generation 4" in str(error)
@@ -74,14 +74,14 @@ def test_the_ledger_is_read_for_half_a_minute_at_most(write):
 
 
 def test_a_driver_of_the_same_generation_has_not_taken_over(write):
-    """The transaction was ended by hand or by its time-out: the error stays what it was."""
+    """If the transaction was aborted manually or timed out, the original error is raised."""
     error, asked = write("PRODUCER_FENCED", 3)
     assert "a row was not delivered" == str(error)
     assert [30.0] == asked
 
 
 def test_the_ledger_is_not_read_for_an_error_of_another_kind(write):
-    """Nobody has ended the transaction."""
+    """Other errors do not mean that another process ended the transaction."""
     error, asked = write("NOT_LEADER_OR_FOLLOWER", 4)
     assert "a row was not delivered" == str(error)
     assert [] == asked

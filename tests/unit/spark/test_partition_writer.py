@@ -27,12 +27,12 @@ from spark_kafka_sink.spark.partition_writer import (
 CONFIG = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"})
 
 
-#: Of the producer's life before this write, and after it.
+#: The producer's metrics before this write, and after it.
 METRICS = [MetricsSnapshot(record_retry_total=5), MetricsSnapshot(record_retry_total=7)]
 
 
 class _FakeProducer:
-    """Acknowledges all that it is given to partition 0 of each topic, but for what is scripted."""
+    """A producer that acknowledges all rows to partition 0 of their topic, unless scripted."""
 
     def __init__(self, *, lost=0, append_error=None, flush_error=None, close_error=None):
         self.lost = lost
@@ -91,7 +91,7 @@ def write(batches, producer, topic="t"):
 
 
 def test_all_batches_go_to_one_producer():
-    """Batches are appended with the number of their first row, then flushed, then closed."""
+    """Batches are appended with their first row number, then flushed, then closed."""
     producer = _FakeProducer()
     write([batch("a", "b"), batch("c"), batch("d", "e")], producer)
     assert [
@@ -106,7 +106,7 @@ def test_all_batches_go_to_one_producer():
 
 
 def test_it_is_told_what_was_acknowledged():
-    """What was written has the rows, the acknowledgements in order, and what was measured."""
+    """The result has the row count, the sorted acknowledgements, and this write's metrics."""
     topics = pa.array(["u", "t", "u"])
     assert Written(
         rows=3,
@@ -117,7 +117,7 @@ def test_it_is_told_what_was_acknowledged():
 
 @pytest.mark.parametrize("batches", [[], [batch()], [batch(), batch()]])
 def test_an_empty_partition_starts_no_producer(batches):
-    """Without a row there is a message, and no producer."""
+    """Without rows there is a result, but no producer."""
     producer = _FakeProducer()
     assert Written(0, (), MetricsSnapshot()) == write(batches, producer)
     assert [] == producer.calls
@@ -131,7 +131,7 @@ def test_an_empty_batch_is_passed_over():
 
 
 def test_the_producers_error_is_what_is_raised():
-    """The error of an append is raised as it is, and the producer closed at once."""
+    """The error of an append is raised unchanged, and the producer is closed at once."""
     error = RecordError("too large", row=1, topic="t", partition=2, advice="Shrink it")
     producer = _FakeProducer(append_error=error)
     with pytest.raises(RecordError) as caught:
@@ -141,7 +141,7 @@ def test_the_producers_error_is_what_is_raised():
 
 
 def test_a_failed_flush_is_raised():
-    """The error of the flush is raised as it is, and the producer closed."""
+    """The error of the flush is raised unchanged, and the producer is closed."""
     producer = _FakeProducer(flush_error=DeliveryError("no luck"))
     with pytest.raises(DeliveryError, match=r"^no luck$"):
         write([batch("a")], producer)
@@ -149,7 +149,7 @@ def test_a_failed_flush_is_raised():
 
 
 def test_an_error_while_closing_hides_nothing(caplog):
-    """An error while closing is logged; the error that ended the write is raised."""
+    """An error while closing is logged, and the error that ended the write is raised."""
     producer = _FakeProducer(
         flush_error=DeliveryError("the cause"), close_error=RuntimeError("and this")
     )
@@ -159,7 +159,7 @@ def test_an_error_while_closing_hides_nothing(caplog):
 
 
 def test_an_error_while_closing_does_not_fail_what_was_acknowledged(caplog):
-    """Rows that are all acknowledged are reported though closing fails."""
+    """Acknowledged rows are reported even if closing fails."""
     producer = _FakeProducer(close_error=RuntimeError("late"))
     with caplog.at_level(logging.WARNING):
         assert 1 == write([batch("a")], producer).rows
@@ -167,7 +167,7 @@ def test_an_error_while_closing_does_not_fail_what_was_acknowledged(caplog):
 
 
 def test_why_a_producer_could_not_be_closed_is_logged(caplog):
-    """With its traceback: nothing else tells of it."""
+    """The log has the traceback, since the error is not raised."""
     error = KafkaError("cannot close")
     write([batch("a")], _FakeProducer(close_error=error))
     [record] = caplog.records
@@ -179,7 +179,7 @@ def test_why_a_producer_could_not_be_closed_is_logged(caplog):
     [("t", "UNKNOWN_TOPIC_OR_PARTITION"), (None, "LEADER_NOT_AVAILABLE"), (None, None)],
 )
 def test_topics_are_listed_only_where_a_row_names_a_missing_one(monkeypatch, topic, name):
-    """Any other time-out is raised as it is, and asks brokers nothing more."""
+    """Any other timeout is raised unchanged, without another query to brokers."""
     asked = []
     monkeypatch.setattr(
         "spark_kafka_sink.admin.cluster_check.list_topics",
@@ -195,7 +195,7 @@ def test_topics_are_listed_only_where_a_row_names_a_missing_one(monkeypatch, top
 
 
 def test_a_tasks_producer_sends_what_it_has_at_once(monkeypatch):
-    """Batches come whole from Spark: waiting for more rows would only delay them."""
+    """Spark delivers whole batches, so lingering for more rows would only delay them."""
     monkeypatch.setattr(
         "spark_kafka_sink.producer.kafka_producer.KafkaProducer",
         lambda config, **settings: (config, settings),
@@ -204,7 +204,7 @@ def test_a_tasks_producer_sends_what_it_has_at_once(monkeypatch):
 
 
 def test_an_error_of_the_input_closes_the_producer():
-    """An error of Spark's own iterator ends the write, and the producer is closed."""
+    """An error of Spark's own iterator ends the write and closes the producer."""
 
     def batches():
         yield batch("a")
@@ -218,7 +218,7 @@ def test_an_error_of_the_input_closes_the_producer():
 
 
 def test_a_bad_row_is_numbered_within_the_task():
-    """A row that the columns refuse is counted from the task's first row."""
+    """The error numbers an invalid row from the task's first row."""
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     good = pa.array([[], None], pa.list_(header))
     bad = pa.array([[], [None]], pa.list_(header))
@@ -229,7 +229,7 @@ def test_a_bad_row_is_numbered_within_the_task():
 
 
 def test_a_bad_first_row_starts_no_producer():
-    """When the first batch is refused no producer has been started."""
+    """An invalid row in the first batch fails before a producer is started."""
     producer = _FakeProducer()
     with pytest.raises(RecordError):
         write([batch("a", timestamp=pa.array([-1], pa.timestamp("us")))], producer)
@@ -238,7 +238,7 @@ def test_a_bad_first_row_starts_no_producer():
 
 @pytest.mark.parametrize(("lost", "acknowledged"), [(1, 2), (-1, 4), (3, 0)])
 def test_acknowledgements_that_are_not_one_for_each_row_are_an_error(lost, acknowledged):
-    """A write fails whether fewer records are acknowledged than it has rows, or more."""
+    """A write fails if fewer or more records are acknowledged than it has rows."""
     producer = _FakeProducer(lost=lost)
     sentence = f"3 rows were written, but {acknowledged} records acknowledged"
     with pytest.raises(KafkaError, match=sentence):
@@ -247,7 +247,7 @@ def test_acknowledgements_that_are_not_one_for_each_row_are_an_error(lost, ackno
 
 
 def test_what_the_imports_made_is_out_of_the_garbage_collectors_sight():
-    """A full collection after a task walks none of numba's objects, and all of the jobs' own."""
+    """A full collection after a task walks no objects of numba's, but all objects of the job."""
     script = (
         "import gc\n"
         "from spark_kafka_sink.config.producer_config import ProducerConfig\n"

@@ -52,7 +52,7 @@ def of_query(cache, query_id="query", config=CONFIG):
 
 
 def test_a_producer_serves_one_task_after_another():
-    """What a task has finished with, the next task of the query gets."""
+    """The next task of a query reuses the producer of a finished one."""
     cache = ProducerCache()
     first = of_query(cache).take()
     of_query(cache).finished(first)
@@ -61,7 +61,7 @@ def test_a_producer_serves_one_task_after_another():
 
 
 def test_two_tasks_at_once_have_a_producer_each():
-    """A producer in use is given to nobody else."""
+    """A producer in use is not shared."""
     cache = ProducerCache()
     assert of_query(cache).take() is not of_query(cache).take()
 
@@ -76,7 +76,7 @@ def test_a_failed_producer_is_closed_and_gone():
 
 
 def test_a_producer_that_ended_while_idle_is_closed_and_not_handed_out():
-    """The next task gets one that can write: an older one from the cache, then a new one."""
+    """The next task gets an older producer from the cache, or a new one."""
     cache = ProducerCache()
     older, dead = of_query(cache).take(), of_query(cache).take()
     of_query(cache).finished(older)
@@ -91,7 +91,7 @@ def test_a_producer_that_ended_while_idle_is_closed_and_not_handed_out():
 
 
 def test_a_producer_that_was_idle_refreshes_its_metadata_once_for_each_task():
-    """A new one asks about its topics anyway; one from the cache asks again, and only once."""
+    """A cached producer refreshes its metadata once per task; a new one fetches it anyway."""
     cache = ProducerCache()
     producer = of_query(cache).take()
     assert 0 == producer.refreshes
@@ -102,7 +102,7 @@ def test_a_producer_that_was_idle_refreshes_its_metadata_once_for_each_task():
 
 
 def test_a_refresh_that_nobody_answers_costs_no_producer(caplog):
-    """It writes with what it knows: brokers that come back in time get its records."""
+    """The producer writes with old metadata, since brokers may return before its records expire."""
     cache = ProducerCache()
     producer = of_query(cache).take()
     of_query(cache).finished(producer)
@@ -113,7 +113,7 @@ def test_a_refresh_that_nobody_answers_costs_no_producer(caplog):
 
 
 def test_an_interrupt_during_a_refresh_closes_the_producer():
-    """Nobody else could: it is in the cache no more."""
+    """The producer is no longer in the cache, so nothing else would close it."""
     cache = ProducerCache()
     producer = of_query(cache).take()
     of_query(cache).finished(producer)
@@ -125,7 +125,7 @@ def test_an_interrupt_during_a_refresh_closes_the_producer():
 
 
 def test_a_producer_that_ends_while_it_refreshes_is_replaced():
-    """A login that is refused only now fails no task by the old producer."""
+    """A login rejected during the refresh does not fail the task."""
     cache = ProducerCache()
     producer = of_query(cache).take()
     of_query(cache).finished(producer)
@@ -136,7 +136,7 @@ def test_a_producer_that_ends_while_it_refreshes_is_replaced():
 
 
 def test_rows_follow_a_topic_that_was_created_again_between_two_micro_batches():
-    """With fewer partitions than before: none goes to a partition that is not there any more."""
+    """No row goes to a partition that the recreated topic does not have."""
     cache = ProducerCache()
     with DevBroker(topics={"events": BEFORE}) as broker:
         servers = broker.bootstrap_servers
@@ -157,7 +157,7 @@ def test_rows_follow_a_topic_that_was_created_again_between_two_micro_batches():
 
 
 def test_a_login_refused_between_two_micro_batches_fails_neither():
-    """A producer whose reconnection was refused while idle is replaced once logins work again."""
+    """A producer whose login was rejected while idle is replaced once logins work again."""
     users, cache = {"alice": "secret"}, ProducerCache()
     with (
         DevBroker(topics={"events": 1}) as broker,
@@ -189,7 +189,7 @@ def test_a_login_refused_between_two_micro_batches_fails_neither():
 
 
 def test_another_query_has_other_producers():
-    """Queries that write to the same cluster share no producer."""
+    """Queries that write to the same cluster share no producers."""
     cache = ProducerCache()
     first = of_query(cache).take()
     of_query(cache).finished(first)
@@ -197,7 +197,7 @@ def test_another_query_has_other_producers():
 
 
 def test_another_configuration_has_other_producers():
-    """A query that was started again with another setting does not get the old producer."""
+    """A query restarted with another setting does not get the old producer."""
     cache = ProducerCache()
     first = of_query(cache).take()
     of_query(cache).finished(first)
@@ -206,13 +206,13 @@ def test_another_configuration_has_other_producers():
 
 
 def test_equal_configurations_have_equal_fingerprints():
-    """A configuration that was made again is the same one."""
+    """A configuration parsed again from the same settings is the same one."""
     again = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"})
     assert fingerprint(CONFIG) == fingerprint(again)
 
 
 def test_a_reference_counts_by_what_it_stands_for(monkeypatch):
-    """When the value behind a reference has changed, the configuration is another one."""
+    """If the value of a reference changes, so does the fingerprint."""
 
     def configured(value):
         monkeypatch.setenv("STORE", value)
@@ -228,7 +228,7 @@ def test_a_reference_counts_by_what_it_stands_for(monkeypatch):
 
 
 def test_a_secret_counts_and_is_not_kept():
-    """Secrets are told apart by their hash alone."""
+    """Different secrets give different fingerprints, which contain only their hashes."""
     plain = producer_cache._plain(Password("secret"))
     assert plain != producer_cache._plain(Password("other"))
     assert "secret" not in repr(plain)
@@ -249,14 +249,14 @@ def test_what_is_idle_for_too_long_is_taken_out():
 
 
 def test_a_producer_may_be_idle_for_five_minutes():
-    """Longer than most triggers, and shorter than brokers keep idle connections."""
+    """That is longer than most trigger intervals, and shorter than brokers' idle timeout."""
     idle = IdleProducers()
     idle.put(KEY, _FakeProducer(), now=1)
     assert 300 == idle.until_next_expiry(now=1)
 
 
 def test_the_producer_used_last_is_taken_first():
-    """The others get the chance to expire."""
+    """The least recently used producers can then expire."""
     idle = IdleProducers()
     old, new = _FakeProducer(), _FakeProducer()
     idle.put(KEY, old, now=0)
@@ -265,7 +265,7 @@ def test_the_producer_used_last_is_taken_first():
 
 
 class _ScriptedTime:
-    """A clock that moves only while somebody sleeps, once the test lets it."""
+    """A clock that advances only in `sleep`, once the test allows it."""
 
     def __init__(self):
         self.now = 0.0
@@ -282,7 +282,7 @@ class _ScriptedTime:
 
 
 def test_the_thread_of_a_cache_sleeps_until_the_next_producer_expires():
-    """It wakes up for each producer that is due and no other time, and ends with the last one."""
+    """It wakes up only when a producer expires, and ends with the last one."""
     time = _ScriptedTime()
     cache = ProducerCache(10.0, clock=lambda: time.now, sleep=time.sleep)
     first, second, taken = _FakeProducer(), _FakeProducer(), _FakeProducer()
@@ -300,7 +300,7 @@ def test_the_thread_of_a_cache_sleeps_until_the_next_producer_expires():
 
 
 def test_a_cache_has_one_thread_that_keeps_no_process_alive(monkeypatch):
-    """However many producers come in before it runs."""
+    """It is a daemon thread, started once however many producers are added."""
     started = []
 
     class Thread:
@@ -318,7 +318,7 @@ def test_a_cache_has_one_thread_that_keeps_no_process_alive(monkeypatch):
 
 
 def test_idle_producers_are_closed():
-    """What nobody uses is closed by itself, and a later one again."""
+    """An idle producer is closed automatically, and so is one that is added later."""
     cache = ProducerCache(idle_seconds=0.01)
     for _ in range(2):
         producer = _FakeProducer()
@@ -328,7 +328,7 @@ def test_idle_producers_are_closed():
 
 
 def test_a_forked_process_begins_with_an_empty_cache(monkeypatch):
-    """A child has none of its parent's producers: their threads did not come along."""
+    """The threads of its parent's producers do not survive the fork."""
     cache = ProducerCache()
     monkeypatch.setattr(producer_cache, "_cache", cache)
     cache.put(KEY, _FakeProducer())

@@ -39,20 +39,20 @@ def refusal(given, topic="t"):
 
 
 def test_a_value_is_enough():
-    """With the topic as an option only a value column is needed."""
+    """With a topic option only a value column is needed."""
     assert WriteSchema("t", ("value",), ()) == write_schema(schema(value=BinaryType()), "t")
 
 
 @pytest.mark.parametrize("kind", [StringType(), BinaryType(), VarcharType(5), CharType(5)])
 @pytest.mark.parametrize("column", ["key", "value"])
 def test_keys_and_values_are_text_or_bytes(column, kind):
-    """Keys and values may be any string type, or binary."""
+    """Keys and values may have any string type or binary."""
     given = schema(**{"value": StringType(), column: kind})
     assert column in write_schema(given, "t").used
 
 
 def test_all_columns_of_a_record_are_used():
-    """Every column that a record has is used, in whatever order they come."""
+    """All columns of a record are used, in any order."""
     given = schema(
         timestamp=TimestampType(),
         headers=header_type(),
@@ -66,19 +66,19 @@ def test_all_columns_of_a_record_are_used():
 
 
 def test_a_timestamp_without_time_zone_is_used():
-    """A TIMESTAMP_NTZ column is a record's time too."""
+    """A TIMESTAMP_NTZ column sets the record's timestamp too."""
     given = schema(value=StringType(), timestamp=TimestampNTZType())
     assert ("value", "timestamp") == write_schema(given, "t").used
 
 
 def test_other_columns_are_ignored():
-    """A column that no record has is ignored, as Spark's sink ignores it."""
+    """Unknown columns are ignored, as in Spark's sink."""
     given = schema(value=StringType(), offset=LongType(), timestampType=IntegerType())
     assert ("offset", "timestampType") == write_schema(given, "t").ignored
 
 
 def test_the_topic_option_goes_before_the_column():
-    """With a topic option the topic column is not even looked at, whatever its type."""
+    """With a topic option a topic column is ignored, whatever its type."""
     given = schema(topic=LongType(), value=StringType())
     assert WriteSchema("t", ("value",), ("topic",)) == write_schema(given, "t")
 
@@ -102,31 +102,31 @@ def test_the_topic_option_goes_before_the_column():
     ],
 )
 def test_a_mistyped_column_is_refused(column, kind, expected):
-    """A column of the wrong type is refused with its type, the right one, and what to do."""
+    """The error names the column's type, the required one, and what to do."""
     assert expected in refusal(schema(**{"value": StringType(), column: kind}))
 
 
 def test_a_mistyped_topic_column_is_refused():
-    """A topic column must be a string where no option replaces it."""
+    """Without a topic option the topic column must be a string."""
     assert "column 'topic' is int, and must be string: cast it, or set the option 'topic'" == (
         refusal(schema(value=StringType(), topic=IntegerType()), topic=None)
     )
 
 
 def test_a_missing_value_is_refused():
-    """A DataFrame without a value column is no set of records."""
+    """A DataFrame needs a value column."""
     assert "there is no column 'value'" == refusal(schema(key=StringType()))
 
 
 def test_a_missing_topic_is_refused():
-    """Without an option or a column there is no topic."""
+    """A write needs a topic option or a topic column."""
     assert "there is no topic: set the option 'topic' or add a column" == refusal(
         schema(value=StringType()), topic=None
     )
 
 
 def test_the_first_column_of_another_case_is_pointed_at():
-    """One is enough to see what is meant."""
+    """The error names only the first column whose name differs in case."""
     assert (
         "there is no column 'value' (there is 'Value', but names are compared with their case)"
         == (refusal(schema(Value=StringType(), VALUE=StringType()), topic="t"))
@@ -134,7 +134,7 @@ def test_the_first_column_of_another_case_is_pointed_at():
 
 
 def test_names_are_compared_with_their_case():
-    """A column of the right name in another case is pointed at, since it is not used."""
+    """The error names a column whose name differs only in case, since it is not used."""
     assert (
         "there is no topic: set the option 'topic' or add a column (there is 'Topic', but names "
         "are compared with their case); there is no column 'value' (there is 'VALUE', but names "
@@ -149,13 +149,13 @@ def test_names_are_compared_with_their_case():
 
 
 def test_two_columns_of_one_name_are_refused():
-    """It is not guessed which of two value columns is meant."""
+    """Two value columns are an error, since either could be meant."""
     doubled = StructType([StructField("value", StringType()), StructField("value", BinaryType())])
     assert "2 columns are named 'value': keep one of them" == refusal(doubled)
 
 
 def test_everything_that_is_wrong_is_said_at_once():
-    """One error names all problems, so that they can be mended together."""
+    """One error lists all problems, so that they can be fixed together."""
     given = schema(key=LongType(), partition=LongType())
     assert [
         "column 'key' is bigint",

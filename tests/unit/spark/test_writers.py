@@ -37,7 +37,7 @@ def writer(report_path=None):
 
 
 def test_a_commit_prints_the_report(capsys):
-    """The driver's output gets the table."""
+    """The table is printed to the driver's standard output."""
     writer().commit([MESSAGE])
     assert (
         "Kafka: wrote 2 rows (80 bytes) to topic t from 1 task\n"
@@ -47,7 +47,7 @@ def test_a_commit_prints_the_report(capsys):
 
 
 def test_a_commit_writes_the_report(tmp_path, capsys):
-    """The report goes to reportPath as JSON."""
+    """The report is written to reportPath as JSON."""
     path = tmp_path / "report.json"
     writer(str(path)).commit([MESSAGE, MESSAGE])
     report = json.loads(path.read_text())
@@ -55,7 +55,7 @@ def test_a_commit_writes_the_report(tmp_path, capsys):
 
 
 def test_a_report_that_cannot_be_written_does_not_fail_the_write(tmp_path, capsys, caplog):
-    """What is in Kafka is not written again because of a full disk: it is a warning."""
+    """A report that cannot be written is a warning: the rows must not be written again."""
     with caplog.at_level(logging.WARNING):
         writer(str(tmp_path / "gone" / "report.json")).commit([MESSAGE])
     assert 1 == len(caplog.messages)
@@ -64,7 +64,7 @@ def test_a_report_that_cannot_be_written_does_not_fail_the_write(tmp_path, capsy
 
 
 def test_a_closed_console_does_not_fail_the_write(monkeypatch, caplog):
-    """What is in Kafka is not written again because nobody reads the driver's output."""
+    """A closed standard output is a warning: the rows must not be written again."""
 
     class _Closed:
         def write(self, text):
@@ -79,7 +79,7 @@ def test_a_closed_console_does_not_fail_the_write(monkeypatch, caplog):
 
 
 def test_a_commit_of_nothing(capsys):
-    """A DataFrame without partitions is committed with no message at all."""
+    """A DataFrame without partitions is committed without messages."""
     writer().commit([])
     assert "Kafka: there were no rows to write (0 tasks)\n" == capsys.readouterr().out
 
@@ -91,7 +91,7 @@ def test_a_commit_of_nothing(capsys):
 def test_a_job_is_batch_0_and_its_record_kept_as_long_as_its_write_id(
     monkeypatch, capsys, write_id, expires_at_ms
 ):
-    """Without a write id it may be dropped at once: nobody can run the same job again."""
+    """Without a write id the record may be dropped at once: the same job cannot run again."""
     committed = []
     monkeypatch.setattr(ExactlyOnceWrite, "plan", lambda *_: Plan("orders", 3, 1, {}))
     monkeypatch.setattr(
@@ -118,7 +118,7 @@ def test_a_job_is_batch_0_and_its_record_kept_as_long_as_its_write_id(
 
 
 def test_an_abort_says_what_stays(caplog, capsys):
-    """After a failure one line says how many rows are in Kafka; None messages are no obstacle."""
+    """An abort logs how many rows are in Kafka; None messages are ignored."""
     with caplog.at_level(logging.WARNING):
         writer().abort([None, MESSAGE, None])
     assert 1 == len(caplog.messages)
@@ -128,7 +128,7 @@ def test_an_abort_says_what_stays(caplog, capsys):
 
 @pytest.mark.parametrize("messages", [[], [None], [None, None]])
 def test_an_abort_of_nothing_is_silent(messages, caplog, capsys):
-    """When no task had finished nothing is said."""
+    """If no task has finished, nothing is logged."""
     with caplog.at_level(logging.DEBUG):
         writer().abort(messages)
     assert [] == caplog.messages
@@ -136,17 +136,17 @@ def test_an_abort_of_nothing_is_silent(messages, caplog, capsys):
 
 
 def test_an_abort_leaves_no_report(tmp_path):
-    """A write that failed has no report."""
+    """A failed write has no report."""
     writer(str(tmp_path / "report.json")).abort([MESSAGE])
     assert [] == list(tmp_path.iterdir())
 
 
 def test_a_writer_shows_no_setting():
-    """The repr of a writer, which Spark may log, has no setting in it."""
+    """The repr of a writer, which Spark may log, contains no settings."""
     assert "name" not in repr(writer()).replace("__name__", "")
 
 
 def test_writing_outside_a_task_is_refused():
-    """Without a task there is nothing to write."""
+    """A write outside of a Spark task raises KafkaError."""
     with pytest.raises(KafkaError, match=r"write\(\) is for Spark's tasks"):
         writer().write(iter([]))
