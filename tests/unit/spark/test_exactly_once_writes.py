@@ -1,4 +1,4 @@
-"""Exactly-once writes by our writers, as Spark calls them, against the embedded broker."""
+"""Exactly-once writes of our writers, called as Spark calls them, against the embedded broker."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def query(broker):
 
 @pytest.fixture
 def query_of_three():
-    """Return a cluster of three brokers, and a query that writes to it."""
+    """Yield a cluster of three brokers, and a query that writes to it."""
     with process_of_its_own(), DevBroker(topics={"data": 2}, brokers=3) as made:
         yield made, Query(made)
 
 
 @pytest.fixture
 def requests(broker):
-    """Give the names of all requests that the broker is sent from now on."""
+    """Yield a list of the API names of all requests that the broker receives from now on."""
     seen = []
     hooks = [
         broker.on(key, lambda request, _, key=key: seen.append(key.name)) for key in list(ApiKey)
@@ -82,7 +82,7 @@ def requests(broker):
 
 
 def test_a_batch_is_visible_when_it_is_committed(query, world):
-    """Tasks write in transactions that stay open; the commit makes all of them visible."""
+    """Tasks leave their transactions open, and the commit makes all of them visible."""
     planned = query.plan()
     messages = query.run_tasks(planned, 0)
     assert ([], 2) == (world.visible(), len(world.left_open()))
@@ -95,7 +95,7 @@ def _all_of(state):
 
 
 def test_a_writer_made_right_before_a_commit_changes_nothing(query, world, requests):
-    """Spark makes a writer before commit and abort: no broker hears of it, and the commit goes."""
+    """Spark creates a writer before commit and abort, which must not contact a broker."""
     messages = query.run_tasks(query.plan(), 0)
     requests.clear()
     open_before, ledger_before = world.left_open(), _all_of(world.ledger_state())
@@ -109,14 +109,14 @@ def test_a_writer_made_right_before_a_commit_changes_nothing(query, world, reque
 
 
 def test_batches_follow_each_other(query, world):
-    """Batch after batch is in once, by workers and drivers that live on."""
+    """Successive batches by the same workers and drivers are each written once."""
     for batch in range(4):
         query.run_batch(batch)
     assert (each_once(0, 1, 2, 3), []) == (world.visible(), world.left_open())
 
 
 def test_a_replayed_batch_is_skipped(query, world, tmp_path, broker):
-    """What is in is not written again when Spark replays it, by whatever process."""
+    """A committed batch that Spark replays is not written again, even by another process."""
     query.run_batch(0)
     query.run_batch(1)
     forget_connections()
@@ -128,7 +128,7 @@ def test_a_replayed_batch_is_skipped(query, world, tmp_path, broker):
 
 
 def test_a_replayed_task_reads_all_of_its_input(query, world):
-    """Stateful operators upstream store their state only when their output was read to the end."""
+    """Stateful operators upstream store their state only once their output is fully read."""
     query.run_batch(0)
     planned = query.plan()
     read = []
@@ -144,7 +144,7 @@ def test_a_replayed_task_reads_all_of_its_input(query, world):
 
 
 def test_the_report_has_each_batch_once(broker, tmp_path):
-    """A replay leaves the line of the batch as it is, and adds one that is missing."""
+    """A replay adds a missing line to the report but never replaces one."""
     path = tmp_path / "report.jsonl"
     query = Query(broker, reportPath=str(path))
     query.run_batch(0)
@@ -160,7 +160,7 @@ def test_the_report_has_each_batch_once(broker, tmp_path):
 
 
 def test_a_batch_below_the_last_is_refused(query, world):
-    """A checkpoint that was rolled back stops the query with a sentence that says so."""
+    """A rolled back checkpoint stops the query with an error that says so."""
     for batch in range(3):
         query.run_batch(batch)
     planned = query.plan()
@@ -170,7 +170,7 @@ def test_a_batch_below_the_last_is_refused(query, world):
 
 
 def test_a_deleted_checkpoint_is_a_new_query(query, broker, world, caplog):
-    """A query that is new under a prefix goes on, and is told who wrote there before."""
+    """A query new to a prefix continues, with a warning that names the earlier queries."""
     query.run_batch(0)
     with caplog.at_level(logging.WARNING):
         Query(broker, "query-2").run_batch(0)
@@ -184,7 +184,7 @@ def test_a_deleted_checkpoint_is_a_new_query(query, broker, world, caplog):
 
 
 def test_two_queries_may_take_turns_under_a_prefix(query, broker, world):
-    """One after the other and back, each knows its own batches."""
+    """Each query's batches are tracked separately, so neither affects the other's."""
     other = Query(broker, "query-2")
     query.run_batch(0)
     other.run_batch(0)
@@ -195,7 +195,7 @@ def test_two_queries_may_take_turns_under_a_prefix(query, broker, world):
 
 
 def test_of_two_drivers_at_once_the_later_one_wins(query, broker, world):
-    """The earlier driver's commit fails with the other's name, and nothing of it is visible."""
+    """The earlier driver's commit fails with the other's name, and none of its rows are visible."""
     messages = query.run_tasks(query.plan(), 0)
     forget_connections()
     Query(broker).run_batch(0)
@@ -206,7 +206,7 @@ def test_of_two_drivers_at_once_the_later_one_wins(query, broker, world):
 
 
 def test_a_stalled_task_of_an_earlier_plan_is_shut_out(query, world):
-    """What a zombie writes after the next plan is in no batch, and its transaction is ended."""
+    """Rows written under an old plan belong to no batch, and their transactions are aborted."""
     planned = query.plan()
     early = query.run_task(planned, 0, 0)
     again = query.plan()
@@ -218,7 +218,7 @@ def test_a_stalled_task_of_an_earlier_plan_is_shut_out(query, world):
 
 
 def test_losing_attempts_are_aborted(query, world):
-    """Of a task that ran twice (speculation, retry) one attempt is in, and none left open."""
+    """If a task ran twice (speculation, retry), one attempt is committed and the other aborted."""
     planned = query.plan()
     query.run_task(planned, 0, 0)
     messages = query.run_tasks(planned, 0)
@@ -228,7 +228,7 @@ def test_losing_attempts_are_aborted(query, world):
 
 
 def test_a_failed_batch_is_taken_back(query, world):
-    """Abort ends what finished tasks left open; None stands for tasks that did not finish."""
+    """Abort ends the transactions of finished tasks; None stands for an unfinished one."""
     planned = query.plan()
     message = query.run_task(planned, 0, 0)
     query.abort([message, None], 0)
@@ -238,7 +238,7 @@ def test_a_failed_batch_is_taken_back(query, world):
 
 
 def test_an_abort_after_a_commit_changes_nothing(query, world):
-    """Spark calls abort with all messages when a commit has failed half-way, or seemed to."""
+    """Spark calls abort with all messages after a commit that failed or seemed to fail."""
     messages = query.run_tasks(query.plan(), 0)
     query.commit(messages, 0)
     query.abort(messages, 0)
@@ -247,14 +247,14 @@ def test_an_abort_after_a_commit_changes_nothing(query, world):
 
 
 def test_an_abort_without_messages_asks_nobody(query, requests):
-    """An abort may come with nothing but None; the next start clears up."""
+    """An abort with only None contacts no broker; the next start aborts the transactions."""
     query.abort([None, None], 0)
     query.abort([], 0)
     assert [] == requests
 
 
 def test_an_abort_that_cannot_be_made_is_a_warning(query, broker, caplog):
-    """Why the batch failed is what has to be read, not what became of the clearing up."""
+    """A failed abort must not hide why the batch failed."""
     messages = query.run_tasks(query.plan(), 0)
     refusal = AnswerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     hook = broker.on(ApiKey.INIT_PRODUCER_ID, refusal)
@@ -265,10 +265,10 @@ def test_an_abort_that_cannot_be_made_is_a_warning(query, broker, caplog):
 
 
 def test_a_decided_batch_is_finished_by_the_next_start(query, broker, world):
-    """A commit that stops after its decision fails the query; a restart finishes and skips it."""
+    """A commit interrupted after its decision fails the query; a restart completes it."""
     messages = query.run_tasks(query.plan(), 0)
     refusal = AnswerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    # The first end is that of the ledger's own transaction.
+    # The first EndTxn is that of the ledger's own transaction.
     hook = broker.on(
         ApiKey.END_TXN,
         lambda request, _: refusal if ".ledger" not in request.transactional_id else None,
@@ -284,7 +284,7 @@ def test_a_decided_batch_is_finished_by_the_next_start(query, broker, world):
 
 
 def test_a_batch_that_is_in_by_half_stops_every_start(query, broker, world):
-    """A query half of whose batch an operator aborted says what is in, and what is not."""
+    """After an operator aborted half of a batch, the error lists what is written and what is not."""
     messages = query.run_tasks(query.plan(), 0)
     refusal = AnswerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     hook = broker.on(
@@ -307,7 +307,7 @@ def test_a_batch_that_is_in_by_half_stops_every_start(query, broker, world):
 
 
 def test_a_transaction_that_timed_out_fails_its_batch(query, world):
-    """A batch that took longer than transaction.timeout.ms fails with that name, and goes again."""
+    """The error of a batch above transaction.timeout.ms names it, and the batch can be retried."""
     messages = query.run_tasks(query.plan(), 0)
     world.time_out_everything()
     with pytest.raises(WinnerLostError, match=r"raise that, up to the brokers' transaction\.max"):
@@ -317,7 +317,7 @@ def test_a_transaction_that_timed_out_fails_its_batch(query, world):
 
 
 def test_tasks_without_rows_open_no_transaction(query, world):
-    """An empty partition is a message; a batch of them is committed without a decision."""
+    """A batch of empty partitions is committed without a decision."""
     planned = query.plan()
     empty = query.run_task(planned, 0, 0, [])
     query.commit([empty, empty], 0)
@@ -328,7 +328,7 @@ def test_tasks_without_rows_open_no_transaction(query, world):
 
 
 def test_a_batch_without_tasks_is_committed(query, world, requests):
-    """A DataFrame without a partition asks for nothing, decides nothing, and stops nobody."""
+    """The commit of a batch without partitions sends no request and records nothing."""
     query.plan()
     requests.clear()
     query.commit([], 0)
@@ -339,7 +339,7 @@ def test_a_batch_without_tasks_is_committed(query, world, requests):
 
 
 def test_workers_use_their_connections_and_ids_again(query, broker, requests, world):
-    """From its second batch on a task asks for an epoch, and for nothing else that is new."""
+    """From the second batch on, a task requests a new epoch and writes, without other set-up."""
     query.run_batch(0)
     planned = query.plan()
     requests.clear()
@@ -351,7 +351,7 @@ def test_workers_use_their_connections_and_ids_again(query, broker, requests, wo
 
 
 def test_a_driver_asks_the_same_of_each_batch(query, requests):
-    """The requests of plan and commit do not grow with the batches before."""
+    """The number of requests of plan and commit does not grow with the batches."""
     counts = []
     for batch in range(6):
         planned = query.plan()
@@ -368,7 +368,7 @@ def test_a_driver_asks_the_same_of_each_batch(query, requests):
 
 
 def test_a_job_is_written_once(broker, world, capsys):
-    """A job that is run again with its writeId writes nothing, and says so."""
+    """A job that is run again with its writeId writes nothing, and prints that."""
     for _ in range(2):
         BatchJob(broker, writeId="day-1").run()
     assert (each_once(0), []) == (world.visible(), world.left_open())
@@ -376,7 +376,7 @@ def test_a_job_is_written_once(broker, world, capsys):
 
 
 def test_a_job_that_is_in_leaves_its_report_as_it_is(broker, tmp_path):
-    """The report is of the run that wrote; where it is gone, a later run does not make another."""
+    """The report belongs to the run that wrote; a later run neither changes nor recreates it."""
     path = tmp_path / "report.json"
     job = BatchJob(broker, writeId="day-1", reportPath=str(path))
     job.run()
@@ -390,7 +390,7 @@ def test_a_job_that_is_in_leaves_its_report_as_it_is(broker, tmp_path):
 
 
 def test_a_job_without_rows_is_in_too(broker, world):
-    """A job that had nothing to write is not run again with the rows of later."""
+    """A job that had no rows counts as written, so a later run with rows writes nothing."""
     job = BatchJob(broker, writeId="day-1")
     planned = job.plan()
     planned.commit([])
@@ -399,7 +399,7 @@ def test_a_job_without_rows_is_in_too(broker, world):
 
 
 def test_a_job_without_an_id_is_another_one_each_time(broker, world):
-    """Without writeId a job is written whenever it is run, whole; the ledger forgets it."""
+    """Without a writeId every run of a job writes all rows, and the ledger drops its record."""
     for _ in range(2):
         BatchJob(broker).run()
     assert sorted(each_once(0) * 2) == world.visible()
@@ -408,7 +408,7 @@ def test_a_job_without_an_id_is_another_one_each_time(broker, world):
 
 
 def test_a_failed_job_is_taken_back_and_can_be_run_again(broker, world):
-    """A job that failed is not in, and the same writeId writes it."""
+    """A failed job is not visible, and the same writeId can write it later."""
     job = BatchJob(broker, writeId="day-1")
     planned = job.plan()
     planned.abort([job.run_task(planned, 0), None])
@@ -418,7 +418,7 @@ def test_a_failed_job_is_taken_back_and_can_be_run_again(broker, world):
 
 
 def test_of_two_jobs_at_once_the_later_one_wins(broker, world):
-    """Two jobs under one prefix: the earlier one fails at its commit, with a sentence."""
+    """Of two jobs under one prefix, the earlier one's commit fails with advice."""
     early, late = BatchJob(broker, writeId="day-1"), BatchJob(broker, writeId="day-2")
     planned = early.plan()
     messages = [early.run_task(planned, 0, ["early"])]
@@ -430,7 +430,7 @@ def test_of_two_jobs_at_once_the_later_one_wins(broker, world):
 
 
 def test_the_recipe_of_foreach_batch_writes_each_batch_once(broker, world):
-    """In foreachBatch the writeId is query id and batch id; a replayed batch is skipped."""
+    """With a writeId of query id and batch id, foreachBatch skips a replayed batch."""
     for batch in (0, 1, 1, 2):
         job = BatchJob(broker, writeId=f"query-1-{batch}")
         planned = job.plan()
@@ -438,11 +438,11 @@ def test_the_recipe_of_foreach_batch_writes_each_batch_once(broker, world):
     assert sorted(rows(0, 0) + rows(1, 0) + rows(2, 0)) == world.visible()
 
 
-# --- what the driver finds out before a task
+# --- checks on the driver before a task
 
 
 def test_the_ledger_is_made_where_it_is_missing(query, world):
-    """The first plan creates a compacted topic of one partition."""
+    """The first plan creates a compacted topic with one partition."""
     query.plan()
     configs = world.admin.topic_configs("ledger", timeout=30)
     assert "compact" == configs["cleanup.policy"]
@@ -450,7 +450,7 @@ def test_the_ledger_is_made_where_it_is_missing(query, world):
 
 
 def test_a_ledger_that_forgets_is_refused(broker):
-    """A topic that deletes by age is no ledger, and no task is begun."""
+    """A topic that deletes by age cannot be the ledger, and no task starts."""
     broker.create_topic("old", partitions=1, configs={"cleanup.policy": "delete"})
     with pytest.raises(
         RefusedWriteError, match=r"ConfigError: ledgerTopic 'old' has cleanup\.poli"
@@ -461,7 +461,7 @@ def test_a_ledger_that_forgets_is_refused(broker):
 
 
 def test_a_timeout_above_the_brokers_limit_is_refused(broker):
-    """The coordinator is asked before the tasks are, and the sentence has both settings' names."""
+    """The plan fails before the tasks start, and the error names both settings."""
     query = Query(broker, **{"kafka.transaction.timeout.ms": "900001"})
     with pytest.raises(RefusedWriteError, match=r"is 900001, which is more than transaction\.max"):
         query.plan()
@@ -477,7 +477,7 @@ def test_a_timeout_above_the_brokers_limit_is_refused(broker):
     ],
 )
 def test_a_missing_right_is_said_before_the_tasks(broker, query, api, code):
-    """Whatever right is missing on the ledger or the ids: the sentence lists what is needed."""
+    """Whichever right on the ledger or the ids is missing, the error lists all that are needed."""
     BatchJob(broker, transactionalIdPrefix="other").run()
     broker.on(api, AnswerError(code))
     with pytest.raises(RefusedWriteError, match="READ, WRITE, DESCRIBE and DESCRIBE_CONFIGS"):
@@ -485,14 +485,14 @@ def test_a_missing_right_is_said_before_the_tasks(broker, query, api, code):
 
 
 def test_a_prefix_must_be_readable(broker, requests):
-    """A prefix that no operator could read is refused when the writer is made."""
+    """A prefix with unprintable characters is rejected when the writer is created."""
     with pytest.raises(ConfigError, match="transactionalIdPrefix must have 1 to 200 printable"):
         Query(broker, transactionalIdPrefix="a\nb").writer()
     assert [] == requests
 
 
 def test_a_stream_has_no_write_id(broker):
-    """A stream is known by its query id."""
+    """A stream is identified by its query id, so writeId is an error."""
     with pytest.raises(ConfigError, match="writeId is for batches"):
         Query(broker, writeId="w").writer()
 
@@ -517,7 +517,7 @@ def test_brokers_that_are_too_old_are_refused_before_anything_is_written(
 
 
 def test_each_broker_must_be_new_enough(query_of_three):
-    """One old broker among new ones may be the coordinator of any transaction."""
+    """One old broker among new ones could coordinate any of the transactions."""
     broker, query = query_of_three
     hide_apis(broker, ApiKey.LIST_TRANSACTIONS, node_id=2)
     with pytest.raises(RefusedWriteError, match=r"\(id 2\) does not have the API LIST_TRANSACT"):

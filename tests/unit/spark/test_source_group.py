@@ -1,4 +1,4 @@
-"""What a stream tells `sourceConsumerGroup`, against the embedded broker."""
+"""The offsets that a stream commits to `sourceConsumerGroup`, against the embedded broker."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def stream(broker, tmp_path):
 
 @contextmanager
 def warnings_of(caplog):
-    """Collect what is warned of in a block."""
+    """Collect the warnings logged within a block."""
     caplog.clear()
     found: list[str] = []
     with caplog.at_level(logging.WARNING):
@@ -53,7 +53,7 @@ def warnings_of(caplog):
 
 @pytest.mark.parametrize("options", [{}, EXACTLY_ONCE], ids=["at_least_once", "exactly_once"])
 def test_the_group_is_told_of_each_finished_batch(broker, tmp_path, caplog, options):
-    """After a batch the group has its end offsets; a replay tells them again."""
+    """After a batch the group has its end offsets; a replay commits them again."""
     stream = SourceStream(broker.bootstrap_servers, tmp_path / "c", "lag", topic="data", **options)
     expected = [{("read", 0): 2}, {("read", 0): 4, ("read", 1): 1}]
     with warnings_of(caplog) as warned:
@@ -68,7 +68,7 @@ def test_the_group_is_told_of_each_finished_batch(broker, tmp_path, caplog, opti
 
 
 def test_a_batch_that_is_not_finished_is_not_told(broker, stream):
-    """What was planned, or aborted, is not read."""
+    """The offsets of a batch that was only planned, or aborted, are not committed."""
     stream.note(0, '{"read":{"0":2}}')
     pickle.dumps(stream.writer())
     stream.writer().abort([], 0)
@@ -76,7 +76,7 @@ def test_a_batch_that_is_not_finished_is_not_told(broker, stream):
 
 
 def test_exactly_once_tells_after_the_commit(broker, tmp_path):
-    """The group hears of a batch when its transactions have ended."""
+    """Offsets are committed once the batch's transactions have ended."""
     stream = SourceStream(
         broker.bootstrap_servers, tmp_path / "c", "lag", topic="data", **EXACTLY_ONCE
     )
@@ -89,14 +89,14 @@ def test_exactly_once_tells_after_the_commit(broker, tmp_path):
 
 
 def test_a_batch_without_rows_is_told(broker, stream):
-    """Lag goes down also where a filter lets no row through, or no task ran."""
+    """Lag decreases even if a filter drops every row, or no task ran."""
     stream.note(0, '{"read":{"0":2}}')
     stream.writer().commit([], 0)
     assert {("read", 0): 2} == committed_offsets(broker.bootstrap_servers, "lag")
 
 
 def test_without_the_option_no_group_is_asked_for(broker, stream):
-    """Groups are nobody's business by default."""
+    """No offsets are committed by default."""
     hook = broker.on(ApiKey.OFFSET_COMMIT, lambda *_: None)
     stream.note(0, '{"read":{"0":2}}')
     del stream._options["sourceConsumerGroup"]
@@ -105,7 +105,7 @@ def test_without_the_option_no_group_is_asked_for(broker, stream):
 
 
 def test_members_of_the_group_are_a_warning_and_the_next_batch_makes_up(broker, stream, caplog):
-    """A group that consumers are in refuses; what it was not told comes with the next batch."""
+    """A group with consumers rejects the commit, and a later batch commits its offsets."""
     with joined_consumer(broker.bootstrap_servers, "lag", "read"):
         stream.note(0, '{"read":{"0":2,"1":3}}')
         with warnings_of(caplog) as warned:
@@ -122,7 +122,7 @@ def test_members_of_the_group_are_a_warning_and_the_next_batch_makes_up(broker, 
 
 
 def test_a_topic_of_another_cluster_is_named(broker, stream, caplog):
-    """Topics that the cluster does not know are named once each; the others are told."""
+    """Topics unknown to the cluster are named once each; the other offsets are committed."""
     stream.note(0, '{"there":{"0":1,"1":1},"too":{"0":1}}', "-", '{"read":{"0":2}}')
     with warnings_of(caplog) as warned:
         stream.run(0, "a")
@@ -143,7 +143,7 @@ def test_a_topic_of_another_cluster_is_named(broker, stream, caplog):
     ],
 )
 def test_a_refusal_does_not_fail_the_batch(broker, stream, caplog, request_and_answer, advice):
-    """Rows are in: what the group is not told is a warning, with the right that is missing."""
+    """A rejected commit is a warning that names the missing right."""
     api_key, code = request_and_answer
     broker.on(api_key, AnswerError(code))
     stream.note(0, '{"read":{"0":2}}')
@@ -163,7 +163,7 @@ def test_a_refusal_does_not_fail_the_batch(broker, stream, caplog, request_and_a
     ],
 )
 def test_offsets_that_cannot_be_read_do_not_fail_the_batch(stream, caplog, line, cause):
-    """A log of offsets that is not there, or of something else, is a warning with its path."""
+    """A missing or foreign offset log is a warning with its path."""
     if line is not None:
         stream.note(0, line)
     with warnings_of(caplog) as warned:
@@ -174,7 +174,7 @@ def test_offsets_that_cannot_be_read_do_not_fail_the_batch(stream, caplog, line,
 
 
 def test_a_checkpoint_that_cannot_be_read_is_refused(broker, tmp_path):
-    """What can be known of the option is said before the first task."""
+    """An unusable checkpoint location is an error before the first task."""
     stream = SourceStream(broker.bootstrap_servers, tmp_path / "c", "lag", topic="data")
     stream._options["checkpointLocation"] = "s3a://bucket/c"
     with pytest.raises(ConfigError, match="not one of s3a:"):
@@ -188,14 +188,14 @@ def test_a_checkpoint_that_cannot_be_read_is_refused(broker, tmp_path):
 
 
 def test_a_batch_write_has_no_source_group(broker):
-    """A batch's driver does not know what was read, and says so."""
+    """A batch's driver does not know what was read, so the option is an error."""
     options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": "data"}
     with pytest.raises(ConfigError, match="sourceConsumerGroup is for streams"):
         KafkaSink.check(SimpleNamespace(schema=SCHEMA), options, sourceConsumerGroup="lag")
 
 
 def test_a_group_is_told_within_the_time_of_a_request(monkeypatch, tmp_path):
-    """request.timeout.ms, in seconds."""
+    """The timeout of the commit is request.timeout.ms, in seconds."""
     told = []
 
     class Admin:

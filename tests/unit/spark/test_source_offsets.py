@@ -50,7 +50,7 @@ def log(*sources, version="v1", metadata=METADATA):
     ids=["one", "old", "among-others", "v2", "none-yet", "none-yet-v2", "no-topic", "several"],
 )
 def test_the_offsets_of_kafka_sources_are_read(text, expected):
-    """Kafka's lines are merged, the lower offset of a partition in two; others are passed over."""
+    """Kafka's lines are merged, with the lower offset of a partition; other lines are skipped."""
     assert expected == source_offsets(text)
 
 
@@ -63,7 +63,7 @@ _offsets = st.dictionaries(
 
 @given(_offsets)
 def test_whatever_kafkas_source_has_read_is_found(offsets):
-    """Every offset of the line is found under its topic and partition."""
+    """Every offset of the line is returned under its topic and partition."""
     line = json.dumps(
         {topic: {str(number): at for number, at in part.items()} for topic, part in offsets.items()}
     )
@@ -78,7 +78,7 @@ def test_whatever_kafkas_source_has_read_is_found(offsets):
 
 @given(st.text() | st.lists(st.text()).map(lambda lines: log(*lines)))
 def test_garbage_gives_an_error_and_nothing_else(text):
-    """Any text is read, or refused by a KafkaError."""
+    """Any text is either parsed or rejected with a KafkaError."""
     try:
         read = source_offsets(text)
     except KafkaError:
@@ -105,7 +105,7 @@ def test_garbage_gives_an_error_and_nothing_else(text):
     ],
 )
 def test_what_spark_would_not_write_is_refused(text, sentence):
-    """A file that is none of the log's is refused, with the line that is wrong."""
+    """A file that is not an offset log is rejected with an error that says what is wrong."""
     with pytest.raises(KafkaError) as caught:
         source_offsets(text)
     assert sentence in str(caught.value)
@@ -122,13 +122,13 @@ def test_what_spark_would_not_write_is_refused(text, sentence):
     ],
 )
 def test_a_local_checkpoint_is_found(location, directory):
-    """A path, or a URI of a local file as Hadoop writes it, leads to the offsets."""
+    """A path, or a URI of a local file in Hadoop's syntax, leads to the offsets."""
     assert directory == str(offsets_directory(location))
 
 
 @pytest.mark.parametrize("location", ["s3a://key:hunter2@bucket/c", "hdfs:/c", "file://host/c"])
 def test_a_remote_checkpoint_is_refused(location):
-    """What the driver cannot read as a file is refused by its scheme; keys in it are not shown."""
+    """The error for a remote location shows its scheme, but not the keys in it."""
     with pytest.raises(ConfigError) as caught:
         offsets_directory(location)
     assert str(caught.value).endswith(f" not one of {location.partition(':')[0]}:")
@@ -137,13 +137,13 @@ def test_a_remote_checkpoint_is_refused(location):
 
 @pytest.mark.parametrize("location", [None, ""])
 def test_a_checkpoint_that_is_not_known_is_refused(location):
-    """Without the option there is nothing to read from."""
+    """Without the option the offsets cannot be found."""
     with pytest.raises(ConfigError, match="needs checkpointLocation as an option of the stream"):
         offsets_directory(location)
 
 
 def test_a_checkpoint_that_is_not_there_is_refused(tmp_path):
-    """A directory that the driver does not see is one of another file system."""
+    """A directory that the driver cannot see must be on another file system."""
     with pytest.raises(ConfigError, match="the driver cannot read the directory"):
         check_offsets_directory(str(tmp_path))
     (tmp_path / "offsets").mkdir()
@@ -152,7 +152,7 @@ def test_a_checkpoint_that_is_not_there_is_refused(tmp_path):
 
 @pytest.mark.parametrize("right", [os.R_OK, os.X_OK])
 def test_the_driver_needs_to_list_and_to_enter_the_checkpoint(tmp_path, monkeypatch, right):
-    """One of the two rights is not enough."""
+    """Either right alone is not enough."""
     (tmp_path / "offsets").mkdir()
     monkeypatch.setattr(os, "access", lambda _path, mode: not mode & right)
     with pytest.raises(ConfigError, match="the driver cannot read the directory"):
@@ -160,7 +160,7 @@ def test_the_driver_needs_to_list_and_to_enter_the_checkpoint(tmp_path, monkeypa
 
 
 def test_the_file_of_the_batch_is_read(tmp_path):
-    """The file has the batch's number; one that is missing or broken is named by the error."""
+    """The file's name is the batch id, and an error names a missing or invalid file."""
     directory = tmp_path / "offsets"
     directory.mkdir()
     (directory / "7").write_text(log(KAFKA))
@@ -176,7 +176,7 @@ def test_the_file_of_the_batch_is_read(tmp_path):
 def test_a_checkpoint_that_cannot_be_read_may_belong_to_a_query_under_way(
     tmp_path, monkeypatch, fault
 ):
-    """A path without a scheme may mean another file system, whatever is there on the local one."""
+    """A path without a scheme may belong to another file system than the local one."""
     (tmp_path / "offsets").mkdir()
     assert not may_have_run(str(tmp_path))
 

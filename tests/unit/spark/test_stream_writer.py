@@ -30,7 +30,7 @@ VALUE = StructType([StructField("value", StringType())])
 
 
 class _Cluster:
-    """Answers `describe_topics`, and counts how often it was asked."""
+    """A stand-in for `describe_topics` that records its calls."""
 
     def __init__(self):
         self.asked = 0
@@ -80,7 +80,7 @@ def message(rows=2, query_id="q", transactional=None):
 
 
 def test_making_a_writer_asks_nobody(cluster, tmp_path):
-    """Spark makes writers before each commit and abort, so making one does nothing."""
+    """Spark creates writers before each commit and abort, so creating one does nothing."""
     stream_writer(reportPath=str(tmp_path / "nowhere" / "r.jsonl"))
     stream_writer(overwrite=True)
     assert 0 == cluster.asked
@@ -88,7 +88,7 @@ def test_making_a_writer_asks_nobody(cluster, tmp_path):
 
 
 def test_the_cluster_is_asked_when_the_writer_is_pickled_for_the_tasks(cluster):
-    """Before the tasks the cluster is asked, once however often the writer is pickled."""
+    """The cluster is queried before the tasks, only once however often the writer is pickled."""
     writer = stream_writer()
     again = travel(travel(writer))
     travel(writer)
@@ -97,7 +97,7 @@ def test_the_cluster_is_asked_when_the_writer_is_pickled_for_the_tasks(cluster):
 
 
 def test_the_cluster_is_not_asked_before_each_batch(cluster):
-    """A good answer is believed for a while, for this topic."""
+    """A successful check of a topic is trusted for a while."""
     for _ in range(3):
         travel(stream_writer())
     assert 1 == cluster.asked
@@ -106,7 +106,7 @@ def test_the_cluster_is_not_asked_before_each_batch(cluster):
 
 
 def test_an_answer_is_believed_for_five_minutes():
-    """After that the cluster is asked again."""
+    """A successful check is trusted for 300 seconds."""
     believed = Believed()
     believed.note("a", now=0)
     assert (True, False, False) == (
@@ -117,7 +117,7 @@ def test_an_answer_is_believed_for_five_minutes():
 
 
 def test_answers_are_believed_side_by_side():
-    """A later answer to another question ends none that is believed still."""
+    """A later check of something else does not end the trust in an earlier one."""
     believed = Believed()
     believed.note("a", now=0)
     believed.note("b", now=299)
@@ -127,7 +127,7 @@ def test_answers_are_believed_side_by_side():
 
 
 def checkpoint_at(directory, *, commits):
-    """Make a checkpoint as Spark has it before a micro-batch, with so many finished ones."""
+    """Create a checkpoint as it is before a micro-batch, after `commits` finished ones."""
     for name, count in (("offsets", commits + 1), ("commits", commits)):
         (directory / name).mkdir()
         for batch_id in range(count):
@@ -138,13 +138,13 @@ def checkpoint_at(directory, *, commits):
 
 @pytest.mark.parametrize("commits", [0, 1])
 def test_the_check_of_a_stream_may_create_its_topic(cluster, tmp_path, commits):
-    """At its start, and when it is under way: what is asked is no dry run."""
+    """The check is not a dry run, neither at the start nor later."""
     travel(stream_writer(**checkpoint_at(tmp_path, commits=commits)))
     assert [False] == cluster.dry_runs
 
 
 def test_a_refusal_is_asked_for_again(cluster):
-    """What was wrong once may be right at the next start."""
+    """A failed check is repeated, since the problem may be fixed by the next start."""
     cluster.can_write = False
     for _ in range(2):
         with pytest.raises(pickle.PickleError, match="no right to write"):
@@ -154,7 +154,7 @@ def test_a_refusal_is_asked_for_again(cluster):
 
 @pytest.mark.parametrize("error", [NetworkError("nobody there"), KafkaTimeoutError("too slow")])
 def test_brokers_that_are_away_do_not_end_a_stream_under_way(cluster, tmp_path, caplog, error):
-    """The tasks wait for brokers themselves, for longer; the driver looks again each time."""
+    """The tasks wait longer for brokers themselves; the driver checks again each time."""
     options = checkpoint_at(tmp_path, commits=1)
     cluster.error = error
     for _ in range(2):
@@ -165,7 +165,7 @@ def test_brokers_that_are_away_do_not_end_a_stream_under_way(cluster, tmp_path, 
 
 
 def test_brokers_that_are_away_end_a_stream_that_never_wrote(cluster, tmp_path):
-    """Before its first micro-batch a stream is told at once, as a job is."""
+    """Before its first micro-batch a stream fails at once, as a job does."""
     cluster.error = NetworkError("nobody there")
     with pytest.raises(pickle.PickleError, match=r"^NetworkError: nobody there$"):
         travel(stream_writer(**checkpoint_at(tmp_path, commits=0)))
@@ -174,28 +174,28 @@ def test_brokers_that_are_away_end_a_stream_that_never_wrote(cluster, tmp_path):
 
 @pytest.mark.parametrize("location", ["s3a://bucket/checkpoint", "/no/such/directory", None])
 def test_a_stream_that_may_have_written_is_taken_for_one_under_way(cluster, location):
-    """Of a checkpoint that is not the driver's own nobody knows how far the stream is."""
+    """A checkpoint that the driver cannot read may be that of a running stream."""
     cluster.error = NetworkError("nobody there")
     travel(stream_writer(checkpointLocation=location or ""))
     assert 1 == cluster.asked
 
 
 def test_a_missing_topic_ends_a_stream_under_way_too(cluster, tmp_path):
-    """What a broker has answered is not an outage."""
+    """An error from a broker is not an outage."""
     cluster.error = BrokerError("no topic", code=3, name="UNKNOWN_TOPIC_OR_PARTITION")
     with pytest.raises(pickle.PickleError, match="no topic"):
         travel(stream_writer(**checkpoint_at(tmp_path, commits=3)))
 
 
 def test_no_right_to_write_is_said_before_the_tasks(cluster):
-    """A topic that the client may not write to stops the stream before a task."""
+    """A topic that the client may not write to fails the stream before a task starts."""
     cluster.can_write = False
     with pytest.raises(pickle.PickleError, match="topic 'events': this client has no right"):
         travel(stream_writer())
 
 
 def test_a_report_that_has_no_place_is_said_before_the_tasks(cluster):
-    """A directory that is missing stops the stream before a task, and asks no broker."""
+    """A missing directory fails the stream before a task starts or a broker is queried."""
     with pytest.raises(pickle.PickleError, match="there is no directory"):
         travel(stream_writer(reportPath="/nowhere/to/be/found/r.jsonl"))
     assert 0 == cluster.asked
@@ -203,7 +203,7 @@ def test_a_report_that_has_no_place_is_said_before_the_tasks(cluster):
 
 @pytest.mark.parametrize("is_link", [False, True])
 def test_a_report_path_with_another_file_is_refused_before_the_tasks(cluster, tmp_path, is_link):
-    """A file that is not a stream's report stops the stream before a task, and stays as it is."""
+    """A file that is not a stream's report fails the stream and is not changed."""
     other = tmp_path / "other"
     other.write_text("no newline")
     path = tmp_path / "link" if is_link else other
@@ -219,7 +219,7 @@ def test_a_report_path_with_another_file_is_refused_before_the_tasks(cluster, tm
 
 
 def test_a_report_of_earlier_batches_is_no_obstacle(cluster, tmp_path):
-    """A stream that is started again goes on with its report."""
+    """A restarted stream continues its report."""
     path = tmp_path / "r.jsonl"
     stream_writer(reportPath=str(path)).commit([message()], 0)
     travel(stream_writer(reportPath=str(path))).commit([message()], 1)
@@ -234,20 +234,20 @@ def test_a_report_of_earlier_batches_is_no_obstacle(cluster, tmp_path):
     ],
 )
 def test_options_and_columns_are_checked_at_once(cluster, options, schema, error, sentence):
-    """What needs no broker is checked when the writer is asked for."""
+    """Checks that need no broker run when the writer is requested."""
     with pytest.raises(error, match=sentence):
         stream_writer(schema, **options)
 
 
 def test_what_spark_hands_on_of_its_own_options_is_no_error(cluster, caplog):
-    """Options of `writeStream` itself are passed over in silence."""
+    """Options of `writeStream` itself are ignored without a warning."""
     with caplog.at_level(logging.DEBUG):
         travel(stream_writer(queryName="name", asyncProgressTrackingEnabled="true"))
     assert [] == caplog.messages
 
 
 def test_options_of_the_source_are_warned_about_once(cluster, caplog):
-    """Options of Spark's Kafka source are ignored with a warning, not with one for each batch."""
+    """Options of Spark's Kafka source are ignored with one warning, not one per batch."""
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             travel(stream_writer(startingOffsets="earliest"))
@@ -256,7 +256,7 @@ def test_options_of_the_source_are_warned_about_once(cluster, caplog):
 
 
 def test_a_commit_says_what_the_batch_has_written(cluster, capsys, tmp_path):
-    """A micro-batch is told in a line, and by a line of the report."""
+    """A micro-batch is printed in one line and recorded by one line of the report."""
     path = tmp_path / "r.jsonl"
     stream_writer(reportPath=str(path)).commit([message(), message(3)], 7)
     printed = "Kafka: batch 7 wrote 5 rows (160 bytes) to topic events from 2 tasks\n"
@@ -275,7 +275,7 @@ WRITTEN = TransactionalPart(generation=1, planned_at_ms=0)
     ids=["all", "the first", "the last"],
 )
 def test_a_batch_with_a_replayed_task_replaces_no_line(cluster, tmp_path, parts):
-    """A replayed task does not know what it wrote before, so a line that is there knows more."""
+    """A replayed task does not know what it wrote before, so an existing line has more detail."""
     path = tmp_path / "r.jsonl"
     stream = stream_writer(reportPath=str(path))
     stream.commit([message(9)], 7)
@@ -290,7 +290,7 @@ def test_a_batch_with_a_replayed_task_replaces_no_line(cluster, tmp_path, parts)
 
 
 def test_a_batch_without_a_replayed_task_replaces_its_line(cluster, tmp_path):
-    """What was written anew is what the line says then."""
+    """A batch that was written again replaces its line."""
     path = tmp_path / "r.jsonl"
     stream = stream_writer(reportPath=str(path))
     stream.commit([message(9)], 7)
@@ -301,7 +301,7 @@ def test_a_batch_without_a_replayed_task_replaces_its_line(cluster, tmp_path):
 
 @pytest.mark.parametrize("step", ["commit", "abort"])
 def test_an_exactly_once_batch_is_ended_by_its_query_and_number(monkeypatch, step):
-    """As its tasks' messages have them, with the plan that they were written under."""
+    """The query id and the plan come from the tasks' messages."""
     ended = []
     monkeypatch.setattr(
         ExactlyOnceWrite,
@@ -319,14 +319,14 @@ def test_an_exactly_once_batch_is_ended_by_its_query_and_number(monkeypatch, ste
 
 
 def test_a_commit_of_nothing_is_silent(cluster, capsys):
-    """A micro-batch without rows prints nothing, and need not have had a task."""
+    """A micro-batch without rows prints nothing, and may have no tasks."""
     stream_writer().commit([], 0)
     stream_writer().commit([message(0)], 1)
     assert "" == capsys.readouterr().out
 
 
 def test_a_report_that_cannot_be_written_does_not_fail_the_batch(cluster, caplog, tmp_path):
-    """What is in Kafka is not written again because of a directory: it is a warning."""
+    """A report that cannot be written is a warning: the rows must not be written again."""
     path = tmp_path / "gone" / "r.jsonl"
     with caplog.at_level(logging.WARNING):
         stream_writer(reportPath=str(path)).commit([message()], 3)
@@ -338,7 +338,7 @@ def test_a_report_that_cannot_be_written_does_not_fail_the_batch(cluster, caplog
 def test_a_file_that_is_no_report_by_now_does_not_fail_the_batch(
     cluster, caplog, tmp_path, content
 ):
-    """Where somebody replaced the report meanwhile, that is a warning, and the file stays."""
+    """A report that was replaced meanwhile is a warning, and the file is not changed."""
     path = tmp_path / "r.jsonl"
     path.write_bytes(content)
     with caplog.at_level(logging.WARNING):
@@ -349,7 +349,7 @@ def test_a_file_that_is_no_report_by_now_does_not_fail_the_batch(
 
 
 def test_an_abort_says_what_stays(cluster, caplog):
-    """After a failure one line says how many rows are in Kafka; None messages are no obstacle."""
+    """An abort logs how many rows are in Kafka; None messages are ignored."""
     with caplog.at_level(logging.WARNING):
         stream_writer().abort([None, message(), None], 4)
         stream_writer().abort([None], 5)
@@ -358,6 +358,6 @@ def test_an_abort_says_what_stays(cluster, caplog):
 
 
 def test_writing_outside_a_task_is_refused(cluster):
-    """Without a task there is nothing to write."""
+    """A write outside of a Spark task raises KafkaError."""
     with pytest.raises(KafkaError, match=r"write\(\) is for Spark's tasks"):
         stream_writer().write(iter([]))

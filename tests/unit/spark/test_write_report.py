@@ -40,7 +40,7 @@ def report(*messages):
 
 
 def test_messages_are_folded_per_partition():
-    """What several tasks wrote to one partition is one line: first, last, and the sums."""
+    """A partition's offsets and counts are merged over all tasks that wrote to it."""
     folded = report(
         message(3, {("t", 1): acks(10, 3, 50)}),
         message(2, {("t", 1): acks(5, 1, 20), ("t", 0): acks(0, 1, 30)}),
@@ -63,14 +63,14 @@ def test_messages_are_folded_per_partition():
 
 
 def test_unfinished_tasks_count_as_nothing():
-    """None among the messages is a task that did not finish."""
+    """None stands for a task that did not finish, and is ignored."""
     assert report(message(3, {("t", 0): acks(0, 3)})) == report(
         None, message(3, {("t", 0): acks(0, 3)}), None
     )
 
 
 def test_the_table_of_one_topic():
-    """One topic gives a sentence and one aligned line per partition."""
+    """One topic gives a summary and one aligned line per partition."""
     text = report(
         message(
             1_234_567, {("events", 0): acks(0, 1_234_560, 9_000_000), ("events", 11): acks(7, 7)}
@@ -102,7 +102,7 @@ def test_the_table_of_several_topics():
 
 
 def test_a_long_table_is_cut():
-    """Beyond a number of lines the table says how many more there are."""
+    """Beyond the maximum the table says how many more lines there are."""
     text = report(
         message(6, {(topic, part): acks(0, 1) for topic in "abc" for part in range(2)})
     ).to_text(max_lines=2)
@@ -114,13 +114,13 @@ def test_a_long_table_is_cut():
 
 @pytest.mark.parametrize(("count", "more"), [(20, []), (21, ["  ... and 1 more partition"])])
 def test_a_table_has_twenty_lines_of_partitions(count, more):
-    """Unless it is asked for otherwise."""
+    """The default maximum is 20 partitions."""
     written = {("t", number): acks(0, 1) for number in range(count)}
     assert more == report(message(count, written)).to_text().splitlines()[22:]
 
 
 def test_the_table_says_where_offsets_are_unknown():
-    """With acks=0 the offsets are called unknown, and why."""
+    """With acks=0 the table marks offsets as unknown and says why."""
     text = report(message(2, {("t", 0): acks(UNKNOWN_OFFSET, 2)})).to_text()
     assert [
         "  t              0       unknown      unknown        2    100",
@@ -147,7 +147,7 @@ def test_the_table_says_whose_timestamps_were_replaced():
     ],
 )
 def test_the_table_of_nothing(messages, expected):
-    """A write of no rows is one sentence."""
+    """A write without rows is reported in one line."""
     assert expected == report(*messages).to_text()
 
 
@@ -162,13 +162,13 @@ def test_the_table_of_nothing(messages, expected):
     ],
 )
 def test_sizes_are_written_in_the_unit_that_suits_them(count, expected):
-    """Bytes are written in powers of a thousand."""
+    """Sizes are formatted with powers of 1000."""
     text = report(message(1, {("t", 0): acks(0, 1, count)})).to_text()
     assert f"({expected})" in text.splitlines()[0]
 
 
 def test_the_json_has_everything():
-    """The JSON has every partition, and null for an offset that is not known."""
+    """The JSON has every partition, and null for unknown offsets."""
     written = {("t", 0): acks(3, 2, log_append_time=True), ("u", 1): acks(UNKNOWN_OFFSET, 1)}
     assert {
         "tasks": 1,
@@ -202,7 +202,7 @@ def test_the_json_has_everything():
 
 
 def test_the_json_is_indented_by_two_spaces():
-    """People read it as it is."""
+    """The JSON is meant to be readable without a tool."""
     assert report().to_json().startswith('{\n  "tasks": 0,\n  "rows": 0,\n')
 
 
@@ -218,7 +218,7 @@ def test_the_json_is_written_whole(tmp_path):
 
 
 def test_a_failed_write_leaves_nothing_behind(tmp_path):
-    """When the file cannot be replaced the temporary one is removed, and the error raised."""
+    """If the file cannot be replaced, the temporary one is removed and the error raised."""
     target = tmp_path / "report.json"
     target.mkdir()
     with pytest.raises(OSError, match=r"report\.json"):
@@ -227,7 +227,7 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path):
 
 
 def test_a_report_path_becomes_absolute(tmp_path, monkeypatch):
-    """A relative path counts from the directory in which it was given."""
+    """A relative path is resolved against the current directory."""
     monkeypatch.chdir(tmp_path)
     assert str(tmp_path / "r.json") == resolve_report_path("r.json")
 
@@ -241,7 +241,7 @@ def test_a_report_path_becomes_absolute(tmp_path, monkeypatch):
     ],
 )
 def test_a_report_path_that_cannot_be_is_refused(path, problem, tmp_path, monkeypatch):
-    """A place where no file can be put is refused before anything is written."""
+    """A path that cannot be written is rejected before any row is written."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError) as caught:
         resolve_report_path(path)
@@ -250,7 +250,7 @@ def test_a_report_path_that_cannot_be_is_refused(path, problem, tmp_path, monkey
 
 
 def test_a_report_keeps_to_the_list_of_paths(tmp_path, monkeypatch):
-    """Where the paths are listed that options may name, a report goes to no other one."""
+    """A report is written only to the allowed paths, if they are restricted."""
     monkeypatch.setenv("SPARK_KAFKA_SINK_ALLOWED_PATHS", str(tmp_path / "reports"))
     (tmp_path / "reports").mkdir()
     listed = str(tmp_path / "reports" / "r.json")
@@ -262,7 +262,7 @@ def test_a_report_keeps_to_the_list_of_paths(tmp_path, monkeypatch):
 
 
 def test_a_report_path_without_the_right_to_write_is_refused(tmp_path, monkeypatch):
-    """A directory that may not be written to is refused (asked as root would be told otherwise)."""
+    """A directory without write permission is rejected (simulated, since root may always write)."""
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(ConfigError, match="no right to write to"):
         resolve_report_path(str(tmp_path / "r.json"))
@@ -279,7 +279,7 @@ def test_a_report_path_without_the_right_to_write_is_refused(tmp_path, monkeypat
     st.randoms(use_true_random=False),
 )
 def test_folding_loses_nothing_in_any_order(messages, random):
-    """Records and bytes add up, whatever the order in which tasks end."""
+    """Records and bytes add up, in whatever order tasks finish."""
     shuffled = list(messages)
     random.shuffle(shuffled)
     folded = report(*messages)
@@ -289,7 +289,7 @@ def test_folding_loses_nothing_in_any_order(messages, random):
 
 
 def test_what_tasks_measured_is_summed_up():
-    """Totals are added over the tasks, and stand below the table and in the JSON."""
+    """Totals are summed over the tasks, and appear below the table and in the JSON."""
     measured = MetricsSnapshot(
         records_per_request=Summary(2, 6.0, 4.0),
         request_latency_ms=Summary(2, 30.0, 20.0),
