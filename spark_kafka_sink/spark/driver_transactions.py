@@ -107,7 +107,7 @@ def _check(admin: AdminClient, config: ProducerConfig, options: ExactlyOnceOptio
         timeout=timeout,
     )
     try:
-        # Reading a broker's settings needs rights that a writer lacks, so try at the coordinator.
+        # A writer may lack the right to read a broker's settings, so try at the coordinator.
         admin.init_producer_id(
             ledger_id(options.prefix),
             transaction_timeout_ms=options.transaction_timeout_ms,

@@ -1,8 +1,8 @@
 """The writing of a task's rows: Arrow batches in, acknowledgements out, with a borrowed producer.
 
 - A producer is taken only when there is a row, so an empty partition costs nothing.
-- It is always returned: as finished when everything is acknowledged, otherwise as failed. An error
-  while returning it never hides the error that ended the write.
+- It is always released: as finished when everything is acknowledged, otherwise as failed. An error
+  while releasing it never hides the error that ended the write.
 - Only acknowledged rows are reported: the acknowledged records are counted against the rows first.
 - Rows are numbered through the whole task, so that an error names the row's index in the task.
 
@@ -68,10 +68,10 @@ class Producers(Protocol):
         """Return a producer that is not in use and has no unsent records."""
 
     def finished(self, producer: Producer) -> None:
-        """Return a producer whose records are all acknowledged."""
+        """Take back a producer whose records are all acknowledged."""
 
     def failed(self, producer: Producer) -> None:
-        """Return a producer whose write failed; never raises."""
+        """Take back a producer whose write failed; never raises."""
 
 
 def start_producer(config: ProducerConfig) -> Producer:
@@ -201,7 +201,7 @@ class _Writer:
         return Written(self._rows, tuple(sorted(acks.items())), metrics)
 
     def give_up(self) -> None:
-        """Return the producer as failed unless it has been returned."""
+        """Release the producer as failed, unless it has been released already."""
         if self._producer is not None:
             self._producers.failed(self._producer)
 

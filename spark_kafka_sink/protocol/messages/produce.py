@@ -47,7 +47,7 @@ class PartitionProduceData:
 class TopicProduceData:
     """The batches for one topic.
 
-    Pass both the name and the topic id if it is known: the version decides which one is sent.
+    Pass the name, and also the topic id if it is known: the version decides which one is sent.
     """
 
     name: str = field(STRING, versions="0-12", ignorable=True, default="")

@@ -284,7 +284,7 @@ def test_a_decided_batch_is_finished_by_the_next_start(query, broker, world):
 
 
 def test_a_batch_that_is_in_by_half_stops_every_start(query, broker, world):
-    """After an operator aborted half of a batch, the error lists what is written and what is not."""
+    """If an operator aborted half of a batch, the error lists what is written and what is not."""
     messages = query.run_tasks(query.plan(), 0)
     refusal = AnswerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     hook = broker.on(
