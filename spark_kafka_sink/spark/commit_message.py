@@ -1,4 +1,4 @@
-"""The message in which a task reports the rows it wrote to the driver."""
+"""The message with which a task reports its written rows to the driver."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def _check(admin: AdminClient, config: ProducerConfig, options: ExactlyOnceOptio
         timeout=timeout,
     )
     try:
-        # A writer may lack the right to read a broker's settings, so try at the coordinator.
+        # A writer may lack the right to read brokers' settings, but the coordinator checks this.
         admin.init_producer_id(
             ledger_id(options.prefix),
             transaction_timeout_ms=options.transaction_timeout_ms,

@@ -155,7 +155,7 @@ class KafkaStreamWriter(SinkWriter, DataSourceStreamArrowWriter):
 
 
 def _warn_of_strangers(message: KafkaCommitMessage, batch_id: int, prefix: str) -> None:
-    """Log that a query new to a used prefix may be an earlier one whose checkpoint was deleted."""
+    """Log a warning if a new query's prefix was used before: its checkpoint may be lost."""
     part = message.transactional
     if batch_id == 0 and part is not None and part.strangers and not part.is_replay:
         logger.warning(

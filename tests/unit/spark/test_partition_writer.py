@@ -32,7 +32,7 @@ METRICS = [MetricsSnapshot(record_retry_total=5), MetricsSnapshot(record_retry_t
 
 
 class _FakeProducer:
-    """A producer that acknowledges rows to partition 0 of their topic, unless scripted otherwise."""
+    """A producer that acknowledges rows to partition 0 of a topic, unless scripted otherwise."""
 
     def __init__(self, *, lost=0, append_error=None, flush_error=None, close_error=None):
         self.lost = lost
