@@ -1,4 +1,4 @@
-"""Fixtures that several modules of tests share."""
+"""Fixtures shared by several test modules."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def tv1() -> Iterator[SenderHarness]:
-    """Give a transactional producer of a cluster with transaction.version 1."""
+    """Yield a transactional producer of a cluster with transaction.version 1."""
     with SenderHarness(transaction_version=1, **TRANSACTIONAL) as harness:
         yield harness
 
 
 @pytest.fixture
 def tv2() -> Iterator[SenderHarness]:
-    """Give a transactional producer of a cluster with transaction.version 2."""
+    """Yield a transactional producer of a cluster with transaction.version 2."""
     with SenderHarness(transaction_version=2, **TRANSACTIONAL) as harness:
         yield harness
 
 
 @pytest.fixture(params=[1, 2], ids=["tv1", "tv2"])
 def either(request: pytest.FixtureRequest) -> Iterator[SenderHarness]:
-    """Give a transactional producer under either set of rules."""
+    """Yield a transactional producer, once under each transaction.version."""
     with SenderHarness(transaction_version=request.param, **TRANSACTIONAL) as harness:
         yield harness
 
 
 @pytest.fixture
 def broker() -> Iterator[DevBroker]:
-    """Give a broker with two topics, `t` of three partitions and `one` of one."""
+    """Yield a broker with two topics: `t` with three partitions and `one` with one."""
     with DevBroker(topics={"t": PARTITIONS, "one": 1}) as broker:
         yield broker
 
 
 @pytest.fixture
 def plain() -> Iterator[SenderHarness]:
-    """Give a producer without idempotence."""
+    """Yield a producer without idempotence."""
     with SenderHarness(**PLAIN) as harness:
         yield harness
 
 
 @pytest.fixture
 def idempotent() -> Iterator[SenderHarness]:
-    """Give an idempotent producer that has its id, with the first batch of partition 0 in."""
+    """Yield an idempotent producer with a producer id and an acknowledged batch in partition 0."""
     with SenderHarness() as harness:
         harness.add()
         harness.initialize()

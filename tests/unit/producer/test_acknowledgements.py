@@ -1,4 +1,4 @@
-"""What the Sender remembers of acknowledgements, and of the attempts before them."""
+"""What the Sender records about acknowledgements and about the attempts before them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _acks(first: int, last: int, records: int, size: int, *, by_broker: bool) ->
 
 @pytest.mark.parametrize(("answered", "told"), [(-1, -1), (0, -1), (99, 99)])
 def test_a_time_that_the_broker_has_set_is_told(plain, answered, told):
-    """The latest of the batch, 0 here, is that of its records: of a duplicate all are told it."""
+    """A log append time that equals the batch's latest timestamp, here 0, is not reported."""
     added = plain.add(records=3)
     plain.step()
     plain.produce(offset=7, log_append_time_ms=answered)
@@ -42,7 +42,7 @@ def test_a_time_that_the_broker_has_set_is_told(plain, answered, told):
 
 
 def test_the_batches_of_a_partition_are_added_up_until_they_are_taken(plain):
-    """From the first offset to the last; who takes them begins anew."""
+    """Acknowledged batches of a partition add up to one range until `take_acks` resets it."""
     sizes = []
     for offset, records in ((7, 3), (20, 2)):
         sizes.append(plain.add(records=records).size_bytes)
@@ -59,7 +59,7 @@ def test_the_batches_of_a_partition_are_added_up_until_they_are_taken(plain):
 
 
 def test_where_a_duplicate_is_the_broker_has_forgotten(plain):
-    """Its records count, without an offset, even if the answer has one."""
+    """Records of a duplicate batch are counted without an offset, even if the response has one."""
     added = plain.add(records=3)
     plain.step()
     sent = plain.take(ApiKey.PRODUCE)
@@ -78,7 +78,7 @@ def test_where_a_duplicate_is_the_broker_has_forgotten(plain):
 
 @pytest.mark.parametrize("retries", [0, 1, 3])
 def test_a_batch_is_sent_again_as_often_as_allowed(retries):
-    """And not once more; each time counts."""
+    """A batch is retried exactly `retries` times, and every attempt is counted."""
     with SenderHarness(retries=retries, **PLAIN) as harness:
         added = harness.add()
         harness.step()
@@ -102,7 +102,7 @@ def test_a_batch_is_sent_again_as_often_as_allowed(retries):
     ],
 )
 def test_a_batch_may_be_in_after_some_answers(plain, code, may_be_in):
-    """Those that a leader gives after it has written."""
+    """A batch may have been appended if the error is one that a leader returns after the write."""
     added = plain.add()
     plain.step()
     plain.produce(code)
@@ -110,7 +110,7 @@ def test_a_batch_may_be_in_after_some_answers(plain, code, may_be_in):
 
 
 def test_a_batch_may_be_in_without_an_answer(plain):
-    """A connection that breaks says nothing of what the broker did."""
+    """A lost connection leaves open whether the broker appended the batch."""
     added = plain.add()
     plain.step()
     plain.take(ApiKey.PRODUCE).disconnect()
@@ -123,7 +123,7 @@ def test_a_batch_may_be_in_without_an_answer(plain):
     [(ErrorCode.CONCURRENT_TRANSACTIONS, 0.02), (ErrorCode.NOT_ENOUGH_REPLICAS, BACKOFF)],
 )
 def test_a_transaction_that_still_ends_is_waited_for_a_moment(tv2, code, delay):
-    """Its markers are being written: that takes less than a back-off."""
+    """CONCURRENT_TRANSACTIONS is retried after less than a back-off: only markers are pending."""
     [added] = tv2.begin(0)
     tv2.produce(code)
     assert tv2.now + delay == added.retry_at
@@ -131,7 +131,7 @@ def test_a_transaction_that_still_ends_is_waited_for_a_moment(tv2, code, delay):
 
 @pytest.mark.parametrize(("records", "splits"), [(1, 0), (2, 1), (5, 1)])
 def test_a_batch_of_several_records_is_divided_where_it_is_too_large(plain, records, splits):
-    """A single record is refused for good."""
+    """A batch that is too large is split, but a single record that is too large fails."""
     plain.is_busy = True
     added = plain.add(records=records)
     plain.step()

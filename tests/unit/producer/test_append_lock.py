@@ -1,4 +1,4 @@
-"""The lock of the open batches: who waits for it, and who never does."""
+"""The lock of the open batches: which threads wait for it, and which never do."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _HeldElsewhere:
-    """Stands in for the `threading.Lock` inside; notes for how long it would be waited for."""
+    """A stand-in for the inner `threading.Lock` that records the timeout of each attempt."""
 
     def __init__(self) -> None:
         self.waits: list[float] = []
@@ -41,7 +41,7 @@ class _HeldElsewhere:
 def test_the_network_thread_does_not_wait_for_a_lock_that_is_held(
     use: Callable[[object], float | None],
 ):
-    """It asks for the lock once, and not for a moment longer: all connections would stand still."""
+    """It tries the lock once without waiting, because waiting would stall every connection."""
     harness = GathererHarness(**{"linger.ms": 5_000})
     future = harness.stage(b"v")
     held = harness.gatherer._lock._lock = _HeldElsewhere()
@@ -51,7 +51,7 @@ def test_the_network_thread_does_not_wait_for_a_lock_that_is_held(
 
 
 def test_a_thread_that_is_woken_by_progress_does_not_wait_in_the_lock_itself():
-    """There it would not notice that what it waits for is done."""
+    """Blocked in the lock itself, it would not notice that its condition has become true."""
     lock = AppendLock(lambda: None)
     held = lock._lock = _HeldElsewhere()
     assert not lock.acquire_unless(lambda: False, timeout=0)
@@ -59,7 +59,7 @@ def test_a_thread_that_is_woken_by_progress_does_not_wait_in_the_lock_itself():
 
 
 def test_a_held_lock_is_waited_for_without_a_limit():
-    """As where it is a context: whoever has it lets go of it."""
+    """A plain `acquire`, like the context manager, waits until the holder releases the lock."""
     lock = AppendLock(lambda: None)
     held = lock._lock = _HeldElsewhere()
     lock.acquire()
@@ -70,13 +70,13 @@ def test_a_held_lock_is_waited_for_without_a_limit():
 
 
 class _NeverFree:
-    """Has the lock of a harness never come free, while time passes as it is waited for."""
+    """A harness whose lock is never released, and whose clock advances with every wait."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.harness = GathererHarness(**{"linger.ms": 5_000, "max.block.ms": 60_000})
         self.harness.now = 100.0
         self.waits: list[float] = []
-        #: How long each wait takes at most, where it is cut short.
+        #: The longest that a single wait takes before the thread is woken.
         self.cut_short = NEVER
         monkeypatch.setattr(AppendLock, "acquire", lambda _, timeout=-1: self._wait(timeout))
         monkeypatch.setattr(
@@ -100,14 +100,14 @@ def never_free(monkeypatch) -> _NeverFree:
 def test_the_writing_of_staged_records_waits_for_the_lock_for_max_block_ms(
     never_free, give_up_at, wait
 ):
-    """And a second more, in which whoever waits for memory gives up; or less, if told so."""
+    """The wait is at most max.block.ms plus the second that waiting for memory may take."""
     with pytest.raises(KafkaTimeoutError):
         never_free.harness.gatherer.write_staged(give_up_at)
     assert [wait] == never_free.waits
 
 
 def test_a_thread_that_is_woken_before_its_time_waits_for_the_rest(never_free):
-    """What woke it was the progress of another one."""
+    """A wake-up caused by another thread's progress does not extend the deadline."""
     never_free.cut_short = 30.5
     with pytest.raises(KafkaTimeoutError):
         never_free.harness.gatherer.write_staged()
@@ -115,7 +115,7 @@ def test_a_thread_that_is_woken_before_its_time_waits_for_the_rest(never_free):
 
 
 def test_a_thread_that_need_not_wait_any_more_goes_without_the_lock(never_free):
-    """Another one has written its record."""
+    """The wait ends without the lock once another thread has written the record."""
     never_free.harness.gatherer.write_staged(unless=lambda: bool(never_free.waits))
     assert [61.0] == never_free.waits
 
@@ -137,7 +137,7 @@ _CALLS = {
 def test_other_calls_wait_for_the_lock_until_they_are_to_give_up(
     never_free, call, give_up_at, wait
 ):
-    """Without a limit however long it takes; they have done nothing then."""
+    """Such a call waits without a limit or until its deadline, and then raises and does nothing."""
     future = never_free.harness.stage(b"v")
     with pytest.raises(KafkaTimeoutError):
         call(never_free.harness.gatherer, give_up_at)
@@ -149,7 +149,7 @@ def test_other_calls_wait_for_the_lock_until_they_are_to_give_up(
 def test_the_record_that_makes_a_chunk_full_stays_staged_without_the_lock(
     never_free, give_up_at, wait
 ):
-    """It is noted for the next one that writes."""
+    """The record is left for the next thread that writes."""
     future = never_free.harness.stage(b"v")
     never_free.harness.gatherer.staged_since = None
     never_free.harness.gatherer.write_for(future, give_up_at)

@@ -1,4 +1,4 @@
-"""What is no argument of a call is refused at once, by name, and changes nothing."""
+"""Invalid arguments are rejected at once, by name, and change nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def broker():
 
 @pytest.fixture
 def producer(broker):
-    """Give a producer that keeps what it is sent until it is flushed or closed."""
+    """Yield a producer that holds its records until it is flushed or closed."""
     settings = {
         "bootstrap.servers": broker.bootstrap_servers,
         "linger.ms": 60_000,
@@ -43,7 +43,7 @@ def producer(broker):
     ],
 )
 def test_what_is_no_timeout_is_refused(producer, call, timeout, kind, problem):
-    """The producer is as open as before, and its records are still sent."""
+    """An invalid timeout leaves the producer open, and its records are still sent."""
     future = producer.send("t", b"v")
     with pytest.raises(kind, match=problem):
         call(producer, timeout)
@@ -52,7 +52,7 @@ def test_what_is_no_timeout_is_refused(producer, call, timeout, kind, problem):
 
 
 def test_what_cannot_be_called_is_no_callback(producer):
-    """Of a record that was sent nobody could be told, so it is not sent."""
+    """A record with an invalid callback is not sent, because its outcome could not be reported."""
     with pytest.raises(TypeError, match="on_delivery must be a function, not int"):
         producer.send("t", b"v", on_delivery=5)
     producer.flush()
@@ -60,19 +60,19 @@ def test_what_cannot_be_called_is_no_callback(producer):
 
 
 def test_what_is_no_list_is_no_headers(producer):
-    """The error names what was given."""
+    """The error names the type of the invalid headers."""
     with pytest.raises(TypeError, match=r"the headers must be pairs .*, not int"):
         producer.send("t", b"v", headers=5)
 
 
 @pytest.mark.parametrize("settings", [None, "localhost:9092", [("acks", "all")]])
 def test_what_is_no_mapping_is_no_settings(settings):
-    """Settings have names."""
+    """Settings that are not a mapping are rejected."""
     with pytest.raises(ConfigError, match="settings must be a mapping of names to values, not "):
         KafkaProducer(settings)
 
 
 def test_a_producer_cannot_be_pickled(producer):
-    """A function of Spark's that holds one is told what to do instead."""
+    """Pickling a producer, as a Spark function that uses one would, raises an error with advice."""
     with pytest.raises(TypeError, match="cannot be pickled: make one in the process that uses it"):
         pickle.dumps(producer)

@@ -1,4 +1,4 @@
-"""How open batches are filled and closed, and what a closed one takes of buffer.memory."""
+"""How open batches are filled and closed, and how much of buffer.memory a closed batch uses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Built:
         )
         self.batches: list[ProducerBatch] = []
         self.pool = BufferPool(config.buffer_memory)
-        #: What the cluster tells of its partitions: all three are led.
+        #: The partitions that have a leader according to the cluster, all three by default.
         self.led: list[int] = [0, 1, 2]
         open_batches = OpenBatches()
         self.builder = BatchBuilder(
@@ -62,15 +62,15 @@ class _Built:
         )
 
     def leaders(self, topic: str) -> list[int]:
-        """See `row_placement.ClusterView`."""
+        """Return the leader of each partition, as `row_placement.ClusterView` specifies."""
         return [0 if partition in self.led else -1 for partition in range(max(self.led) + 1)]
 
     def queue_sizes(self, topic: str) -> dict[int, int]:
-        """See `row_placement.ClusterView`: nothing waits."""
+        """Return no queue sizes, as if no batch were queued; see `row_placement.ClusterView`."""
         return {}
 
     def append(self, *args, partition_count: int = 3, led=None, first_row=0, **given) -> None:
-        """Append rows whose topics all have as many partitions."""
+        """Append rows whose topics all have the same number of partitions."""
         self.led = list(range(partition_count)) if led is None else led
         rows = columns(*args, **given)
         self.builder.append(
@@ -81,7 +81,7 @@ class _Built:
         )
 
     def sizes(self) -> dict[str, int]:
-        """Close all, and count the records of each partition."""
+        """Close all batches and count the records of each partition."""
         self.builder.close_all()
         counts: dict[str, int] = {}
         for batch in self.batches:
@@ -92,7 +92,7 @@ class _Built:
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_a_record_that_only_just_fits_into_the_memory_gets_all_of_it(codec):
-    """No size of block is rounded up beyond buffer.memory."""
+    """The size of a block is never rounded up beyond buffer.memory."""
     built = _Built(
         **{"buffer.memory": 100_000, "max.request.size": 100_000, "compression.type": codec}
     )
@@ -101,7 +101,7 @@ def test_a_record_that_only_just_fits_into_the_memory_gets_all_of_it(codec):
 
 
 def test_a_partition_that_is_newer_than_the_rows_is_left_for_the_next_append():
-    """Metadata may grow a topic in mid-append: the slots behind its own are another topic's."""
+    """If metadata adds a partition during an append, the append leaves it alone."""
     built = _Built(**{"batch.size": 100})
     built.append([b"a", b"b"], topics=["t", "u"], led=[0])
     built.append([b"v"] * 50, led=[0, 3])
@@ -114,7 +114,7 @@ def test_a_partition_that_is_newer_than_the_rows_is_left_for_the_next_append():
 
 @pytest.mark.parametrize(("size", "records"), [(1, 1), (107, 1), (200, 2), (300, 5), (511, 9)])
 def test_a_small_batch_size_is_kept(size, records):
-    """Below the smallest block of memory, too, no batch of several records exceeds it."""
+    """No batch of several records exceeds batch.size, even below the smallest block size."""
     built = _Built(**{"batch.size": size, "compression.type": "none"})
     built.append([bytes(40)] * 60)
     built.builder.close_all()
@@ -125,7 +125,7 @@ def test_a_small_batch_size_is_kept(size, records):
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_with_a_batch_size_of_zero_each_record_is_a_batch(codec):
-    """batch.size=0 switches batching off, as in Java."""
+    """batch.size=0 disables batching, as in Java."""
     built = _Built(**{"batch.size": 0, "compression.type": codec})
     built.append([os.urandom(1_000)] * 6)
     built.builder.close_all()
@@ -133,7 +133,7 @@ def test_with_a_batch_size_of_zero_each_record_is_a_batch(codec):
 
 
 def test_a_batch_grows_in_large_steps_and_the_next_begins_with_what_the_last_needed():
-    """Each larger block has to be copied into, and takes four times what the one before took."""
+    """Blocks grow fourfold to limit copying, and the next batch starts with the last size."""
     built = _Built(**{"batch.size": 1_000_000})
 
     def blocks(rows: int) -> list[int]:
@@ -154,7 +154,7 @@ def _taken(built: _Built) -> int:
 
 
 def test_the_less_memory_is_free_the_smaller_a_batch_begins():
-    """It may take half of what is free, or a share of all that is fair with one more open batch."""
+    """A batch starts with at most half of the free memory, and at most its fair share of all."""
     built = _Built(**{"buffer.memory": 60_000, "batch.size": 60_000})
     taken = [0]
     for partition in range(4):
@@ -165,7 +165,7 @@ def test_the_less_memory_is_free_the_smaller_a_batch_begins():
 
 
 def test_a_batch_grows_at_once_to_what_a_large_record_needs():
-    """Four times its size may be too little."""
+    """If four times its size is too little, a batch grows directly to the size that it needs."""
     built = _Built(**{"batch.size": 1_000_000})
     built.append([bytes(15_000)], partitions=[0])
     assert 16_384 == _taken(built)
@@ -174,7 +174,7 @@ def test_a_batch_grows_at_once_to_what_a_large_record_needs():
 
 
 def test_a_batch_that_cannot_take_the_next_record_is_closed_as_it_is():
-    """It does not move to a larger block first, which would stay as empty as it is."""
+    """A batch that has no room for the next record is closed without growing first."""
     built = _Built(**{"batch.size": 100_000})
     built.append([bytes(15_000)], partitions=[0])
     built.append([bytes(90_000)], partitions=[0])
@@ -186,7 +186,7 @@ def test_a_batch_that_cannot_take_the_next_record_is_closed_as_it_is():
 
 @pytest.mark.parametrize(("size", "sizes"), [(1_067, [1_067]), (1_066, [564, 564])])
 def test_a_batch_is_filled_to_its_last_byte(size, sizes):
-    """A record takes 503 bytes here, with its varints, and the header of a batch 61."""
+    """Here a record takes 503 bytes, including varints, and the batch header takes 61."""
     built = _Built(**{"batch.size": size})
     built.append([bytes(494)] * 2, partitions=[0, 0])
     built.builder.close_all()
@@ -202,7 +202,7 @@ def test_a_batch_is_filled_to_its_last_byte(size, sizes):
     ids=str,
 )
 def test_the_largest_record_leaves_room_for_the_header_of_its_batch(limits, most):
-    """A batch of one record has to fit into a request and into the memory."""
+    """A batch of one record must fit into a request and into buffer.memory."""
     assert most == _Built(**limits).builder.max_record_bytes
 
 
@@ -215,7 +215,7 @@ def _rows(built: _Built) -> list[tuple[int | None, int | None]]:
 
 
 def test_a_batch_of_several_calls_knows_its_first_and_its_last_row():
-    """A caller that goes on counting has told where each row is."""
+    """A batch records its row range across calls if the caller's row numbers are consecutive."""
     built = _Built()
     built.append([b"a", b"b"], partitions=[0, 0], first_row=70)
     built.append([b"c", b"d", b"e"], partitions=[0, 0, 0], first_row=72)
@@ -224,7 +224,7 @@ def test_a_batch_of_several_calls_knows_its_first_and_its_last_row():
 
 @pytest.mark.parametrize(("again", "last"), [(71, None), (72, 72), (0, None)])
 def test_rows_that_are_counted_anew_leave_no_range(again, last):
-    """Its end would be a row of another counting."""
+    """A restart of the row numbers within a batch makes its last row unknown."""
     built = _Built()
     built.append([b"a", b"b"], partitions=[0, 0], first_row=70)
     built.append([b"c"], partitions=[0], first_row=again)
@@ -232,7 +232,7 @@ def test_rows_that_are_counted_anew_leave_no_range(again, last):
 
 
 def test_a_batch_that_was_begun_in_the_new_counting_has_a_range():
-    """However often rows were counted from the beginning before."""
+    """A batch opened after row numbers restarted has a range, however often they restarted."""
     built = _Built()
     for _ in range(3):
         built.append([b"a", b"b"], partitions=[0, 0], first_row=0)
@@ -242,7 +242,7 @@ def test_a_batch_that_was_begun_in_the_new_counting_has_a_range():
 
 @pytest.mark.parametrize(("first_row", "row"), [(0, 1), (70, 71), (None, None)])
 def test_an_error_names_the_row_that_it_is_about(first_row, row):
-    """Counted as the caller counts; where it does not count, no number says which one it was."""
+    """Errors number rows as the caller does, and have no row number if the caller has none."""
     built = _Built(**{"max.request.size": 1_000})
     with pytest.raises(InvalidPartitionError) as invalid:
         built.append([b"a", b"b"], partitions=[0, 3], first_row=first_row)
@@ -256,7 +256,7 @@ def test_an_error_names_the_row_that_it_is_about(first_row, row):
 
 @pytest.mark.parametrize("counts", [[], [3], [3, 3, 3]], ids=str)
 def test_each_topic_has_to_come_with_its_number_of_partitions(counts):
-    """Rows of a topic without one would go nowhere."""
+    """Append raises unless every topic comes with a partition count, and writes nothing."""
     built = _Built()
     rows = columns([b"a", b"b"], topics=["t", "u"])
     with pytest.raises(ValueError, match="zip"):

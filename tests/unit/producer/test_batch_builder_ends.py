@@ -1,4 +1,4 @@
-"""How open batches end: by the clock, given up, broken off, or for want of memory."""
+"""How open batches end: by the clock, by abort, by an interrupt, or for lack of memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GIVEN_UP = DeliveryError("given up")
 
 
 class _Watcher:
-    """Notes which rows were written and which refused, and goes on or not."""
+    """A watcher that records written and refused rows, and continues after a refusal or not."""
 
     def __init__(self, rows: int, *, goes_on: bool) -> None:
         self.row_indexes = np.zeros(rows, np.int32)
@@ -46,7 +46,7 @@ def _append(harness: GathererHarness, values, *, partitions=None, watcher=None, 
 
 
 def test_batches_are_due_one_after_the_other():
-    """Each counts from its own opening; the next one's time is told."""
+    """Each batch lingers from its own opening, and the time of the next one is returned."""
     harness = GathererHarness(partitions=2, **LINGER)
     _append(harness, [b"a"], partitions=[0])
     harness.now = 2.0
@@ -59,7 +59,7 @@ def test_batches_are_due_one_after_the_other():
 
 
 def test_a_batch_that_is_overdue_is_asked_about_at_every_look():
-    """It is closed at the first look at which it could be sent."""
+    """An overdue batch is closed by the first check at which it could be sent."""
     harness = GathererHarness(**LINGER)
     _append(harness, [b"a"])
     asked = []
@@ -74,7 +74,7 @@ def test_a_batch_that_is_overdue_is_asked_about_at_every_look():
 
 
 def test_lingering_batches_are_as_old_as_their_opening():
-    """delivery.timeout.ms includes the lingering, as in Java; of the bulk form it does not."""
+    """delivery.timeout.ms includes the lingering, as in Java, except in the bulk form."""
     for lingers, created_at in ((True, 1.0), (False, 3.0)):
         harness = GathererHarness(lingers=lingers, **LINGER)
         harness.now = 1.0
@@ -88,7 +88,7 @@ def test_lingering_batches_are_as_old_as_their_opening():
 
 
 def test_open_batches_can_be_given_up():
-    """Their results fail, their memory is back, and the next rows begin new ones."""
+    """Their results fail, their memory is freed, and the next rows open new batches."""
     harness = GathererHarness(partitions=2, **LINGER)
     watcher = _Watcher(2, goes_on=True)
     _append(harness, [b"a", b"b"], partitions=[0, 1], watcher=watcher)
@@ -104,7 +104,7 @@ def test_open_batches_can_be_given_up():
 
 
 def test_a_batch_that_breaks_off_while_it_is_closed_is_told(monkeypatch):
-    """Whatever strikes, nobody waits for it for ever."""
+    """An interrupt during a close fails the result, so no thread waits for it forever."""
     harness = GathererHarness(**{"compression.type": "lz4"})
     _append(harness, [b"a"])
     [slot] = harness.builder._open.open_slots()
@@ -123,7 +123,7 @@ def test_a_batch_that_breaks_off_while_it_is_closed_is_told(monkeypatch):
 
 
 def test_a_watcher_may_have_the_other_rows_written():
-    """A row that can never be sent is told to it by number, and left out."""
+    """A row that can never be sent is reported by its index and skipped if the watcher agrees."""
     harness = GathererHarness(**TINY_MEMORY)
     watcher = _Watcher(4, goes_on=True)
     _append(harness, [b"a", bytes(1_500), b"b", bytes(1_500)], watcher=watcher)
@@ -137,7 +137,7 @@ def test_a_watcher_may_have_the_other_rows_written():
 
 
 def test_a_watcher_may_stop_the_writing():
-    """Then the error is raised, with the number that the caller knows the row by."""
+    """If the watcher stops, the error is raised with the caller's number of the row."""
     harness = GathererHarness(**TINY_MEMORY)
     watcher = _Watcher(3, goes_on=False)
     with pytest.raises(RecordTooLargeError, match="row 101"):
@@ -151,7 +151,7 @@ def test_a_watcher_may_stop_the_writing():
 
 
 def test_rows_that_wait_in_vain_share_their_time():
-    """max.block.ms is spent once for all rows of a call, not for each of them."""
+    """max.block.ms applies once to all rows of a call, not to each of them."""
     harness = GathererHarness(**TINY_MEMORY, **{"max.block.ms": 1_000})
     waits = []
 
@@ -169,7 +169,7 @@ def test_rows_that_wait_in_vain_share_their_time():
 
 
 def test_each_call_has_its_own_time_to_wait():
-    """What an earlier call has waited in vain is not held against the next one."""
+    """Time that an earlier call waited in vain does not count against the next call."""
     harness = GathererHarness(**TINY_MEMORY, **{"max.block.ms": 1_000})
     waits = []
 
@@ -187,7 +187,7 @@ def test_each_call_has_its_own_time_to_wait():
 
 
 def test_without_waiting_memory_has_to_be_there():
-    """The network thread, which alone frees memory, is told at once."""
+    """An append from the network thread, which alone frees memory, fails without waiting."""
     harness = GathererHarness(**TINY_MEMORY, **{"max.block.ms": 60_000})
     held = harness.hold_memory()
     with pytest.raises(BufferExhaustedError):
@@ -199,7 +199,7 @@ def test_without_waiting_memory_has_to_be_there():
 
 
 def _wait_in_vain(harness: GathererHarness) -> list[float]:
-    """Take all memory, and have time pass where it is waited for; gives when that began."""
+    """Exhaust the memory, make each wait for it advance the clock, and return when waits began."""
     waits = []
 
     def wait_for(size: int, timeout: float) -> bool:
@@ -214,7 +214,7 @@ def _wait_in_vain(harness: GathererHarness) -> list[float]:
 
 
 def _lingering(**settings: object) -> GathererHarness:
-    """Make two batches that are due after 5 and 7 seconds, and 60 seconds to wait for memory."""
+    """Build two batches due after 5 and 7 seconds, with 60 seconds to wait for memory."""
     harness = GathererHarness(partitions=3, **LINGER, **{"max.block.ms": 60_000, **settings})
     _append(harness, [b"a"], partitions=[0])
     harness.now = 2.0
@@ -223,7 +223,7 @@ def _lingering(**settings: object) -> GathererHarness:
 
 
 def test_a_thread_that_waits_for_memory_closes_what_lingers_no_longer():
-    """Nobody else can: records of other partitions must not wait for as long as it does."""
+    """The waiting thread closes lingering batches on time, because no other thread can."""
     harness = _lingering()
     closed_at = []
     harness.enqueue = lambda batch: closed_at.append((batch.topic_partition.partition, harness.now))
@@ -235,7 +235,7 @@ def test_a_thread_that_waits_for_memory_closes_what_lingers_no_longer():
 
 
 def test_a_batch_that_would_wait_behind_others_is_left_open_to_be_filled():
-    """Short memory is no reason for small batches where the broker cannot keep up."""
+    """A memory shortage does not close small batches early when the broker cannot keep up."""
     harness = _lingering()
     harness.is_queue_empty = lambda place: place.partition == 1
     _wait_in_vain(harness)
@@ -245,7 +245,7 @@ def test_a_batch_that_would_wait_behind_others_is_left_open_to_be_filled():
 
 
 def test_a_batch_that_was_left_open_is_closed_once_its_queue_is_empty():
-    """Nobody tells the thread that waits for memory, so it looks again every linger.ms."""
+    """The waiting thread checks again every linger.ms, because nothing signals an empty queue."""
     harness = _lingering()
     closed_at = []
     harness.enqueue = lambda batch: closed_at.append((batch.topic_partition.partition, harness.now))
@@ -257,7 +257,7 @@ def test_a_batch_that_was_left_open_is_closed_once_its_queue_is_empty():
 
 
 def test_what_a_wait_in_vain_leaves_open_is_looked_at_afterwards():
-    """The network thread is told of the oldest batch that this thread did not close."""
+    """After a failed wait the network thread learns of the oldest batch left open."""
     harness = _lingering(**{"max.block.ms": 1_000})
     _wait_in_vain(harness)
     with pytest.raises(BufferExhaustedError):
@@ -266,7 +266,7 @@ def test_what_a_wait_in_vain_leaves_open_is_looked_at_afterwards():
 
 
 def test_memory_in_open_batches_is_not_waited_for():
-    """Where waiting could not help, the fullest open batch is closed instead."""
+    """If waiting cannot free memory, the fullest open batch is closed instead."""
     harness = GathererHarness(partitions=3, **TINY_MEMORY, **{"max.block.ms": 0})
     _append(harness, [bytes(300), bytes(100)], partitions=[0, 1])
     harness.enqueue = lambda batch: (

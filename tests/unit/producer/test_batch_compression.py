@@ -1,4 +1,4 @@
-"""Into how many parts a batch is divided that compression leaves too large."""
+"""Into how many parts a batch is split if it is still too large after compression."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.producer_batches import batch
 
 
 class _Codec:
-    """Stands in for a codec: the first batch takes so many bytes, and everything else 10."""
+    """A stand-in for a codec: the first batch compresses to `size` bytes, later ones to 10."""
 
     compression = CompressionType.LZ4
 
@@ -25,7 +25,7 @@ class _Codec:
 
 @pytest.fixture
 def part_counts(monkeypatch) -> list[int]:
-    """Cut batches into parts of no meaning, and note how many were asked for."""
+    """Replace the splitting with dummy parts, and return the list of requested part counts."""
     asked: list[int] = []
 
     def split(records: object, *, part_count: int, **_: object) -> list[BatchPart]:
@@ -44,7 +44,7 @@ def part_counts(monkeypatch) -> list[int]:
 def test_a_batch_that_is_too_large_is_divided_into_as_few_parts_as_it_takes(
     part_counts, compressed, parts
 ):
-    """With its header it may exceed batch.size, 1,000 bytes here, by 4.8 % and no more."""
+    """A batch with its header may exceed batch.size, here 1,000 bytes, by at most 4.8 %."""
     compression = BatchCompression(_Codec(compressed), lambda _: 1_000)
     found = compression.compressed(batch(records=20))
     assert parts == part_counts
@@ -54,14 +54,14 @@ def test_a_batch_that_is_too_large_is_divided_into_as_few_parts_as_it_takes(
 
 @pytest.mark.parametrize("batch_size", [0, 1, 1_000])
 def test_a_single_record_is_not_divided(part_counts, batch_size):
-    """However large it is."""
+    """A single record is never split, however large it is."""
     compression = BatchCompression(_Codec(5_000), lambda _: batch_size)
     [whole] = compression.compressed(batch(records=1))
     assert (5_000, []) == (len(whole.payload), part_counts)
 
 
 def test_a_batch_that_a_broker_refuses_is_halved(part_counts):
-    """A larger part of it may be small enough; if not, it is halved again."""
+    """A batch that the broker refuses is halved, and a half that is refused is halved again."""
     refused = batch(records=20)
     refused.compression = CompressionType.NONE
     compression = BatchCompression(Compressor(CompressionType.NONE), lambda _: 1_000)
@@ -70,13 +70,13 @@ def test_a_batch_that_a_broker_refuses_is_halved(part_counts):
 
 
 def test_a_batch_without_compression_is_expected_to_take_what_it_takes():
-    """Any other codec is expected to do as well as it did before."""
+    """Without compression the estimated ratio is 1."""
     assert 1.0 == BatchCompression(Compressor(CompressionType.NONE), len).estimated_ratio("t")
 
 
 @pytest.mark.usefixtures("part_counts")
 def test_what_a_batch_shrank_to_is_expected_of_the_next_one():
-    """At once where it did less than hoped, and else by and by; of its own topic only."""
+    """A split sets the estimate of the batch's topic, and no other, to the observed ratio."""
     compression = BatchCompression(_Codec(2_000), lambda _: 1_000)
     large = batch(records=20, size=4_000)
     compression.compressed(large)

@@ -11,7 +11,7 @@ from spark_kafka_sink.producer.buffer_pool import MIN_BLOCK_BYTES, BufferPool, b
 
 @given(st.integers(1, 2**31))
 def test_a_block_size_is_never_smaller_and_at_most_a_quarter_larger_than_wanted(wanted):
-    """Rounding wastes at most a quarter, above the smallest size."""
+    """Rounding wastes at most a quarter above the smallest size."""
     size = block_bytes(wanted)
     assert wanted <= size
     assert size <= max(wanted * 1.25, MIN_BLOCK_BYTES)
@@ -19,7 +19,7 @@ def test_a_block_size_is_never_smaller_and_at_most_a_quarter_larger_than_wanted(
 
 
 def test_there_are_four_block_sizes_to_each_doubling():
-    """Few sizes exist, so that a block that comes back fits the next batch."""
+    """There are so few sizes that a returned block fits the next batch."""
     sizes = {block_bytes(wanted) for wanted in range(4097, 8193)}
     assert {5120, 6144, 7168, 8192} == sizes
 
@@ -42,12 +42,12 @@ def test_there_are_four_block_sizes_to_each_doubling():
     ],
 )
 def test_a_block_has_the_next_size_that_there_is(wanted, size):
-    """None is smaller than 512 bytes."""
+    """A block has the smallest size that fits, and at least 512 bytes."""
     assert size == block_bytes(wanted)
 
 
 def test_a_new_pool_is_free():
-    """To the last byte, which can be allocated."""
+    """The whole of a new pool can be allocated, to the last byte."""
     pool = BufferPool(4_096)
     assert (4_096, 4_096, 0) == (pool.total_bytes, pool.available_bytes, pool.waiting_threads)
     assert pool.try_allocate(4_097) is None
@@ -57,7 +57,7 @@ def test_a_new_pool_is_free():
 
 @pytest.mark.parametrize(("total", "is_kept"), [(9_216, True), (9_215, False)])
 def test_a_kept_block_takes_no_memory_beyond_the_total(total, is_kept):
-    """It is given up for a block of another size only where both together would exceed it."""
+    """A cached block is dropped only if an allocation of another size would exceed the total."""
     pool = BufferPool(total)
     block = pool.try_allocate(4_096)
     kept = weakref.ref(block)
@@ -69,7 +69,7 @@ def test_a_kept_block_takes_no_memory_beyond_the_total(total, is_kept):
 
 
 def test_no_more_than_the_total_is_handed_out():
-    """An allocation that would exceed the total gives nothing."""
+    """An allocation that would exceed the total returns None."""
     pool = BufferPool(10_000)
     assert pool.try_allocate(8_000) is not None
     assert pool.try_allocate(2_048) is None
@@ -77,7 +77,7 @@ def test_no_more_than_the_total_is_handed_out():
 
 
 def test_a_block_that_comes_back_is_used_again():
-    """The next allocation of the same size gets the same memory."""
+    """The next allocation of the same size reuses the memory."""
     pool = BufferPool(10_000)
     block = pool.try_allocate(4_096)
     address = block.ctypes.data
@@ -87,7 +87,7 @@ def test_a_block_that_comes_back_is_used_again():
 
 
 def test_a_pool_that_was_closed_keeps_no_block():
-    """A connection may return a block after the producer has ended; nobody will use it again."""
+    """A block that a connection returns after the producer has closed is not cached."""
     pool = BufferPool(10_000)
     block = pool.try_allocate(4_096)
     pool.close(KafkaError("closed"))
@@ -96,14 +96,14 @@ def test_a_pool_that_was_closed_keeps_no_block():
 
 
 def test_kept_blocks_are_given_up_for_another_size():
-    """Blocks kept for reuse never stand in the way of an allocation of another size."""
+    """Blocks cached for reuse never prevent an allocation of another size."""
     pool = BufferPool(10_000)
     pool.deallocate(pool.try_allocate(8_192))
     assert pool.try_allocate(7_168) is not None
 
 
 def test_a_reservation_never_waits_and_counts_against_the_total():
-    """Bytes that exist already are counted even over the total, and hold back allocations."""
+    """Bytes that exist already are counted even beyond the total, and delay allocations."""
     pool = BufferPool(4_096)
     pool.reserve(5_000)
     assert -904 == pool.available_bytes
@@ -113,7 +113,7 @@ def test_a_reservation_never_waits_and_counts_against_the_total():
 
 
 def test_waiting_ends_when_memory_comes_free():
-    """A thread that waits for memory goes on as soon as there is enough."""
+    """A thread that waits for memory continues as soon as there is enough."""
     pool = BufferPool(4_096)
     block = pool.try_allocate(4_096)
     releaser = threading.Timer(0.01, pool.deallocate, [block])
@@ -123,14 +123,14 @@ def test_waiting_ends_when_memory_comes_free():
 
 
 def test_waiting_ends_with_the_time_allowed():
-    """A thread that waits in vain is told so."""
+    """Waiting for memory returns False once the timeout has passed."""
     pool = BufferPool(4_096)
     pool.reserve(4_096)
     assert not pool.wait_for(1, timeout=0.001)
 
 
 def test_a_closed_pool_wakes_who_waits_with_the_error_that_closed_it():
-    """A thread that waits for memory raises the error that ended the producer."""
+    """A thread that waits for memory raises the error that closed the pool."""
     pool = BufferPool(4_096)
     pool.reserve(4_096)
     closer = threading.Timer(0.01, pool.close, [ProducerClosedError("the network thread died")])
@@ -143,7 +143,7 @@ def test_a_closed_pool_wakes_who_waits_with_the_error_that_closed_it():
 
 
 def test_the_threads_that_wait_are_counted():
-    """What the metric waiting-threads shows, and what ready() of Kafka asks (exhausted)."""
+    """The count is the metric waiting-threads, and what Kafka's ready() checks as `exhausted`."""
     pool = BufferPool(4_096)
     pool.reserve(4_096)
     assert 0 == pool.waiting_threads
@@ -159,7 +159,7 @@ def test_the_threads_that_wait_are_counted():
 
 
 def test_a_wait_in_vain_is_counted_no_longer():
-    """Nor is one that ends with an error."""
+    """A wait that timed out or raised an error is no longer counted."""
     pool = BufferPool(4_096)
     pool.reserve(4_096)
     assert not pool.wait_for(1, timeout=0)

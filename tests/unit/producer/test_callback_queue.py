@@ -1,4 +1,4 @@
-"""Callbacks wait for the network thread, whoever ends their records, and are called in order."""
+"""Callbacks are queued for the network thread from any thread, and are called in order."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ IN_TIME = 10
 
 
 def _queue() -> tuple[CallbackQueue, list]:
-    """Make a queue, and the list of what it has asked the network thread to run."""
+    """Build a queue and the list of the functions that it schedules on the network thread."""
     scheduled: list = []
     return CallbackQueue(scheduled.append), scheduled
 
 
 def test_jobs_wait_for_the_network_thread_and_run_in_order():
-    """Nothing runs where it is added; one turn is asked for, however many jobs there are."""
+    """Adding a job never runs it, and one turn is scheduled for any number of jobs."""
     queue, scheduled = _queue()
     ran = []
     for number in range(3):
@@ -34,7 +34,7 @@ def test_jobs_wait_for_the_network_thread_and_run_in_order():
 
 
 def test_what_a_job_adds_waits_for_another_turn():
-    """A callback that sends for ever keeps the network thread from nothing else."""
+    """A job that a job adds runs in a later turn, so endless callbacks cannot block the thread."""
     queue, scheduled = _queue()
     ran = []
     queue.add(lambda: queue.add(partial(ran.append, "added")))
@@ -45,7 +45,7 @@ def test_what_a_job_adds_waits_for_another_turn():
 
 
 def test_the_end_runs_the_rest():
-    """The network thread calls everything before it ends, and what that adds, too."""
+    """The end runs all remaining jobs, including those that they add."""
     queue, _ = _queue()
     ran = []
     queue.add(lambda: queue.add(partial(ran.append, "added")))
@@ -54,7 +54,7 @@ def test_the_end_runs_the_rest():
 
 
 def test_after_the_end_whoever_adds_runs_the_rest():
-    """Nobody else would; before the end that does nothing."""
+    """After the end, adding threads run the jobs with `run_rest`, which before does nothing."""
     queue, _ = _queue()
     ran = []
     queue.add(partial(ran.append, "before"))
@@ -68,7 +68,7 @@ def test_after_the_end_whoever_adds_runs_the_rest():
 
 
 def test_waiting_takes_until_the_callbacks_have_been_called():
-    """A flush returns when they have been; with nothing queued it does not wait."""
+    """A flush waits until queued callbacks have run, and does not wait if none is queued."""
     queue, _ = _queue()
     assert queue.wait(0)
     ran = []
@@ -81,7 +81,7 @@ def test_waiting_takes_until_the_callbacks_have_been_called():
 
 
 def test_an_interrupt_while_the_network_thread_is_called_loses_no_callback():
-    """Ctrl-C may strike inside of `add`: the next job has a turn scheduled for both."""
+    """If Ctrl-C strikes inside of `add`, the next job schedules a turn for both."""
     scheduled: list = []
     interrupts = [KeyboardInterrupt()]
 
@@ -101,7 +101,7 @@ def test_an_interrupt_while_the_network_thread_is_called_loses_no_callback():
 
 
 def test_no_callback_is_called_while_records_are_written():
-    """A record that fails on its way to a batch is reported when the batches are free again."""
+    """A record that fails before it reaches a batch is reported after the batches are unlocked."""
     harness = GathererHarness(
         **{"buffer.memory": 2_000, "max.request.size": 1_000, "batch.size": 600}
     )
@@ -135,18 +135,18 @@ def _with_callbacks(harness: GathererHarness, queue: CallbackQueue) -> RecordGat
 
 
 def _two_partitions(**settings: object) -> GathererHarness:
-    """Make a gatherer whose memory suffices for two small batches."""
+    """Build a gatherer with memory for two small batches."""
     sizes = {"buffer.memory": 2_048, "max.request.size": 1_000, "batch.size": 600}
     return GathererHarness(partitions=2, **sizes, **settings)
 
 
 def _stage_two_and_one(harness: GathererHarness) -> list:
-    """Stage two records of partition 0, each a batch, and one of partition 1."""
+    """Stage two records of partition 0, each filling a batch, and one of partition 1."""
     return [harness.stage(bytes(450), partition=number) for number in (0, 0, 1)]
 
 
 def test_a_future_is_done_when_its_batch_is_while_another_record_waits_for_memory():
-    """The rest of its chunk may wait for long; what is in the log is known to be."""
+    """An acknowledged record's future is done while the rest of its chunk waits for memory."""
     harness = _two_partitions()
     first, second, third = _stage_two_and_one(harness)
     harness.pool.reserve(harness.pool.available_bytes - 1_200)
@@ -163,7 +163,7 @@ def test_a_future_is_done_when_its_batch_is_while_another_record_waits_for_memor
 
 
 def test_a_thread_that_waits_for_one_record_waits_for_no_memory_of_another():
-    """It writes the chunk as far as its own record, and the rest stays staged."""
+    """The thread writes the chunk up to its own record, and the rest stays staged."""
     harness = _two_partitions()
     first, *others = _stage_two_and_one(harness)
     harness.pool.reserve(harness.pool.available_bytes - 1_200)
@@ -182,7 +182,7 @@ def test_a_thread_that_waits_for_one_record_waits_for_no_memory_of_another():
 
 
 def test_a_thread_that_waits_for_the_batches_wakes_when_its_record_is_in_one():
-    """The writer may keep them for long after that."""
+    """It need not wait for the writer to release the batches."""
     lock = AppendLock(lambda: None)
     lock.acquire()
     placed = threading.Event()

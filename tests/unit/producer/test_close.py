@@ -1,4 +1,4 @@
-"""What closing a producer raises: only what nobody else was told of."""
+"""What closing a producer raises: only losses that no other call or future has reported."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _producer(broker: DevBroker, **settings: object) -> KafkaProducer:
 
 
 def _in_transaction(broker: DevBroker, **settings: object) -> KafkaProducer:
-    """Make a producer that has begun a transaction."""
+    """Build a producer with an open transaction."""
     producer = _producer(broker, **{"transactional.id": "x", **settings})
     producer.init_transactions()
     producer.begin_transaction()
@@ -51,18 +51,18 @@ def _in_transaction(broker: DevBroker, **settings: object) -> KafkaProducer:
 
 
 class _Obstacle:
-    """Blocks the network thread until its producer has been closed."""
+    """An obstacle that blocks the network thread until its producer has been closed."""
 
     def __init__(self) -> None:
         self._is_there, self._is_gone = threading.Event(), threading.Event()
 
     def wait(self) -> None:
-        """Block the thread that calls this."""
+        """Block the calling thread."""
         self._is_there.set()
         assert self._is_gone.wait(TIMEOUT)
 
     def closing(self, producer: KafkaProducer, caplog: pytest.LogCaptureFixture) -> str:
-        """Close a producer whose network thread is blocked; return what was logged."""
+        """Close a producer whose network thread is blocked, and return what was logged."""
         assert self._is_there.wait(TIMEOUT)
         with caplog.at_level(logging.WARNING):
             producer.close(0)
@@ -80,7 +80,7 @@ def _end_network_thread(producer: KafkaProducer) -> None:
 
 @pytest.mark.parametrize("is_noticed", [False, True], ids=["at once", "later"])
 def test_a_fenced_producer_closes_quietly_whenever_that_is(broker, is_noticed):
-    """The commit was told: closing raises nothing, whether or not the thread has ended by then."""
+    """The commit has raised the error, so closing raises nothing, ended thread or not."""
     broker.on(ApiKey.END_TXN, AnswerError(ErrorCode.PRODUCER_FENCED))
     producer = _in_transaction(broker)
     producer.append(columns([b"v"]))
@@ -95,7 +95,7 @@ def test_a_fenced_producer_closes_quietly_whenever_that_is(broker, is_noticed):
 
 
 def test_records_whose_futures_tell_of_it_are_no_concern_of_closing(broker):
-    """A refused record, and one that the end of the network thread took with it."""
+    """Closing does not raise the errors of refused or lost records that their futures report."""
     broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     with _producer(broker) as producer:
         refused = producer.send("t", b"v")
@@ -111,7 +111,7 @@ def test_records_whose_futures_tell_of_it_are_no_concern_of_closing(broker):
 
 @pytest.mark.parametrize("version", [0, 2], ids=["TV1", "TV2"])
 def test_closing_after_a_loss_aborts_the_open_transaction(version):
-    """The loss is told, and no reader has to wait for transaction.timeout.ms."""
+    """The loss is raised, and consumers need not wait for transaction.timeout.ms."""
     with DevBroker(topics={"t": 2}, transaction_version=version) as broker:
         ends = _seen(broker, ApiKey.END_TXN)
         producer = _in_transaction(broker)
@@ -127,7 +127,7 @@ def test_closing_after_a_loss_aborts_the_open_transaction(version):
 
 
 def test_closing_at_once_says_that_a_transaction_stays_open(broker, caplog):
-    """It is the coordinator's to end; the log says until when readers wait."""
+    """The coordinator aborts the transaction, and the log says how long consumers may wait."""
     ends = _seen(broker, ApiKey.END_TXN)
     producer = _in_transaction(broker, **{"transaction.timeout.ms": 12_345})
     producer.send("t", b"v").result(TIMEOUT)
@@ -138,7 +138,7 @@ def test_closing_at_once_says_that_a_transaction_stays_open(broker, caplog):
 
 @pytest.mark.parametrize("version", [0, 2], ids=["TV1", "TV2"])
 def test_closing_waits_for_nobody_where_a_transaction_is_empty(version):
-    """There is nothing to abort: no request is sent, and max.block.ms is not waited for."""
+    """With nothing to abort, no request is sent and max.block.ms is not waited for."""
     with DevBroker(topics={"t": 1}, transaction_version=version) as broker:
         ends = _seen(broker, ApiKey.END_TXN)
         producer = _in_transaction(broker, **{"max.block.ms": 10**9})
@@ -156,7 +156,7 @@ def _seen(broker: DevBroker, api_key: ApiKey) -> list[object]:
 
 
 def test_appended_rows_that_were_refused_are_told_by_closing(broker):
-    """Nobody has a future of them."""
+    """Closing raises the errors of appended rows, which have no futures."""
     broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     producer = _producer(broker)
     producer.append(columns([b"v"]))
@@ -166,7 +166,7 @@ def test_appended_rows_that_were_refused_are_told_by_closing(broker):
 
 @pytest.mark.parametrize("is_closed", [False, True], ids=["open batch", "closed batch"])
 def test_appended_rows_that_the_end_of_the_producer_lost_are_told_by_closing(broker, is_closed):
-    """Wherever they were when the network thread ended."""
+    """Lost rows are reported wherever they were when the network thread ended."""
     broker.on(ApiKey.PRODUCE, NeverAnswer())
     producer = _producer(broker, **LONG_LINGER)
     producer.append(columns([b"v"]))
@@ -178,7 +178,7 @@ def test_appended_rows_that_the_end_of_the_producer_lost_are_told_by_closing(bro
 
 
 def test_rows_that_were_acknowledged_before_the_end_of_the_producer_are_not_lost(broker):
-    """Closing has nothing to tell of them, although the producer has failed."""
+    """Closing reports nothing about acknowledged rows, even if the producer has failed."""
     producer = _producer(broker)
     producer.append(columns([b"v"]))
     producer.flush()
@@ -193,7 +193,7 @@ def test_rows_that_were_acknowledged_before_the_end_of_the_producer_are_not_lost
 
 
 def test_records_given_up_because_the_time_was_over_are_told_by_closing(broker):
-    """KafkaTimeoutError; their futures fail, too."""
+    """Closing raises KafkaTimeoutError, and the futures of the records fail as well."""
     broker.on(ApiKey.PRODUCE, NeverAnswer())
     producer = _producer(broker)
     future = producer.send("t", b"v")
@@ -204,7 +204,7 @@ def test_records_given_up_because_the_time_was_over_are_told_by_closing(broker):
 
 
 def test_closing_says_which_callback_keeps_the_network_thread(broker, caplog, monkeypatch):
-    """Close gives up waiting for a callback that does not return: the log names the function."""
+    """If a callback does not return, close stops waiting and logs the name of the function."""
     monkeypatch.setattr(producer_core, "JOIN_TIMEOUT", 0.0)
     obstacle = _Obstacle()
 
@@ -221,7 +221,7 @@ def test_closing_says_which_callback_keeps_the_network_thread(broker, caplog, mo
 
 
 def test_closing_says_what_else_keeps_the_network_thread(broker, caplog, monkeypatch):
-    """Without a callback the log shows where the thread is; one that ends in time logs nothing."""
+    """Without a callback the log shows where the thread is, and nothing if it ends in time."""
     producer = _producer(broker)
     with caplog.at_level(logging.WARNING):
         producer.close()
@@ -242,7 +242,7 @@ def test_closing_says_what_else_keeps_the_network_thread(broker, caplog, monkeyp
 
 
 def test_a_thread_that_has_ended_has_no_stack(broker):
-    """It is asked about only where it still runs, and it may end at that very moment."""
+    """The stack of a thread that ends while it is inspected is empty."""
     producer = _producer(broker)
     producer.close()
     assert not producer._core._thread.stack()

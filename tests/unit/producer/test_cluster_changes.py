@@ -1,4 +1,4 @@
-"""The producer while the cluster changes under it: leaders, partitions, brokers, their versions."""
+"""The producer during changes of the cluster: leaders, partitions, brokers and API versions."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _values(broker: DevBroker, partition: int = 0) -> list[bytes | None]:
 
 
 def _await(condition: Callable[[], bool]) -> None:
-    """Wait for what another thread does soon, or fail."""
+    """Wait for a condition that another thread makes true soon, or fail."""
     pause = threading.Event()
     assert any(condition() or pause.wait(0.01) for _ in range(6_000))
 
@@ -71,7 +71,7 @@ def _rewrite_partitions(
     rewrite: Callable[[tuple[MetadataResponsePartition, ...]], tuple[object, ...]],
     brokers: tuple[MetadataResponseBroker, ...] = (),
 ) -> None:
-    """Have the producer's metadata tell something else of partitions and, if given, of brokers."""
+    """Make the producer's metadata report other partitions and, if given, other brokers."""
     metadata = producer._core._client.metadata
     update = metadata.update
 
@@ -86,7 +86,7 @@ def _rewrite_partitions(
 
 
 def test_batches_follow_a_leader_that_moves():
-    """What the old leader refuses goes to the new one, each row once and in order."""
+    """Batches that the old leader refuses go to the new one, each row once and in order."""
     with DevBroker(topics={"t": 1}) as old, DevBroker(topics={"t": 1}) as new:
         leader = 0
         refusal = AnswerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -137,7 +137,7 @@ def test_rows_are_written_to_partitions_that_are_added_in_mid_write():
 
 
 def test_records_of_a_topic_that_is_gone_for_a_moment_are_written_all_the_same():
-    """They get into batches by the partitions that the topic had last."""
+    """Such records are assigned by the last known partition count."""
     with DevBroker(topics={"t": 2}) as broker, sending_producer(broker, **LONG_LINGER) as producer:
         patiently(lambda: producer.partitions_for("t"))
         futures = [producer.send("t", b"a"), producer.send("t", b"b", partition=1)]
@@ -151,7 +151,7 @@ def test_records_of_a_topic_that_is_gone_for_a_moment_are_written_all_the_same()
 
 
 def test_a_leader_that_is_unknown_for_a_while_is_waited_for():
-    """Batches of a partition between two leaders wait, and go when there is one."""
+    """Batches of a partition wait during a leader election and are sent when it has a leader."""
     with DevBroker(topics={"t": 2}) as broker:
         answers = itertools.count()
         with _producer(broker.bootstrap_servers) as producer:
@@ -169,7 +169,7 @@ def test_a_leader_that_is_unknown_for_a_while_is_waited_for():
 
 
 def test_a_leader_that_stays_unknown_is_told_after_the_delivery_timeout():
-    """The error names the partition rather than wait for ever."""
+    """The error names the partition after delivery.timeout.ms, instead of waiting forever."""
     settings = {"delivery.timeout.ms": 300, "request.timeout.ms": 200, "linger.ms": 0}
     with DevBroker(topics={"t": 1}) as broker:
         producer = _producer(broker.bootstrap_servers, **settings)
@@ -181,7 +181,7 @@ def test_a_leader_that_stays_unknown_is_told_after_the_delivery_timeout():
 
 
 def test_the_bootstrap_addresses_are_asked_again_when_all_known_brokers_are_gone():
-    """A cluster that has moved to other addresses is found through bootstrap.servers (KIP-899)."""
+    """A cluster that moved to other addresses is found through bootstrap.servers (KIP-899)."""
     with DevBroker(topics={"t": 1}) as first, DevBroker(topics={"t": 1}) as second:
         second.stop()
         servers = f"{first.bootstrap_servers},127.0.0.1:{second.port}"
@@ -207,7 +207,7 @@ def test_the_bootstrap_addresses_are_asked_again_when_all_known_brokers_are_gone
     ids=["no Produce", "old Produce", "no InitProducerId", "no Metadata"],
 )
 def test_a_broker_that_is_too_old_is_told_as_such(monkeypatch, highest, idempotent, cause):
-    """An API that the broker lacks ends the write at once, with its name."""
+    """A missing or outdated API ends the write at once with an error that names the API."""
     of = NodeApiVersions.of
 
     def older(response: ApiVersionsResponse) -> NodeApiVersions:
@@ -234,7 +234,7 @@ def _append_and_flush(producer: KafkaProducer) -> None:
     "fault", [AnswerError(ErrorCode.NOT_LEADER_OR_FOLLOWER), CloseConnection()]
 )
 def test_without_idempotence_nothing_is_lost(fault, in_flight):
-    """Retries deliver every row; with one request in flight they keep the order as well."""
+    """Retries deliver every row, and one request in flight preserves the order as well."""
     settings = {
         "enable.idempotence": "false",
         "max.in.flight.requests.per.connection": in_flight,
@@ -256,7 +256,7 @@ def test_without_idempotence_nothing_is_lost(fault, in_flight):
 
 
 def test_without_acks_a_connection_that_was_lost_is_made_anew():
-    """acks=0 cannot know what the lost connection took with it; later rows arrive."""
+    """With acks=0 the rows of a lost connection may be lost, but later rows arrive."""
     with DevBroker(topics={"t": 1}) as broker:
         broker.on(ApiKey.PRODUCE, CloseConnection(), times=1)
         with _producer(broker.bootstrap_servers, acks=0) as producer:
@@ -270,14 +270,14 @@ def test_without_acks_a_connection_that_was_lost_is_made_anew():
 
 
 def test_records_follow_a_topic_that_comes_back_with_fewer_partitions():
-    """No record goes to a partition that is not there any more."""
+    """No record is sent to a partition that no longer exists."""
     with DevBroker(topics={"t": BEFORE}, auto_create_topics=False) as broker:
         before, after = set(range(BEFORE)), set(range(AFTER))
         assert [before, before, after, after] == write_around_a_shrinking(broker, "t")
 
 
 def test_a_lingering_record_whose_partition_is_gone_fails_alone():
-    """The records that were sent with it arrive, those of other topics too."""
+    """Records sent with it arrive, as do records of other topics."""
     with DevBroker(topics={"t": BEFORE, "other": 1}, auto_create_topics=False) as broker:
         ended = send_before_a_shrinking(broker, "t", "other")
         assert isinstance(ended.gone, InvalidPartitionError)

@@ -1,4 +1,4 @@
-"""Batches that the network thread closes are compressed elsewhere, and keep their place."""
+"""The worker compresses batches that the network thread closes, and they keep their place."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BLOCK_BYTES = 4_096
 
 
 def _close_on_network_thread(harness: SenderHarness, partition: int = 0, *, records: int = 1):
-    """Enqueue a batch as it is, in its block, and have it compressed."""
+    """Enqueue a batch uncompressed in its block, and submit it for compression."""
     closed = batch(partition, records=records, created_at=harness.now)
     closed.block = harness.accumulator._pool.try_allocate(BLOCK_BYTES)
     closed.is_compressed = False
@@ -49,14 +49,14 @@ def _used_bytes(harness: SenderHarness) -> int:
 
 @pytest.fixture
 def busy():
-    """Return a plain producer whose worker is busy."""
+    """Yield a producer without idempotence whose worker is busy."""
     with SenderHarness(**PLAIN) as harness:
         harness.is_busy = True
         yield harness
 
 
 def test_without_batching_a_batch_that_is_too_large_is_divided_into_its_records():
-    """batch.size=0 asks for one record in each batch."""
+    """With batch.size=0 each batch has one record."""
     records = plain_batch(3)[RECORD_BATCH_OVERHEAD:]
     whole = SimpleNamespace(
         topic_partition=TopicPartition("t", 0),
@@ -74,7 +74,7 @@ def test_without_batching_a_batch_that_is_too_large_is_divided_into_its_records(
 
 
 def test_a_batch_that_is_not_compressed_yet_holds_up_those_behind_it(busy):
-    """Nothing of its partition is sent before it; other partitions go on."""
+    """Later batches of its partition wait, while other partitions continue."""
     first = _close_on_network_thread(busy)
     second, other = busy.add(0), busy.add(1)
     busy.step()
@@ -85,7 +85,7 @@ def test_a_batch_that_is_not_compressed_yet_holds_up_those_behind_it(busy):
 
 
 def test_the_parts_of_a_batch_take_its_place(busy, monkeypatch):
-    """A batch that compresses badly is divided where it stands, before those behind it."""
+    """A batch that compresses badly is split in place, before the batches behind it."""
     monkeypatch.setattr(BatchCompression, "compressed", halves_of(2, 1))
     whole = _close_on_network_thread(busy, records=3)
     behind = busy.add(0)
@@ -100,7 +100,7 @@ def test_the_parts_of_a_batch_take_its_place(busy, monkeypatch):
 
 
 class _Partition:
-    """An accumulator of one partition, whose worker and broker do what they are told."""
+    """An accumulator of one partition with a worker and a broker that act on command."""
 
     def __init__(self) -> None:
         self.pool = BufferPool(10_000_000)
@@ -127,7 +127,7 @@ class _Partition:
         self.accumulator.enqueue(added)
 
     def work(self) -> None:
-        """Compress the oldest batch, to a part for each record."""
+        """Compress the oldest batch into one part for each record."""
         if self._jobs:
             whole = self._jobs.pop(0)
             first_row = whole.first_row
@@ -145,7 +145,7 @@ class _Partition:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 3)), max_size=8), st.randoms())
 def test_records_keep_their_order(closed, rng):
-    """However many batches are compressed aside, and when: a partition's records go in order."""
+    """The records of a partition stay in order whenever and however many batches are compressed."""
     partition = _Partition()
     for is_aside, record_count in closed:
         partition.enqueue(record_count, is_aside=is_aside)
@@ -161,7 +161,7 @@ def test_records_keep_their_order(closed, rng):
 
 
 def test_the_parts_of_a_batch_fail_in_their_place(busy, monkeypatch):
-    """When the producer ends, callers hear of records in the order in which they sent them."""
+    """When the producer ends, callbacks are called in the order of the records."""
     monkeypatch.setattr(BatchCompression, "compressed", halves_of(1, 1))
     heard = []
     whole = _close_on_network_thread(busy, records=2)
@@ -178,7 +178,7 @@ def test_the_parts_of_a_batch_fail_in_their_place(busy, monkeypatch):
 
 
 def test_a_block_is_given_up_for_what_it_was_compressed_to(busy):
-    """While it is compressed the block counts, then the bytes that will be sent."""
+    """The block counts during compression, and then the bytes to be sent."""
     closed = _close_on_network_thread(busy)
     assert BLOCK_BYTES == _used_bytes(busy)
     busy.do_jobs()
@@ -190,7 +190,7 @@ def test_a_block_is_given_up_for_what_it_was_compressed_to(busy):
 
 @pytest.mark.parametrize("end", ["expired", "the producer ended"])
 def test_a_batch_that_fails_while_it_is_compressed_keeps_its_block(busy, end):
-    """The worker is reading it: the block is free when that is over, and nothing is sent."""
+    """The worker still reads the block, which is freed afterwards; nothing is sent."""
     closed = _close_on_network_thread(busy)
     if end == "expired":
         busy.step(DELIVERY_TIMEOUT)
@@ -205,7 +205,7 @@ def test_a_batch_that_fails_while_it_is_compressed_keeps_its_block(busy, end):
 
 
 def test_a_batch_that_cannot_be_compressed_fails(busy, monkeypatch):
-    """Its error says that its rows are lost, its memory is free, and the next batch is sent."""
+    """Its error reports the loss, its memory is freed, and the next batch is sent."""
     monkeypatch.setattr(BatchCompression, "compressed", lambda *_: 1 // 0)
     closed = _close_on_network_thread(busy)
     behind = busy.add()
@@ -218,7 +218,7 @@ def test_a_batch_that_cannot_be_compressed_fails(busy, monkeypatch):
 
 
 def test_a_transaction_cannot_be_committed_without_a_batch_that_was_lost(monkeypatch):
-    """A batch that cannot be compressed leaves nothing but the abort."""
+    """If a batch cannot be compressed, its transaction can only be aborted."""
     monkeypatch.setattr(BatchCompression, "compressed", lambda *_: 1 // 0)
     with SenderHarness(**TRANSACTIONAL) as harness:
         harness.begin()
@@ -227,7 +227,7 @@ def test_a_transaction_cannot_be_committed_without_a_batch_that_was_lost(monkeyp
 
 
 def test_a_commit_waits_for_what_is_compressed():
-    """EndTxn goes out when the batch is acknowledged that was closed before the commit."""
+    """EndTxn is sent after batches closed before the commit have been acknowledged."""
     with SenderHarness(**TRANSACTIONAL) as harness:
         harness.is_busy = True
         harness.begin()
@@ -246,7 +246,7 @@ def test_a_commit_waits_for_what_is_compressed():
 
 
 def test_a_refused_batch_is_halved_aside(idempotent, monkeypatch):
-    """Nothing of its partition is sent meanwhile; then the halves go, in its place."""
+    """Its partition pauses meanwhile, and then the halves are sent in its place."""
     monkeypatch.setattr(BatchCompression, "halves", halves_of(1, 1))
     idempotent.is_busy = True
     refused = idempotent.add(records=2)
@@ -266,7 +266,7 @@ def test_a_refused_batch_is_halved_aside(idempotent, monkeypatch):
 
 
 def test_a_refused_batch_that_expires_while_it_is_halved_is_done(plain, monkeypatch):
-    """Its halves are dropped, and its partition goes on."""
+    """Its halves are dropped, and its partition continues."""
     monkeypatch.setattr(BatchCompression, "halves", halves_of(1, 1))
     plain.is_busy = True
     refused = plain.add(records=2)
@@ -282,7 +282,7 @@ def test_a_refused_batch_that_expires_while_it_is_halved_is_done(plain, monkeypa
 
 
 def test_a_batch_that_cannot_be_divided_leaves_a_gap_for_certain(idempotent, monkeypatch):
-    """It was refused: what follows it cannot be in, and is sent under new numbers."""
+    """It was refused, so its followers were not appended and are sent with new sequence numbers."""
     monkeypatch.setattr(BatchCompression, "halves", lambda *_: 1 / 0)
     refused, follower = idempotent.add(records=2), idempotent.add()
     idempotent.step()
@@ -311,7 +311,7 @@ def _producer(broker: DevBroker, **settings: object) -> KafkaProducer:
 
 
 def _watch(producer: KafkaProducer, monkeypatch, hook=lambda: None) -> list[str]:
-    """Note the threads that compress."""
+    """Record the names of the threads that compress."""
     compressor, names = producer._core._compression._compressor, []
     compress = compressor.compress
 
@@ -325,7 +325,7 @@ def _watch(producer: KafkaProducer, monkeypatch, hook=lambda: None) -> list[str]
 
 
 def test_the_network_thread_compresses_nothing(one_partition, monkeypatch):
-    """A batch that is closed by linger.ms is compressed by the worker, and delivered."""
+    """The worker compresses a batch that linger.ms closes, and the batch is delivered."""
     with _producer(one_partition, **{"linger.ms": 1}) as producer:
         names = _watch(producer, monkeypatch)
         assert [0, 1, 2] == [
@@ -335,7 +335,7 @@ def test_the_network_thread_compresses_nothing(one_partition, monkeypatch):
 
 
 def test_a_writing_thread_compresses_what_it_closes(one_partition, monkeypatch):
-    """A flush closes batches on its own thread: a slow codec holds back who writes."""
+    """A flush closes batches on its own thread, so that a slow codec slows down the writer."""
     with _producer(one_partition, **{"linger.ms": 60_000, "delivery.timeout.ms": 200_000}) as it:
         names = _watch(it, monkeypatch)
         it.send("t", b"v")
@@ -344,7 +344,7 @@ def test_a_writing_thread_compresses_what_it_closes(one_partition, monkeypatch):
 
 
 def test_a_close_waits_for_what_is_being_compressed(one_partition, monkeypatch):
-    """Closing at once leaves no thread behind, and no memory taken."""
+    """Closing at once waits for the worker, so no thread and no memory remain in use."""
     began, goes_on = threading.Event(), threading.Event()
     producer = _producer(one_partition, **{"linger.ms": 0})
     _watch(producer, monkeypatch, lambda: (began.set(), goes_on.wait(TIMEOUT)))

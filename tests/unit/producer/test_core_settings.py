@@ -1,4 +1,4 @@
-"""Settings reach the parts of a producer in the unit that these count in, and nothing is added."""
+"""Settings reach the parts of a producer in the units that those use, with nothing added."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def undo() -> Iterator[ExitStack]:
 
 
 class _Parts:
-    """Notes what the parts of a core are made with, and has them made."""
+    """A recorder of the arguments that the parts of a core are built with."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.given: dict[str, dict[str, Any]] = {}
@@ -72,7 +72,7 @@ def parts(monkeypatch) -> _Parts:
 
 
 def test_times_are_given_to_the_parts_in_seconds(parts, undo):
-    """The settings are in milliseconds, as Kafka's are."""
+    """The settings are in milliseconds, as in Kafka."""
     core = _core(undo)
     assert 1.001 == parts.given["RecordGatherer"]["linger"]
     assert 2.003 == parts.given["RecordGatherer"]["max_block"]
@@ -84,14 +84,14 @@ def test_times_are_given_to_the_parts_in_seconds(parts, undo):
 
 
 def test_a_producer_that_does_not_linger_has_no_time_for_it(parts, undo):
-    """Its batches are closed by callers, or when they are full."""
+    """Only callers close its batches, or the batches are full."""
     _core(undo, lingers=False)
     assert parts.given["RecordGatherer"]["linger"] is None
 
 
 @pytest.mark.parametrize(("in_flight", "is_one"), [(1, True), (2, False), (5, False)])
 def test_order_is_guaranteed_with_one_request_in_flight(parts, undo, in_flight, is_one):
-    """Without idempotence two requests may overtake each other where one is tried again."""
+    """Without idempotence a retry could be overtaken by a second request in flight."""
     _core(
         undo, **{"max.in.flight.requests.per.connection": in_flight, "enable.idempotence": "false"}
     )
@@ -99,7 +99,7 @@ def test_order_is_guaranteed_with_one_request_in_flight(parts, undo, in_flight, 
 
 
 def test_the_time_of_a_record_is_in_milliseconds(parts, undo, monkeypatch):
-    """Cut off, not rounded: a record is never of a time to come."""
+    """The time is truncated, not rounded, so that it is never in the future."""
     _core(undo)
     monkeypatch.setattr(producer_core.time, "time", lambda: 1_700_000_000.9876)
     assert 1_700_000_000_987 == parts.given["RecordGatherer"]["wall_clock_ms"]()
@@ -109,7 +109,7 @@ def test_the_time_of_a_record_is_in_milliseconds(parts, undo, monkeypatch):
 
 
 class _Thread:
-    """Stands in for the network thread; notes for how long answers are waited for."""
+    """A stand-in for the network thread that records the timeouts of calls."""
 
     is_current = False
     is_alive = True
@@ -127,7 +127,7 @@ class _Thread:
 
 
 class _Client:
-    """Stands in for the client; notes until when metadata are waited for."""
+    """A stand-in for the client that records the deadlines of metadata refreshes."""
 
     last_error = None
 
@@ -143,7 +143,7 @@ class _Client:
     ("timeout", "deadline"), [(1.5, 101.5), (2.003, 102.003), (60.0, 102.003), (0.0, 100.0)]
 )
 def test_metadata_are_refreshed_for_no_longer_than_max_block_ms(undo, timeout, deadline):
-    """Or for less, if that is asked for."""
+    """A shorter timeout takes precedence over max.block.ms."""
     core = _core(undo)
     core._thread, core._client = _Thread(), _Client()
     core.refresh_metadata(timeout)
@@ -152,7 +152,7 @@ def test_metadata_are_refreshed_for_no_longer_than_max_block_ms(undo, timeout, d
 
 
 def test_an_answer_that_is_overdue_is_asked_for_without_waiting(undo):
-    """Time may have passed on the way."""
+    """If the deadline has passed meanwhile, the timeout is 0."""
     core = _core(undo)
     core._thread, core._client = _Thread(), _Client()
     times = iter([100.0, 100.0, 105.0])
@@ -163,7 +163,7 @@ def test_an_answer_that_is_overdue_is_asked_for_without_waiting(undo):
 
 @pytest.mark.parametrize(("give_up_at", "left"), [(101.5, 1.5), (100.0, 0), (99.0, 0)])
 def test_an_operation_on_a_transaction_is_waited_for_until_it_is_to_give_up(undo, give_up_at, left):
-    """The error names max.block.ms, of which a part may have been spent before."""
+    """The limit for the error message is max.block.ms, of which part may have passed before."""
     core = _core(undo)
     core._thread, core._client = _Thread(), _Client()
     waits = []
@@ -178,7 +178,7 @@ def test_an_operation_on_a_transaction_is_waited_for_until_it_is_to_give_up(undo
 
 
 def test_the_network_thread_is_woken_once_until_it_has_come(undo):
-    """And again where a call was broken off before it could be handed over."""
+    """An interrupted wake-up does not suppress the next one."""
     core = _core(undo)
     core._thread = thread = _Thread()
     for _ in range(3):
@@ -211,7 +211,7 @@ def test_the_network_thread_is_woken_once_until_it_has_come(undo):
 
 @pytest.mark.parametrize("refused", [[1_000], [1_000, 5_000], [5_001, 1_001]], ids=str)
 def test_a_batch_that_was_refused_halves_what_those_of_its_topic_may_take(undo, refused):
-    """Never more than before; other topics go on with batch.size."""
+    """The limit of a topic only falls, and other topics keep batch.size."""
     core = _core(undo, **{"batch.size": 9_000})
     for size in refused:
         core._lower_batch_size("t", size)
@@ -220,7 +220,7 @@ def test_a_batch_that_was_refused_halves_what_those_of_its_topic_may_take(undo, 
 
 @pytest.mark.parametrize("records", [1, 3])
 def test_records_that_got_into_no_batch_are_counted(undo, records):
-    """One, unless it is said how many there were."""
+    """A failed send counts one record unless the number is given."""
     core = _core(undo)
     if records == 1:
         core.note_failed_send(KafkaError("refused"))
@@ -238,11 +238,11 @@ def test_records_that_got_into_no_batch_are_counted(undo, records):
 
 
 class _Ending:
-    """A core without threads; notes how long each of its parts is given to end."""
+    """A core without threads that records how long each of its parts may take to end."""
 
     def __init__(self, undo: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
         self.core = _core(undo)
-        #: How long the closing of the batches takes.
+        #: How long closing the batches takes.
         self.spent = 0.0
         self.now = 100.0
         self.deadlines: list[float | None] = []
@@ -283,7 +283,7 @@ def ending(undo, monkeypatch) -> _Ending:
 def test_closing_gives_the_network_thread_what_is_left_of_the_time(
     ending, timeout, spent, deadlines, left
 ):
-    """And ten seconds more to end in; with 0 nothing is sent any more."""
+    """The thread may take ten seconds more to end, and a timeout of 0 sends nothing."""
     ending.spent = spent
     ending.core.close(timeout)
     assert (deadlines, [left], [left + 10.0]) == (ending.deadlines, ending.closes, ending.joins)
@@ -291,7 +291,7 @@ def test_closing_gives_the_network_thread_what_is_left_of_the_time(
 
 @pytest.mark.parametrize("timeout", [None, 5.0, 0])
 def test_a_producer_that_has_ended_is_closed_at_once(ending, timeout):
-    """Nothing can be sent any more."""
+    """After the producer has ended nothing can be sent, so closing does not wait."""
     ending.core.accumulator.refuse(KafkaError("ended"))
     ending.core.close(timeout)
     assert ([], [0], [10.0]) == (ending.deadlines, ending.closes, ending.joins)
@@ -299,7 +299,7 @@ def test_a_producer_that_has_ended_is_closed_at_once(ending, timeout):
 
 @pytest.mark.parametrize(("timeout", "is_told"), [(None, True), (5.0, True), (0, False)])
 def test_a_loss_of_rows_is_told_unless_the_end_is_at_once(ending, timeout, is_told):
-    """Of rows that nobody has a future of."""
+    """Lost rows that have no future are raised, except by a close with a timeout of 0."""
     ending.core.accumulator.remember_losses()
     ending.core.accumulator.note_loss(KafkaError("lost"))
     with pytest.raises(KafkaError, match="lost") if is_told else nullcontext():
@@ -314,7 +314,7 @@ def test_a_loss_of_rows_is_told_unless_the_end_is_at_once(ending, timeout, is_to
 def test_a_flush_waits_for_callbacks_in_what_is_left_of_the_time(
     ending, timeout, spent, deadline, left
 ):
-    """When all batches have ended."""
+    """The callbacks get the time that is left after all batches have ended."""
     ending.spent = spent
     ending.core.flush(timeout)
     assert ([deadline], [left]) == (ending.deadlines, ending.callback_waits)
@@ -324,7 +324,7 @@ def test_a_flush_waits_for_callbacks_in_what_is_left_of_the_time(
 
 
 def test_the_seconds_of_a_call_are_measured(ending):
-    """However it ends."""
+    """The time is recorded even if the call raises."""
     calls = []
     ending.core.sender_metrics.on_timed_call = lambda *measured: calls.append(measured)
 

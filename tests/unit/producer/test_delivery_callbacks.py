@@ -1,4 +1,4 @@
-"""Callbacks and time limits of a producer whose memory is short, against the embedded broker."""
+"""Callbacks and time limits of a producer with little memory, against the embedded broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHORT_MEMORY = {
 
 
 class _Ends:
-    """What callbacks were told, on which thread, and whether two ever ran at once."""
+    """What callbacks received, on which threads, and how often two ran at once."""
 
     def __init__(self) -> None:
         self.offsets: dict[int, list[int]] = defaultdict(list)
@@ -38,7 +38,7 @@ class _Ends:
         self._running = threading.Lock()
 
     def __call__(self, metadata, error) -> None:
-        """Note the end of one record."""
+        """Record the outcome of one record."""
         if not self._running.acquire(blocking=False):
             self.overlaps += 1
             return
@@ -51,7 +51,7 @@ class _Ends:
 
 
 def test_callbacks_come_in_order_on_the_network_thread_however_short_the_memory(broker):
-    """A chunk waits for memory while its first batches are acknowledged."""
+    """Batches are acknowledged in order while the rest of their chunk waits for memory."""
     ends = _Ends()
     count = 3 * CHUNK_RECORDS
     with sending_producer(broker, **SHORT_MEMORY) as producer:
@@ -67,7 +67,7 @@ def test_callbacks_come_in_order_on_the_network_thread_however_short_the_memory(
 
 @pytest.mark.parametrize("size", [2_000, 20_000], ids=["in its chunk", "at once"])
 def test_a_callback_may_take_a_lock_that_is_held_around_send(broker, size):
-    """A record that fails inside of `send` is reported by the network thread, too."""
+    """The network thread also reports a record that fails inside of `send`."""
     lock = threading.Lock()
     told = []
 
@@ -93,7 +93,7 @@ def test_a_callback_may_take_a_lock_that_is_held_around_send(broker, size):
 
 
 def test_a_flush_waits_for_the_callbacks_of_records_that_got_into_no_batch(broker):
-    """Whoever has flushed may look at what they have gathered."""
+    """After a flush the callbacks of all records have run."""
     told = []
     with sending_producer(broker, **{"max.request.size": 1_000}) as producer:
         producer.partitions_for("one")
@@ -107,7 +107,7 @@ def test_a_flush_waits_for_the_callbacks_of_records_that_got_into_no_batch(broke
 
 
 def test_the_network_thread_stages_no_more_than_memory_has_room_for(broker):
-    """Nothing comes free while a callback runs: from the bound on its records fail at once."""
+    """No memory is freed during a callback, so records beyond the bound fail at once."""
     futures = []
     staged = []
 
@@ -128,7 +128,7 @@ def test_the_network_thread_stages_no_more_than_memory_has_room_for(broker):
 
 
 def test_large_records_of_the_network_thread_are_bounded_by_their_bytes(broker):
-    """A few make a full chunk."""
+    """A few large records fill a chunk."""
     futures = []
     sizes = []
 
@@ -146,7 +146,7 @@ def test_large_records_of_the_network_thread_are_bounded_by_their_bytes(broker):
 
 
 def test_records_of_callbacks_may_wait_for_a_writer_while_there_is_memory():
-    """Another thread that has the batches just now will write them; one that waits will not."""
+    """The thread holding the batches will write them, unless it waits for memory itself."""
     harness = GathererHarness(**{"linger.ms": 5_000})
     for _ in range(CHUNK_RECORDS):
         harness.stage(b"v")
@@ -162,7 +162,7 @@ def test_records_of_callbacks_may_wait_for_a_writer_while_there_is_memory():
 
 
 def test_a_full_chunk_is_tried_again_only_where_more_memory_is_free():
-    """Looking at all of it for each record that fails would take too long."""
+    """Checking the whole chunk again for each failing record would take too long."""
     harness = GathererHarness(**{"linger.ms": 5_000})
     gatherer, append = harness.gatherer, harness.builder.append
     tries = []
@@ -187,7 +187,7 @@ def test_a_full_chunk_is_tried_again_only_where_more_memory_is_free():
 
 
 def test_only_records_of_callbacks_fail_at_the_bound(broker):
-    """The sender of any other record has waited for max.block.ms: the record stays staged."""
+    """Other threads have waited for max.block.ms, so their records stay staged."""
     with sending_producer(broker, **{"max.block.ms": 0}, **LONG_LINGER) as producer:
         patiently(lambda: producer.partitions_for("one"))
         pool = producer._core.accumulator._pool
@@ -205,11 +205,11 @@ def test_only_records_of_callbacks_fail_at_the_bound(broker):
 
 
 class _Waits:
-    """A producer whose time is made: metadata takes 2.5 s, memory never comes."""
+    """A producer with a fake clock: metadata takes 2.5 s, and memory is never freed."""
 
     def __init__(self, producer: KafkaProducer) -> None:
         self.now = 100.0
-        #: How long each call was ready to wait for memory.
+        #: The timeout of each call's wait for memory.
         self.for_memory: list[float] = []
         self._core = core = producer._core
         core.clock = core.gatherer._clock = core.gatherer._builder._clock = lambda: self.now
@@ -224,7 +224,7 @@ class _Waits:
         return self._await(*arguments)
 
     def _wait_for(self, size: int, timeout: float) -> bool:
-        # The network thread looks, too, but waits for nothing.
+        # The network thread checks as well, but with a timeout of 0.
         if timeout:
             self.for_memory.append(timeout)
             self.now += timeout
@@ -238,7 +238,7 @@ def _blocking_producer(broker) -> tuple[KafkaProducer, _Waits]:
 
 
 def test_a_send_waits_for_metadata_and_memory_together_no_longer_than_max_block(broker):
-    """As Java's remainingWaitMs; the record of that call fails, those sent before it do not."""
+    """As with Java's remainingWaitMs, only the record of that call fails, not earlier ones."""
     producer, waits = _blocking_producer(broker)
     before = producer.send("one", b"v")
     waits.now = 200.0
@@ -251,7 +251,7 @@ def test_a_send_waits_for_metadata_and_memory_together_no_longer_than_max_block(
 
 
 def test_appended_rows_wait_for_metadata_and_memory_together_no_longer_than_max_block(broker):
-    """The call raises, and no row of it is written."""
+    """The call raises, and none of its rows is written."""
     producer, waits = _blocking_producer(broker)
     with pytest.raises(BufferExhaustedError, match=r"max\.block\.ms"):
         producer.append(columns([b"v"], topics=["one"]))
@@ -263,7 +263,7 @@ def test_appended_rows_wait_for_metadata_and_memory_together_no_longer_than_max_
 
 
 def test_memory_that_came_free_gives_the_rows_behind_it_time_of_their_own():
-    """A large table over slow brokers is no time-out as long as it gets on."""
+    """A large table does not time out with slow brokers as long as it makes progress."""
     harness = GathererHarness(
         **{"buffer.memory": 2_000, "max.request.size": 1_000, "batch.size": 600},
         **{"max.block.ms": 3_000},
@@ -286,7 +286,7 @@ def test_memory_that_came_free_gives_the_rows_behind_it_time_of_their_own():
 
 @pytest.mark.parametrize("call", ["columns", "commit", "abort", "begin"])
 def test_no_call_waits_longer_for_another_thread_than_for_all_else(call):
-    """The batches are not free in time: nothing has been done, and the call says so."""
+    """If the batches are not free in time, the call raises and has done nothing."""
     harness = GathererHarness()
     gatherer = harness.gatherer
     done = []
@@ -304,7 +304,7 @@ def test_no_call_waits_longer_for_another_thread_than_for_all_else(call):
 
 
 def test_a_commit_that_finds_no_memory_for_its_last_records_has_not_begun():
-    """They stay staged: called again, it goes on waiting for them."""
+    """The records stay staged, and a second call continues to wait for them."""
     harness = GathererHarness(**{"max.block.ms": 3_000})
     harness.pool.wait_for = lambda size, timeout: False
     held = harness.hold_memory()

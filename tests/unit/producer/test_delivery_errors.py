@@ -1,4 +1,4 @@
-"""What the error of a batch says: which records, whose word, and what to do."""
+"""What the error of a batch reports: the records, the cause, and the advice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.producer_batches import batch
 
 
 class _Rows:
-    """Rows numbered from 70 on; notes which records were looked for."""
+    """Rows numbered from 70 on that record which of them were looked up."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
@@ -29,14 +29,14 @@ class _Rows:
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, 12_345])
 def test_a_code_without_advice_refers_to_the_broker(code):
-    """Whatever it is, there is something to do."""
+    """An error code without advice of its own refers to the broker's log."""
     error = delivery_error(batch(), broker_error(code, "the broker refused the batch"))
     assert str(error).endswith(". Look at the broker's log for the reason")
 
 
 @pytest.mark.parametrize("code", ADVICE)
 def test_the_advice_for_a_code_ends_the_error(code):
-    """The cause comes first, and is kept."""
+    """The cause comes before the advice and is chained to the error."""
     cause = broker_error(code, "the broker refused the batch")
     error = delivery_error(batch(), cause)
     assert str(error).endswith(f"{cause}. {advice_of(code)}")
@@ -53,12 +53,12 @@ def test_the_advice_for_a_code_ends_the_error(code):
     ],
 )
 def test_errors_of_transactions_say_how_to_go_on(code, what_to_do):
-    """Whether to abort, to close, or to write again."""
+    """The advice says whether to abort, to close, or to write again."""
     assert what_to_do in str(delivery_error(batch(), broker_error(code, "refused")))
 
 
 def test_a_batch_that_ran_out_of_time_has_advice_of_its_own():
-    """No broker has said anything of it."""
+    """A delivery timeout has its own advice, because no broker has returned an error."""
     error = delivery_error(batch(), DeliveryTimeoutError("not acknowledged within 5 ms"))
     assert str(error).endswith("or raise delivery.timeout.ms")
 
@@ -72,14 +72,14 @@ def test_a_batch_that_ran_out_of_time_has_advice_of_its_own():
     ],
 )
 def test_a_batch_whose_partition_is_gone_is_told_so(code, what_to_do):
-    """More time would not help it."""
+    """The advice is not to allow more time, which would not help."""
     late = DeliveryTimeoutError("not acknowledged within 5 ms")
     late.__cause__ = broker_error(code, "refused")
     assert what_to_do in str(delivery_error(batch(), late))
 
 
 def test_refused_records_are_named_by_their_rows_and_the_rest_is_counted():
-    """The first five; looking for a row takes time, so no others are looked for."""
+    """The error names the first five rows, and only those are looked up."""
     refused_batch = batch(records=9)
     refused_batch.rows = rows = _Rows()
     refused = refused_records(refused_batch, {index: f"bad {index}" for index in range(8, 0, -1)})
@@ -90,7 +90,7 @@ def test_refused_records_are_named_by_their_rows_and_the_rest_is_counted():
 
 
 def test_refused_records_without_rows_are_named_by_their_place_in_the_batch():
-    """Those that were sent one by one have no number."""
+    """Records that were sent one by one have no row number."""
     refused_batch = batch(records=3)
     refused = refused_records(refused_batch, {1: "", 2: "too old"})
     error = str(delivery_error(refused_batch, broker_error(87, "refused"), refused))
@@ -112,7 +112,7 @@ def test_refused_records_without_rows_are_named_by_their_place_in_the_batch():
     ],
 )
 def test_so_many_refused_records_are_told_of(refused, told):
-    """Up to five by name; of none nothing is said, nor that there are no more."""
+    """The error names up to five refused records and counts the others, if there are any."""
     refused_batch = batch(records=7)
     records = refused_records(refused_batch, dict.fromkeys(range(refused), "bad"))
     error = delivery_error(refused_batch, KafkaError("refused"), records)
@@ -130,12 +130,12 @@ def test_so_many_refused_records_are_told_of(refused, told):
     ],
 )
 def test_a_batch_is_told_of_in_the_number_that_it_has(records, words):
-    """One record was, several were not delivered."""
+    """The verb agrees with the number of records."""
     assert str(delivery_error(batch(records=records), KafkaError("refused"))).startswith(words)
 
 
 def test_the_rows_of_a_batch_are_named_as_far_as_they_are_known():
-    """Where they begin, at least, or not at all."""
+    """The error names the range of rows, only its beginning, or no rows."""
     whole, open_ended, unnumbered = batch(records=3), batch(records=3), batch(records=3)
     open_ended.last_row = unnumbered.last_row = unnumbered.first_row = None
     assert [

@@ -1,4 +1,4 @@
-"""Every row of the tables of error rules: where it holds, and where it does not."""
+"""Every row of the error rule tables: which state it applies in, and which not."""
 
 from __future__ import annotations
 
@@ -60,20 +60,20 @@ def _produce_rows(*actions: ProduceAction) -> list[ErrorCode]:
 
 @pytest.mark.parametrize("code", list(ErrorCode), ids=lambda code: code.name)
 def test_what_kafka_calls_retriable_is_retried_and_nothing_else(code):
-    """The table adds to Kafka's classification, and contradicts it nowhere."""
+    """The table refines Kafka's classification and never contradicts it."""
     action = produce_action(code)
     assert is_retriable(code) == (action in {P.RETRY, P.REFRESH_METADATA})
     assert is_invalid_metadata(code) == (action is P.REFRESH_METADATA)
 
 
 def test_a_code_that_nobody_knows_fails_the_batch():
-    """A newer broker's code is taken for final."""
+    """An unknown error code, as from a newer broker, counts as final."""
     assert P.FAIL_BATCH is produce_action(9_999)
 
 
 @pytest.mark.parametrize("code", _produce_rows(P.COMPLETE), ids=lambda code: code.name)
 def test_codes_that_say_that_the_broker_has_the_batch(code):
-    """The batch is done, once; it is not sent again."""
+    """The batch completes once and is not sent again."""
     with SenderHarness(enable_idempotence=False) as harness:
         batch = harness.add()
         harness.step()
@@ -88,7 +88,7 @@ def test_codes_that_say_that_the_broker_has_the_batch(code):
 )
 @pytest.mark.parametrize("retries", [1, 0])
 def test_codes_after_which_a_batch_goes_again_if_it_may(code, retries):
-    """It does as long as `retries` allow; the metadata are asked for where they are in doubt."""
+    """A batch is retried while `retries` allow, with new metadata if the code calls for them."""
     with SenderHarness(enable_idempotence=False, retries=retries) as harness:
         asked = []
         harness.network.metadata.request_update = lambda: asked.append(code)
@@ -106,7 +106,7 @@ def test_codes_after_which_a_batch_goes_again_if_it_may(code, retries):
 @pytest.mark.parametrize("code", _produce_rows(P.BUMP_EPOCH), ids=lambda code: code.name)
 @pytest.mark.parametrize("settings", [{}, {"enable_idempotence": False}], ids=["with", "without"])
 def test_codes_after_which_an_idempotent_producer_takes_a_new_epoch(code, settings):
-    """A producer without an epoch has none to raise: its batch fails."""
+    """A producer without idempotence has no epoch to raise, so its batch fails."""
     with SenderHarness(**settings) as harness:
         batch = harness.add()
         if harness.manager is not None:
@@ -121,7 +121,7 @@ def test_codes_after_which_an_idempotent_producer_takes_a_new_epoch(code, settin
 
 @pytest.mark.parametrize("code", _produce_rows(P.FAIL_BATCH, P.SPLIT), ids=lambda code: code.name)
 def test_codes_that_fail_the_batch_and_nothing_else(code):
-    """Another batch that is answered well is not touched (a batch of one cannot be split)."""
+    """Other batches complete normally; a batch of one record cannot be split and fails."""
     with SenderHarness() as harness:
         batch, other = harness.add(0), harness.add(1)
         harness.initialize()
@@ -136,7 +136,7 @@ def test_codes_that_fail_the_batch_and_nothing_else(code):
 @pytest.mark.parametrize("code", _produce_rows(P.FATAL), ids=lambda code: code.name)
 @pytest.mark.parametrize("settings", [{}, {"enable_idempotence": False}], ids=["with", "without"])
 def test_codes_that_end_a_producer_with_an_id(code, settings):
-    """Where there is no id to lose, only the batch fails."""
+    """Without a producer id only the batch fails."""
     with SenderHarness(**settings) as harness:
         batch, other = harness.add(0), harness.add(1)
         if harness.manager is not None:
@@ -187,7 +187,7 @@ def _handler(api_key: ApiKey, *, committed: bool = True) -> TxnRequestHandler:
 
 
 def _response(api_key: ApiKey, code: int) -> SimpleNamespace:
-    """Answer for partition t-0, in whichever form the API has."""
+    """Build a response for partition t-0 with the fields of every API."""
     partition = SimpleNamespace(
         partition_index=0, error_code=code, partition_error_code=code, node_id=1, host="h", port=1
     )
@@ -215,7 +215,7 @@ STATES = {
 def _ask(
     api_key: ApiKey, code: int, *, committed: bool = True, init_producer_id_version: int = 5
 ) -> tuple[TransactionManager, TxnRequestHandler]:
-    """Give the manager and the request, after the answer."""
+    """Return the manager and the handler after the response."""
     manager = TransactionManager(transactional_id="x")
     manager.producer_id_and_epoch = PRODUCER
     manager._state = STATES[api_key] if committed else S.ABORTING_TRANSACTION
@@ -298,19 +298,19 @@ ABORT_ROWS = [
 
 @pytest.mark.parametrize(("api_key", "code", "action"), TXN_ROWS)
 def test_an_answer_about_a_transaction_has_the_effect_that_its_row_says(api_key, code, action):
-    """Done, asked again, looked for, aborted or ended."""
+    """The request is done, retried, preceded by a coordinator lookup, abortable or fatal."""
     HOLDS[action](*_ask(api_key, code))
 
 
 @pytest.mark.parametrize(("code", "action"), ABORT_ROWS)
 def test_an_answer_to_an_abort_has_the_effect_that_its_row_says(code, action):
-    """An abort is never answered by another abort."""
+    """An abort never results in another abort."""
     HOLDS[action](*_ask(ApiKey.END_TXN, code, committed=False))
 
 
 @pytest.mark.parametrize(("api_key", "code", "action"), TXN_ROWS)
 def test_no_row_holds_for_a_producer_that_has_ended(api_key, code, action):
-    """After a fatal error an answer changes nothing any more."""
+    """After a fatal error a response changes nothing."""
     del action
     manager = TransactionManager(transactional_id="x")
     manager.transition_to_fatal_error(ValueError("the first"))
@@ -324,7 +324,7 @@ def test_no_row_holds_for_a_producer_that_has_ended(api_key, code, action):
     [(row.values[0], row.values[1]) for row in TXN_ROWS if row.values[2] is T.ABORTABLE_WITH_BUMP],
 )
 def test_without_new_epochs_what_needs_one_is_fatal(api_key, code):
-    """Brokers before 2.5 cannot raise the epoch of a producer (KIP-360)."""
+    """Brokers before 2.5 cannot raise a producer's epoch (KIP-360)."""
     _is_ended(*_ask(api_key, code, init_producer_id_version=2))
 
 
@@ -332,13 +332,13 @@ def test_without_new_epochs_what_needs_one_is_fatal(api_key, code):
     "code", [code for code, action in ABORT_RULES.items() if action is T.REINITIALIZE]
 )
 def test_without_new_epochs_an_abort_that_is_refused_is_fencing(code):
-    """Nobody can tell whether the coordinator was just faster."""
+    """Fencing cannot be told apart from an abort by the coordinator."""
     _is_ended(*_ask(ApiKey.END_TXN, code, committed=False, init_producer_id_version=2))
 
 
 @pytest.mark.parametrize("api_key", list(TXN_RULES), ids=lambda api_key: api_key.name)
 def test_codes_that_no_row_names(api_key):
-    """Kafka's own classification decides; a final one ends the producer, but for partitions."""
+    """Kafka's classification applies; a final code is fatal, except for AddPartitionsToTxn."""
     unnamed = ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert T.RETRY is txn_action(api_key, unnamed)
     final = T.ABORTABLE if api_key is ApiKey.ADD_PARTITIONS_TO_TXN else T.FATAL
@@ -347,7 +347,7 @@ def test_codes_that_no_row_names(api_key):
 
 
 def test_a_partition_that_the_coordinator_left_out_is_refused():
-    """An answer that says nothing about it is no consent."""
+    """A response that omits the partition is an error, not an approval."""
     manager = TransactionManager(transactional_id="x")
     manager._state = S.IN_TRANSACTION
     handler = _handler(ApiKey.ADD_PARTITIONS_TO_TXN)
@@ -356,7 +356,7 @@ def test_a_partition_that_the_coordinator_left_out_is_refused():
 
 
 def test_a_coordinator_is_found_by_exactly_one_answer():
-    """Two answers to one question are no answer."""
+    """A response with two coordinators for one key is fatal."""
     manager = TransactionManager(transactional_id="x")
     handler = _handler(ApiKey.FIND_COORDINATOR)
     two = _response(ApiKey.FIND_COORDINATOR, 0).coordinators * 2
@@ -368,7 +368,7 @@ def test_a_coordinator_is_found_by_exactly_one_answer():
 
 
 def test_requests_go_by_priority_and_then_in_their_order():
-    """The end of a transaction goes behind all that belongs to it, a new epoch behind that."""
+    """EndTxn comes after all requests of its transaction, and an epoch bump comes last."""
     queue = TxnRequestQueue()
     bump = _handler(ApiKey.INIT_PRODUCER_ID)
     end = _handler(ApiKey.END_TXN)
@@ -388,7 +388,7 @@ def test_requests_go_by_priority_and_then_in_their_order():
 
 
 def test_a_coordinator_is_asked_for_once_however_many_need_it():
-    """Each key of each kind has one question under way at most."""
+    """At most one lookup is pending for each key of each type."""
     queue = TxnRequestQueue()
     queue.lookup(_handler(ApiKey.END_TXN))
     queue.lookup(_handler(ApiKey.ADD_PARTITIONS_TO_TXN))

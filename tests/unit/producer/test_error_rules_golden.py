@@ -1,7 +1,7 @@
-"""The tables of error rules, written down once more, so that no row changes by accident.
+"""The error rule tables, repeated here so that no row changes by accident.
 
-`test_error_rules` checks that each row has the effect that it says; here it is what each row says.
-Both follow Java's client: `Sender.completeBatch` and `canRetry`, and the handlers of
+`test_error_rules` checks the effect of each row, and this module checks what each row says. Both
+follow Java's client: `Sender.completeBatch` and `canRetry`, and the handlers of
 `TransactionManager`.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from enum import Enum
 
-#: By action, the codes that are answered so.
+#: The error codes of each action.
 PRODUCE = {
     "COMPLETE": "NONE DUPLICATE_SEQUENCE_NUMBER",
     "RETRY": (
@@ -140,22 +140,22 @@ def _named(rules: Mapping[int, Enum]) -> dict[str, str]:
 
 
 def test_what_each_answer_to_produce_means():
-    """A batch is done, goes again, is split, or fails, alone or with its producer."""
+    """A batch completes, is retried, is split, or fails, alone or together with its producer."""
     assert _by_code(PRODUCE) == _named(PRODUCE_RULES)
 
 
 @pytest.mark.parametrize("api_key", list(ApiKey), ids=lambda api_key: api_key.name)
 def test_what_each_answer_about_a_transaction_means(api_key):
-    """Requests that are not on transactions have no table."""
+    """APIs that are not transactional have no table."""
     expected = _by_code(TRANSACTIONS.get(api_key.name, {}))
     assert expected == _named(TXN_RULES.get(api_key, {}))
 
 
 def test_what_each_answer_to_an_abort_means():
-    """What looks like fencing may be the coordinator, which aborted first (KIP-588)."""
+    """An apparent fencing may be an abort by the coordinator, which was faster (KIP-588)."""
     assert _by_code(ABORT) == _named(ABORT_RULES)
 
 
 def test_after_which_answers_a_batch_may_be_in():
-    """Such a batch is never given a new number."""
+    """A batch that may have been appended never gets a new sequence number."""
     assert set(APPENDED.split()) == {ErrorCode(code).name for code in MAY_BE_APPENDED}

@@ -1,4 +1,4 @@
-"""What fails a write in bulk, and what its error says."""
+"""What makes a bulk write fail, and what its error says."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.record_columns import columns
 
 
 def test_a_producer_id_that_is_refused_for_good_fails_the_write(broker):
-    """A missing right to write idempotently is told with its name and what to do."""
+    """The error names the missing permission and how to grant it."""
     broker.on(ApiKey.INIT_PRODUCER_ID, AnswerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     producer = bulk_producer(broker)
     producer.append(columns([b"v"]))
@@ -42,7 +42,7 @@ def test_a_producer_id_that_is_refused_for_good_fails_the_write(broker):
 
 
 def test_a_refusal_names_rows_partition_cause_and_advice(broker):
-    """A batch that is refused for good fails the write with all that is known about it."""
+    """The write fails with the rows, the partition, the cause and the advice."""
     broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     producer = bulk_producer(broker)
     producer.append(columns([b"v"] * 10, partitions=[1] * 10), first_row=70)
@@ -58,13 +58,13 @@ def test_a_refusal_names_rows_partition_cause_and_advice(broker):
 
 
 def test_a_batch_that_is_not_acknowledged_in_time_fails_the_write(broker):
-    """delivery.timeout.ms ends the retries; the error tells the attempts and the last cause."""
+    """delivery.timeout.ms ends the retries, and the error reports the last cause."""
     hook = broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.NOT_ENOUGH_REPLICAS))
     producer = bulk_producer(broker)
     producer.append(columns([b"v"], partitions=[2]))
     with pytest.raises(KafkaTimeoutError):
         producer.flush(0)
-    # The second request shows that the answer to the first was read.
+    # The second request shows that the response to the first was read.
     wait_until(lambda: hook.fired > 1, seconds=60, what="a retry")
     clock = producer._core._sender._clock
     producer._core._sender._clock = lambda: clock() + 120
@@ -76,7 +76,7 @@ def test_a_batch_that_is_not_acknowledged_in_time_fails_the_write(broker):
 
 
 def test_no_more_retries_than_allowed(broker):
-    """With `retries` used up the last answer is the error."""
+    """After the last of `retries` the error is the broker's last response."""
     hook = broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.NOT_ENOUGH_REPLICAS))
     producer = bulk_producer(broker, retries=2)
     producer.append(columns([b"v"]))
@@ -87,7 +87,7 @@ def test_no_more_retries_than_allowed(broker):
 
 
 def test_an_unexplained_gap_in_the_sequence_fails_the_write(broker):
-    """A broker that has lost acknowledged records is not written to as if nothing had happened."""
+    """The write fails if the broker has lost acknowledged records."""
     broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER))
     producer = bulk_producer(broker)
     producer.append(columns([b"v"]))
@@ -98,7 +98,7 @@ def test_an_unexplained_gap_in_the_sequence_fails_the_write(broker):
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_a_single_record_too_large_for_the_topic_fails_the_write(broker, codec):
-    """What cannot be split is told with the setting that would have to be raised."""
+    """The error for a record that cannot be split names the setting to raise."""
     broker.create_topic("small", partitions=1, configs={"max.message.bytes": "5000"})
     producer = bulk_producer(broker, **{"compression.type": codec})
     producer.append(columns([os.urandom(6_000)], topic="small"))
@@ -108,7 +108,7 @@ def test_a_single_record_too_large_for_the_topic_fails_the_write(broker, codec):
 
 
 def test_a_bad_row_is_named(broker):
-    """A row that can never be sent is told by number, with the rows before it counted."""
+    """The error names the row in the caller's numbering."""
     producer = bulk_producer(broker)
     with pytest.raises(InvalidTopicError, match=r"row 101: the topic is null"):
         producer.append(columns([b"a", b"b"], topics=["t", None]), first_row=100)
@@ -124,7 +124,7 @@ def test_a_bad_row_is_named(broker):
 
 
 def test_an_unknown_topic_is_waited_for_and_then_told():
-    """A topic that does not exist and is not created fails after max.block.ms, with its name."""
+    """A topic that neither exists nor is created fails after max.block.ms, with its name."""
     with DevBroker(auto_create_topics=False) as broker:
         producer = bulk_producer(broker, **{"max.block.ms": 500})
         error = refusal_after_patience(
@@ -136,7 +136,7 @@ def test_an_unknown_topic_is_waited_for_and_then_told():
 
 
 def test_a_topic_name_that_kafka_refuses_is_told_at_once(broker):
-    """A name that no topic can have fails without waiting for max.block.ms."""
+    """An invalid topic name fails at once, without waiting for max.block.ms."""
     producer = bulk_producer(broker)
     with pytest.raises(BrokerError, match="INVALID_TOPIC_EXCEPTION"):
         producer.append(columns([b"v"], topic="no/such"))
@@ -144,7 +144,7 @@ def test_a_topic_name_that_kafka_refuses_is_told_at_once(broker):
 
 
 def test_unreachable_brokers_are_told_with_their_addresses(unused_port):
-    """Where nobody answers, the error names the addresses and the cause."""
+    """If no broker can be reached, the error names the addresses and the cause."""
     address = f"127.0.0.1:{unused_port}"
     config = ProducerConfig.from_mapping({"bootstrap.servers": address, "max.block.ms": 200})
     producer = KafkaProducer(config)
@@ -157,7 +157,7 @@ def test_unreachable_brokers_are_told_with_their_addresses(unused_port):
 
 
 def test_a_peer_that_does_not_speak_kafka_is_told_as_such():
-    """Bytes that are no answer end the attempt with what was wrong about them."""
+    """A malformed response ends the connection, and the error says what was wrong with it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
@@ -189,7 +189,7 @@ def test_a_peer_that_does_not_speak_kafka_is_told_as_such():
 
 
 def test_memory_that_does_not_come_free_fails_the_write(broker):
-    """When brokers do not acknowledge, a writer is held back and then told so."""
+    """If the broker does not acknowledge, a writer waits for memory and then raises an error."""
     broker.on(ApiKey.PRODUCE, NeverAnswer())
     sizes = {"buffer.memory": 100_000, "max.request.size": 50_000, "max.block.ms": 200}
     producer = bulk_producer(broker, **sizes, **SMALL_BATCHES)

@@ -1,4 +1,4 @@
-"""An interrupt, such as Ctrl-C, strikes anywhere while records are gathered."""
+"""An interrupt, such as Ctrl-C, at any point while records are gathered."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from types import FrameType
 
 SOURCES = str(Path(spark_kafka_sink.producer.__file__).parent)
-#: Between a lock and the code that gives it back Python leaves a few moments that nobody guards.
+#: Between a lock and the code that releases it Python leaves a few unprotected moments.
 LOCKING = {"acquire", "acquire_unless", "release"}
 RECORDS = 6
 
 
 @contextmanager
 def _interrupted_at(line: int) -> Iterator[list[str]]:
-    """Raise KeyboardInterrupt at that many lines of the producer; tells where, if it came to it."""
+    """Raise KeyboardInterrupt at the n-th line run in the producer, and yield where that was."""
     count = itertools.count(1)
     struck: list[str] = []
 
@@ -55,7 +55,7 @@ def _interrupted_at(line: int) -> Iterator[list[str]]:
 
 
 def _interrupt(call: str, line: int) -> str | None:
-    """Interrupt a call of the gatherer at a line; give that line, None if there is none such."""
+    """Interrupt a call of the gatherer at its n-th line, and return where, or None past its end."""
     harness = GathererHarness(**{"linger.ms": 5_000, "batch.size": 600})
     futures = [harness.stage(b"%0100d" % n) for n in range(RECORDS)]
     harness.gatherer.write_staged()
@@ -66,7 +66,7 @@ def _interrupt(call: str, line: int) -> str | None:
     if not struck:
         return None
     if harness.gatherer._lock._lock.locked():
-        # The lines around the lock: those of the `finally` that gives it back, too.
+        # The lines around the lock include those of the `finally` that releases it.
         assert struck[0].startswith("record_gatherer.py"), struck
         return struck[0]
     for batch in harness.batches:
@@ -86,13 +86,13 @@ def _interrupt(call: str, line: int) -> str | None:
 
 @pytest.mark.parametrize("call", ["write_staged", "close_batches"])
 def test_an_interrupt_anywhere_leaves_no_record_pending(call):
-    """Either nothing has happened yet, or the producer is broken off and every future resolved."""
+    """Either nothing has happened yet, or the producer is aborted and every future is resolved."""
     lines = itertools.takewhile(bool, (_interrupt(call, line) for line in itertools.count(1)))
     assert len(list(lines)) > 100
 
 
 def test_a_producer_that_is_interrupted_while_it_is_made_leaves_no_thread_behind(monkeypatch):
-    """The caller never gets it, and so cannot close it."""
+    """The caller never receives the producer, and so cannot close it."""
     threads = []
     real_start = ProducerCore.start
 
@@ -108,7 +108,7 @@ def test_a_producer_that_is_interrupted_while_it_is_made_leaves_no_thread_behind
 
 
 def test_an_interrupted_wake_up_leaves_the_next_one_to_be_heard(monkeypatch):
-    """A caller that is interrupted while it wakes the network thread does not put it to sleep."""
+    """An interrupted wake-up of the network thread does not suppress the next one."""
     producer = KafkaProducer({"bootstrap.servers": "127.0.0.1:9"})
     core = producer._core
     with monkeypatch.context() as interrupted:
@@ -128,7 +128,7 @@ def test_an_interrupted_wake_up_leaves_the_next_one_to_be_heard(monkeypatch):
 
 
 def _end_interrupted_at(line: int) -> bool:
-    """Fail a batch, with an interrupt at that line; return whether it came to the interrupt."""
+    """Fail a batch with an interrupt at the n-th line, and return whether it was raised."""
     queue = CallbackQueue(lambda _: None)
     result = ProduceResult(TopicPartition("t", 0), queue.add)
     called: list[bool] = []
@@ -138,7 +138,7 @@ def _end_interrupted_at(line: int) -> bool:
         result.fail(error)
     assert not called, struck
     if not result.has_ended:
-        # Whoever ends batches ends this one once more.
+        # The network thread ends such a batch a second time.
         result.fail(error)
     queue.end()
     assert [True] == called, struck
@@ -153,7 +153,7 @@ def test_an_interrupt_while_a_batch_ends_loses_no_callback():
 
 
 def _add_interrupted_at(line: int) -> bool:
-    """Queue a job, with an interrupt at that line; return whether it came to the interrupt."""
+    """Queue a job with an interrupt at the n-th line, and return whether it was raised."""
     turns: list[Callable[[], None]] = []
     queue = CallbackQueue(turns.append)
     called: list[bool] = []
@@ -167,13 +167,13 @@ def _add_interrupted_at(line: int) -> bool:
 
 
 def test_an_interrupt_while_a_callback_is_queued_leaves_none_without_a_turn():
-    """No other callback may come that would have one scheduled."""
+    """There may be no later callback that would schedule a turn."""
     lines = itertools.takewhile(bool, (_add_interrupted_at(line) for line in itertools.count(1)))
     assert len(list(lines)) > 3
 
 
 def test_callbacks_may_be_called_before_the_thread_that_ends_the_batch_goes_on():
-    """The network thread can be quicker: the callback finds a batch that has ended."""
+    """If the network thread is quicker, the callback already finds the batch ended."""
     called: list[bool] = []
     result = ProduceResult(TopicPartition("t", 0), lambda settle: settle())
     result.call_when_done(0, lambda: called.append(result.is_done(0)))

@@ -1,4 +1,4 @@
-"""What makes a full chunk, which records stay staged without memory, and who is woken for them."""
+"""When a chunk is full, which records stay staged without memory, and who is woken for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SETTINGS = {
 
 
 def _without_memory() -> tuple[GathererHarness, list[float]]:
-    """Make a harness at 100 seconds whose memory never comes free; and note the waits for it."""
+    """Build a harness at 100 seconds whose memory is never freed, and the list of its waits."""
     harness = GathererHarness(**SETTINGS)
     harness.now = 100.0
     waits: list[float] = []
@@ -45,7 +45,7 @@ def _without_memory() -> tuple[GathererHarness, list[float]]:
     ],
 )
 def test_a_chunk_is_full_by_its_records_or_by_their_bytes(records, heavy_bytes, is_full):
-    """2,048 records, or large ones of more than 1 MiB together."""
+    """A chunk is full at 2,048 records, or if its large records exceed 1 MiB together."""
     harness = GathererHarness(**SETTINGS)
     for _ in range(records):
         harness.stage(b"v")
@@ -58,7 +58,7 @@ def test_a_chunk_is_full_by_its_records_or_by_their_bytes(records, heavy_bytes, 
     [(None, 60.0, True), (161.0, 60.0, True), (160.0, 60.0, True), (159.5, 59.5, False)],
 )
 def test_a_record_fails_that_has_waited_for_memory_for_max_block_ms(give_up_at, wait, fails):
-    """One whose writer gives up before stays staged, since others may wait for longer."""
+    """If the writer gives up earlier, the record stays staged, since others may wait longer."""
     harness, waits = _without_memory()
     future = harness.stage(b"v")
     harness.gatherer.write_staged(give_up_at)
@@ -69,7 +69,7 @@ def test_a_record_fails_that_has_waited_for_memory_for_max_block_ms(give_up_at, 
 
 
 def test_the_network_thread_fails_no_record_for_want_of_memory():
-    """It does not wait for any: the records stay staged for whoever does."""
+    """The network thread never waits, so the records stay staged for a thread that does."""
     harness, waits = _without_memory()
     futures = [harness.stage(b"v") for _ in range(3)]
     harness.now = 105.0
@@ -80,7 +80,7 @@ def test_the_network_thread_fails_no_record_for_want_of_memory():
 
 
 def test_the_record_that_made_a_chunk_full_fails_alone_for_want_of_memory():
-    """Its sender has waited for long enough; those of the others have not."""
+    """Only its sender has waited for long enough, and the other records stay staged."""
     harness, waits = _without_memory()
     first, last = harness.stage(b"a"), harness.stage(b"b")
     harness.gatherer.write_for(last, 104.0)
@@ -91,7 +91,7 @@ def test_the_record_that_made_a_chunk_full_fails_alone_for_want_of_memory():
 
 
 def test_a_record_that_was_written_meanwhile_does_not_fail_for_want_of_memory():
-    """The shortage is that of the records behind it."""
+    """Only the records behind it are short of memory."""
     harness, _ = _without_memory()
     first, last = harness.stage(b"a"), harness.stage(b"b")
     harness.gatherer.staged.withdraw(first, DeliveryError("gone"))
@@ -100,7 +100,7 @@ def test_a_record_that_was_written_meanwhile_does_not_fail_for_want_of_memory():
 
 
 def test_what_stays_staged_begins_behind_a_record_that_was_refused():
-    """That one has failed, and counts as one; those behind it find no memory."""
+    """A refused record fails and is counted, and the records behind it stay staged."""
     harness, _ = _without_memory()
     futures = [harness.stage(value) for value in (bytes(1_500), bytes(1_500), b"a", b"b")]
     harness.gatherer.write_staged(104.0)
@@ -110,7 +110,7 @@ def test_what_stays_staged_begins_behind_a_record_that_was_refused():
 
 
 def test_a_record_in_a_batch_is_not_staged_again():
-    """What finds no memory begins behind it, though it is of the same chunk."""
+    """Records written before the memory ran out are not staged again with the rest of the chunk."""
     harness, _ = _without_memory()
     harness.pool.release(1_024)
     futures = [harness.stage(bytes(400)) for _ in range(4)]
@@ -134,7 +134,7 @@ def test_only_a_producer_that_lingers_has_the_network_thread_look(lingers, wakeu
 
 
 def test_a_look_of_the_network_thread_wakes_nobody():
-    """It knows itself when to look again."""
+    """The network thread already knows when to check again."""
     harness = GathererHarness(**SETTINGS)
     for now in (0.0, 1.0, 5.0):
         harness.now = now
@@ -146,7 +146,7 @@ def test_a_look_of_the_network_thread_wakes_nobody():
 
 @pytest.mark.parametrize(("age", "wakes"), [(0.0, 0), (-0.5, 1), (0.5, 0)])
 def test_the_network_thread_is_woken_for_what_is_due_before_its_next_look(age, wakes):
-    """And not for what is due at that look."""
+    """A batch due at that check or later does not wake it."""
     harness = GathererHarness(**SETTINGS, partitions=2)
     harness.now = 100.0
     harness.gatherer.write_columns(columns([b"v"], partitions=[0]), [2], 0)

@@ -1,4 +1,4 @@
-"""What the Sender does that the table of states does not allow ends the producer (KAFKA-14831)."""
+"""An illegal transition by the Sender ends the producer (KAFKA-14831)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _next(manager: TransactionManager) -> TxnRequestHandler:
 
 
 def _initializing() -> tuple[TransactionManager, TxnRequestHandler]:
-    """Make a transactional producer that has asked for its id."""
+    """Build a transactional producer that has requested its producer id."""
     manager = TransactionManager(transactional_id="x")
     manager.initialize_transactions()
     handler = _next(manager)
@@ -57,7 +57,7 @@ def _initialized() -> TransactionManager:
 
 
 def _with_partition() -> tuple[TransactionManager, TxnRequestHandler]:
-    """Make one that adds a partition to its transaction."""
+    """Build a transactional producer that adds a partition to its transaction."""
     manager = _initialized()
     manager.begin_transaction()
     manager.maybe_add_partition(batch().topic_partition)
@@ -142,7 +142,7 @@ def _needs_another_id() -> Callable[[], object]:
     ],
 )
 def test_an_illegal_move_of_the_network_thread_ends_the_producer(monkeypatch, make):
-    """Its picture of the transaction can no longer be trusted; the first error stays."""
+    """Its view of the transaction is no longer reliable, and the first error is kept."""
     moved = make()
     nothing = dict.fromkeys(TransactionState, frozenset())
     monkeypatch.setattr(transaction_core, "TRANSITIONS", nothing)
@@ -161,7 +161,7 @@ def test_an_illegal_move_of_the_network_thread_ends_the_producer(monkeypatch, ma
 
 
 def test_an_illegal_call_of_a_user_changes_nothing():
-    """It is refused, and the transaction goes on."""
+    """The call raises an error, and the transaction continues."""
     manager, _ = _with_partition()
     with pytest.raises(IllegalStateError, match=r"IN_TRANSACTION.*IN_TRANSACTION.*'x'"):
         manager.begin_transaction()

@@ -1,4 +1,4 @@
-"""Interceptors see everything in order, and stop nothing."""
+"""Interceptors see everything in order and cannot stop anything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECORD = ProducerRecord("t", "secret value", key="secret key", partition=3)
 
 
 class _Appending(ProducerInterceptor):
-    """Appends its name to values, and notes what it hears."""
+    """An interceptor that appends its name to values and records acknowledgements."""
 
     def __init__(self, name: str, heard: list) -> None:
         self.name = name
@@ -35,7 +35,7 @@ class _Appending(ProducerInterceptor):
 
 
 class _Failing:
-    """Raises at every turn."""
+    """An interceptor that always raises."""
 
     def on_send(self, record):
         raise RuntimeError("on_send")
@@ -45,14 +45,14 @@ class _Failing:
 
 
 def test_each_sees_what_the_one_before_it_returned():
-    """Records pass the chain in order; the one that was given stays as it was."""
+    """Records pass through the chain in order, and the original record is unchanged."""
     chain = ProducerInterceptors([_Appending("a", []), _Appending("b", [])])
     assert replace(RECORD, value="secret value+a+b") == chain.on_send(RECORD)
     assert "secret value" == RECORD.value
 
 
 def test_acknowledgements_are_told_in_order():
-    """All of them hear of success and failure."""
+    """Every interceptor is called for success and failure."""
     heard: list = []
     chain = ProducerInterceptors([_Appending("a", heard), _Appending("b", heard)])
     error = TimeoutError()
@@ -67,7 +67,7 @@ def test_acknowledgements_are_told_in_order():
 
 
 def test_one_that_raises_on_send_is_passed_over(caplog):
-    """The next one sees the last good record; the log names the place and no content."""
+    """The next one sees the last good record, and the log names the partition but no content."""
     chain = ProducerInterceptors([_Appending("a", []), _Failing(), _Appending("b", [])])
     assert "secret value+a+b" == chain.on_send(RECORD).value
     (entry,) = caplog.records
@@ -79,7 +79,7 @@ def test_one_that_raises_on_send_is_passed_over(caplog):
 
 @pytest.mark.parametrize("returned", [None, "record"])
 def test_one_that_returns_no_record_is_passed_over(caplog, returned):
-    """Who forgets to return the record does not lose it."""
+    """A record is not lost if an interceptor forgets to return it."""
 
     class Forgetful:
         def on_send(self, record):
@@ -91,7 +91,7 @@ def test_one_that_returns_no_record_is_passed_over(caplog, returned):
 
 
 def test_one_that_raises_keeps_nobody_from_hearing(caplog):
-    """Acknowledgements reach those behind it."""
+    """The interceptors behind it still receive acknowledgements."""
     heard: list = []
     chain = ProducerInterceptors([_Failing(), _Appending("b", heard)])
     chain.on_acknowledgement(None, None)
@@ -101,7 +101,7 @@ def test_one_that_raises_keeps_nobody_from_hearing(caplog):
 
 
 def test_an_interrupt_is_not_swallowed():
-    """Only errors are passed over."""
+    """Only `Exception`s are caught."""
 
     class Interrupted:
         def on_send(self, record):
@@ -112,7 +112,7 @@ def test_an_interrupt_is_not_swallowed():
 
 
 def test_methods_may_be_missing():
-    """An object needs no more than it has a use for, and the base class has all, doing nothing."""
+    """An interceptor needs only the methods that it uses, and the base class has no-ops for all."""
 
     class Listening:
         def on_acknowledgement(self, metadata, error):
@@ -124,7 +124,7 @@ def test_methods_may_be_missing():
 
 
 def test_headers_go_to_those_that_take_them():
-    """An interceptor with a parameter of this name gets the headers, and the others do without."""
+    """An interceptor with a parameter named `headers` gets the headers; others are unaffected."""
     heard: list = []
 
     class WithHeaders:
@@ -137,19 +137,19 @@ def test_headers_go_to_those_that_take_them():
 
 
 def test_no_interceptors_are_false():
-    """Who sends can tell that nobody listens."""
+    """The truth value says whether there are any interceptors."""
     assert not ProducerInterceptors()
     assert ProducerInterceptors([ProducerInterceptor()])
 
 
 def test_a_record_is_frozen():
-    """Nobody changes it under those who have seen it."""
+    """A record cannot be changed after an interceptor has seen it."""
     with pytest.raises(FrozenInstanceError):
         RECORD.value = "other"
 
 
 def test_a_record_has_all_but_its_topic_by_default():
-    """A topic alone is a tombstone without a key."""
+    """A record needs only a topic, and is then a tombstone without a key."""
     record = ProducerRecord("t")
     assert (None, None, (), None, None) == (
         record.value,
@@ -168,7 +168,7 @@ def references(*values: object) -> list[PluginReference]:
 
 
 def test_classes_objects_and_paths_are_interceptors():
-    """Classes are made without arguments; the order is that of the setting."""
+    """Classes are instantiated without arguments, in the order of the setting."""
     heard: list = []
     chain = resolve_interceptors(
         references(
@@ -191,6 +191,6 @@ def test_classes_objects_and_paths_are_interceptors():
     ],
 )
 def test_what_is_no_interceptor_is_refused(bad, sentence):
-    """The error names the setting, and what is missing."""
+    """The error names the setting and what is missing."""
     with pytest.raises(ConfigError, match=sentence):
         resolve_interceptors(references(_Appending("a", []), bad), PlugIns())

@@ -1,4 +1,4 @@
-"""The bulk path of the producer against the embedded broker, which is told to misbehave."""
+"""The bulk path of the producer against the embedded broker, with injected faults."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.record_columns import columns
 
 
 def test_every_row_arrives_once_and_in_order(broker):
-    """What is appended is in the log, row for row, and the acks say where."""
+    """Appended rows are in the log in order, and the acks have their offsets."""
     with bulk_producer(broker) as producer:
         expected = write_in_order(producer)
         acks = producer.acks()
@@ -46,7 +46,7 @@ def test_every_row_arrives_once_and_in_order(broker):
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_every_codec_arrives(broker, codec):
-    """Each codec's batches are taken by the broker and read back the same."""
+    """The broker accepts the batches of each codec, and they decode to the same rows."""
     with bulk_producer(broker, **{"compression.type": codec}) as producer:
         expected = write_in_order(producer, rows=3_000)
     assert expected == values_of_all(broker)
@@ -67,7 +67,7 @@ def test_every_codec_arrives(broker, codec):
     ids=str,
 )
 def test_a_fault_now_and_then_neither_loses_nor_duplicates_nor_reorders(broker, fault):
-    """With five requests in flight and every fourth one failing, each row is there once."""
+    """Every row arrives once with five requests in flight, although every fourth one fails."""
 
     def every_fourth(request: object, context: FaultContext):
         return fault if context.number % 4 == 0 else None
@@ -80,7 +80,7 @@ def test_a_fault_now_and_then_neither_loses_nor_duplicates_nor_reorders(broker, 
 
 
 def test_an_answer_that_never_comes_costs_the_connection_and_no_row(broker):
-    """After request.timeout.ms the connection is given up, and the batches go again elsewhere."""
+    """After request.timeout.ms the connection is closed and its batches are resent."""
     hook = broker.on(ApiKey.PRODUCE, NeverAnswer(handled=True), times=1)
     with bulk_producer(broker, **{"request.timeout.ms": 1_000}) as producer:
         expected = write_in_order(producer, rows=3_000)
@@ -89,7 +89,7 @@ def test_an_answer_that_never_comes_costs_the_connection_and_no_row(broker):
 
 
 def test_a_producer_id_that_is_refused_for_now_is_asked_for_again(broker):
-    """COORDINATOR_LOAD_IN_PROGRESS, as a broker answers right after its start, is retried."""
+    """COORDINATOR_LOAD_IN_PROGRESS, which a broker returns right after its start, is retried."""
     broker.on(ApiKey.INIT_PRODUCER_ID, AnswerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), times=3)
     with bulk_producer(broker) as producer:
         expected = write_in_order(producer, rows=30, step=10)
@@ -97,7 +97,7 @@ def test_a_producer_id_that_is_refused_for_now_is_asked_for_again(broker):
 
 
 def test_a_batch_too_large_for_the_topic_is_split(broker):
-    """MESSAGE_TOO_LARGE halves batches until they fit, in order, and is remembered."""
+    """MESSAGE_TOO_LARGE halves batches until they fit, in order, and limits later batches."""
     broker.create_topic("small", partitions=1, configs={"max.message.bytes": "5000"})
     hook = broker.on(ApiKey.PRODUCE, lambda request, context: None)
     with bulk_producer(broker, **{"compression.type": "lz4"}) as producer:
@@ -110,7 +110,7 @@ def test_a_batch_too_large_for_the_topic_is_split(broker):
 
 
 def test_without_acks_no_offsets_are_invented(broker):
-    """With acks=0 the rows arrive, and the acks say that their offsets are unknown."""
+    """With acks=0 the rows arrive, and their offsets are reported as unknown."""
     with bulk_producer(broker, acks=0) as producer:
         producer.append(columns(numbered(10), partitions=[0] * 10))
         producer.flush()
@@ -130,7 +130,7 @@ def test_without_acks_no_offsets_are_invented(broker):
 
 
 def test_the_acks_tell_when_the_topic_replaces_timestamps():
-    """A LogAppendTime topic shows in the acks."""
+    """The acks of a LogAppendTime topic are marked as such."""
     with (
         DevBroker(topics={"t": 1}, log_append_time=True) as broker,
         bulk_producer(broker) as producer,
@@ -141,7 +141,7 @@ def test_the_acks_tell_when_the_topic_replaces_timestamps():
 
 
 def test_a_retry_does_not_pass_for_replaced_timestamps(broker):
-    """A broker answers a duplicate with a time as well, which is the batch's own."""
+    """The response for a duplicate carries a time as well, which is the batch's own."""
     hook = broker.on(ApiKey.PRODUCE, CloseConnection(handled=True), times=1)
     with bulk_producer(broker) as producer:
         producer.append(columns([b"v"], partitions=[0]))
@@ -151,7 +151,7 @@ def test_a_retry_does_not_pass_for_replaced_timestamps(broker):
 
 
 def test_rows_without_a_key_fill_one_partition_before_the_next(broker):
-    """Keyless rows stick to a partition for about a batch, and get to all of them in the end."""
+    """Rows without a key stay on a partition for about a batch, and reach all partitions."""
     with bulk_producer(broker, **SMALL_BATCHES) as producer:
         for start in range(0, 10_000, 1_000):
             producer.append(columns(numbered(1_000, start)))
@@ -164,7 +164,7 @@ def test_rows_without_a_key_fill_one_partition_before_the_next(broker):
 
 
 def test_rows_go_to_the_topics_that_they_name(broker):
-    """A topic per row is written to each of them, through one producer."""
+    """Rows that name different topics are written to each of them by one producer."""
     broker.create_topic("u", partitions=1)
     topics = ["t" if row % 3 else "u" for row in range(3_000)]
     with bulk_producer(broker) as producer:
@@ -175,7 +175,7 @@ def test_rows_go_to_the_topics_that_they_name(broker):
 
 
 def test_a_record_of_the_largest_size_arrives(broker):
-    """One record may take all of max.request.size."""
+    """A single record may take all of max.request.size."""
     value = os.urandom(1_048_576 - 100)
     with DevBroker(topics={"t": 1}, max_message_bytes=2_000_000) as large:
         with bulk_producer(large) as producer:
@@ -185,7 +185,7 @@ def test_a_record_of_the_largest_size_arrives(broker):
 
 
 def test_a_missing_topic_is_created_when_the_broker_does_so():
-    """A topic that the broker creates on being asked for is written to."""
+    """A topic that the broker auto-creates can be written to."""
     with DevBroker() as broker:
         with bulk_producer(broker) as producer:
             producer.append(columns([b"v"], topic="new"))
@@ -194,7 +194,7 @@ def test_a_missing_topic_is_created_when_the_broker_does_so():
 
 
 def test_a_dead_bootstrap_address_does_not_matter_beside_a_live_one(broker, unused_port):
-    """Of several bootstrap addresses one that answers is enough."""
+    """One bootstrap address that answers is enough."""
     servers = f"127.0.0.1:{unused_port},{broker.bootstrap_servers}"
     with bulk_producer(broker, **{"bootstrap.servers": servers}) as producer:
         producer.append(columns([b"v"]))
@@ -203,7 +203,7 @@ def test_a_dead_bootstrap_address_does_not_matter_beside_a_live_one(broker, unus
 
 
 def test_buffer_memory_is_never_exceeded_by_more_than_a_batch(broker):
-    """However many partitions are open, blocks and waiting batches stay within buffer.memory."""
+    """Open and queued batches stay within buffer.memory, however many partitions are open."""
     broker.create_topic("wide", partitions=1_000)
     sizes = {"buffer.memory": 1_000_000, "max.request.size": 100_000, "compression.type": "none"}
     lowest = 1_000_000
@@ -226,7 +226,7 @@ def test_buffer_memory_is_never_exceeded_by_more_than_a_batch(broker):
 
 
 def test_a_slow_consumer_of_memory_is_released_by_acknowledgements(broker):
-    """A writer that waits for memory goes on when brokers answer, and loses nothing."""
+    """A writer that waits for memory continues when the broker responds, and no row is lost."""
     broker.on(ApiKey.PRODUCE, Delay(0.002))
     sizes = {"buffer.memory": 100_000, "max.request.size": 50_000}
     with bulk_producer(broker, **sizes, **SMALL_BATCHES) as producer:
@@ -235,7 +235,7 @@ def test_a_slow_consumer_of_memory_is_released_by_acknowledgements(broker):
 
 
 def test_a_broker_that_restarts_in_mid_write_is_found_again(broker):
-    """Connections that are lost are made anew, and what was in flight goes again."""
+    """Lost connections are re-established, and batches that were in flight are resent."""
     with bulk_producer(broker, **SMALL_BATCHES) as producer:
         half = numbered(10_000)
         producer.append(columns(half, partitions=[0] * 10_000))
@@ -249,7 +249,7 @@ def test_a_broker_that_restarts_in_mid_write_is_found_again(broker):
 
 
 def test_a_row_that_is_refused_costs_no_other_row(broker):
-    """After a RecordError the rows before it, and those of later appends, are written."""
+    """After a RecordError the rows before it and those of later appends are written."""
     with bulk_producer(broker) as producer:
         with pytest.raises(RecordTooLargeError):
             producer.append(columns([b"a", bytes(2_000_000), b"b"], partitions=[0] * 3))
@@ -258,7 +258,7 @@ def test_a_row_that_is_refused_costs_no_other_row(broker):
 
 
 def test_acks_can_be_taken_away(broker):
-    """Who takes the acknowledgements gets those since the last time, and each once."""
+    """Each call returns the acknowledgements since the previous one."""
     broker.create_topic("taken", partitions=1)
     settings = {"bootstrap.servers": broker.bootstrap_servers}
     with KafkaProducer(settings) as producer:

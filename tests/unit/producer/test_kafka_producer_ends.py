@@ -1,4 +1,4 @@
-"""What closing a producer does, and how it ends where it fails."""
+"""What closing a producer does, and how a producer ends after a failure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.record_columns import columns
 
 
 def test_a_closed_producer_says_so(broker):
-    """Every use after close is an error of its own, and closing twice is none."""
+    """Any use after close raises an error, but closing twice does not."""
     producer = bulk_producer(broker)
     producer.close()
     producer.close()
@@ -42,7 +42,7 @@ def test_closing_sends_what_is_gathered(broker):
 
 
 def test_a_block_that_fails_is_left_with_its_own_error(broker):
-    """The context manager gives up what is gathered rather than hide the error that ended it."""
+    """The context manager drops pending records rather than hide the error of the block."""
     broker.on(ApiKey.PRODUCE, NeverAnswer())
     with pytest.raises(ZeroDivisionError), bulk_producer(broker) as producer:  # noqa: PT012
         producer.append(columns([b"v"]))
@@ -63,7 +63,7 @@ def test_a_producer_is_not_used_after_a_fork(broker):
 
 
 def test_an_unexpected_failure_of_the_network_thread_reaches_the_writer(broker):
-    """A mistake on the network thread wakes who waits for acknowledgements, with that mistake."""
+    """An error on the network thread is raised in threads that wait for acknowledgements."""
     producer = bulk_producer(broker)
     producer.append(columns([b"v"]))
     producer._core._sender.run_once = lambda now: 1 / 0
@@ -74,7 +74,7 @@ def test_an_unexpected_failure_of_the_network_thread_reaches_the_writer(broker):
 
 
 def test_a_new_topic_after_the_network_thread_has_ended_raises_what_ended_it(broker):
-    """Who needs metadata from a thread that is gone hears of its error, and does not wait."""
+    """A call that needs metadata raises that error instead of waiting."""
     producer = bulk_producer(broker)
     producer.append(columns([b"v"]))
     producer._core._sender.run_once = lambda now: 1 / 0
@@ -89,7 +89,7 @@ def test_a_new_topic_after_the_network_thread_has_ended_raises_what_ended_it(bro
 
 
 def test_rows_for_an_open_batch_are_refused_after_a_failure_too(broker):
-    """The first append after a failure raises it, though the row would still find room."""
+    """The first append after a failure raises it, even if the row would fit into an open batch."""
     appended = threading.Event()
 
     def refuse(*_: object) -> AnswerError:
@@ -110,7 +110,7 @@ def test_rows_for_an_open_batch_are_refused_after_a_failure_too(broker):
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, MemoryError])
 def test_a_batch_that_was_broken_off_is_never_passed_over(broker, monkeypatch, interrupt):
-    """An interrupt while a batch is closed ends the producer: a later flush must not succeed."""
+    """An interrupt while a batch is closed ends the producer, so a later flush cannot succeed."""
 
     def compress(payload: object) -> bytes:
         raise interrupt

@@ -1,4 +1,4 @@
-"""The producer's limits, sizes and pauses: a change of one is a decision, and shows here."""
+"""The producer's limits, sizes and pauses, so that a change of one is deliberate."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ LIMITS = {
 
 @pytest.mark.parametrize("module", LIMITS)
 def test_the_limits_of_a_module_are_as_decided(module):
-    """The protocol and Java give some of them; others were measured, or bound what may be lost."""
+    """Some come from the protocol or Java, and others were measured or bound what can be lost."""
     found = vars(import_module(f"spark_kafka_sink.producer.{module}"))
     assert LIMITS[module] == {name: found[name] for name in LIMITS[module]}
 
 
 def test_which_action_decides_where_an_answer_has_several_codes():
-    """The highest does: what ends the producer above what ends the transaction, then retries."""
+    """The highest value wins: fatal errors before abortable ones, and those before retries."""
     assert {
         "DONE": 0,
         "NOT_ATTEMPTED": 1,
@@ -76,7 +76,7 @@ def test_which_action_decides_where_an_answer_has_several_codes():
 
 
 def test_which_request_on_a_transaction_goes_first():
-    """The lowest does: a coordinator, an id, what belongs to the transaction, its end, an epoch."""
+    """The lowest value goes first: coordinator, producer id, contents, end, and epoch bump."""
     assert {
         "FIND_COORDINATOR": 0,
         "INIT_PRODUCER_ID": 1,

@@ -1,4 +1,4 @@
-"""However a write ends, buffer.memory has all its bytes back."""
+"""All of buffer.memory is free again, however a write ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHORT = {"delivery.timeout.ms": 300, "request.timeout.ms": 200, "linger.ms": 0}
     ids=["acknowledged", "split", "refused", "expired"],
 )
 def test_all_memory_comes_back(codec, fault, settings, max_message_bytes):
-    """Blocks and reservations are each given back once, whatever became of the batch."""
+    """Every block and reservation is released once, whatever the outcome of its batch."""
     with DevBroker(topics={"t": 2}, max_message_bytes=max_message_bytes) as broker:
         if fault is not None:
             broker.on(ApiKey.PRODUCE, fault)
@@ -46,7 +46,7 @@ def test_all_memory_comes_back(codec, fault, settings, max_message_bytes):
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_a_close_that_gives_up_gives_the_memory_back(codec):
-    """Batches that are queued or on their way when the producer is closed are let go."""
+    """Batches that are queued or in flight when the producer is closed release their memory."""
     with DevBroker(topics={"t": 2}) as broker:
         broker.on(ApiKey.PRODUCE, NeverAnswer())
         producer = _producer(broker, codec)
@@ -62,6 +62,6 @@ def _producer(broker: DevBroker, codec: str, **settings: object) -> KafkaProduce
 
 
 def _free_bytes(producer: KafkaProducer) -> int:
-    """Count what is free, and what is only held by batches that were never closed."""
+    """Count the free bytes, and those of batches that were never closed."""
     builder = producer._core.gatherer._builder
     return builder._pool.available_bytes + builder._open_bytes

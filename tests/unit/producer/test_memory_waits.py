@@ -1,4 +1,4 @@
-"""How long a row waits for memory, what is closed to make room, and what is counted of it."""
+"""How long a row waits for memory, what is closed to make room, and which metrics count it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ GIVE_UP_AT = 104.0
 
 
 class _Waits:
-    """Counts waits as the metrics do, and answers those that come in the order that is given.
+    """A listener that counts waits as the metrics do, and a pool that ends waits as scripted.
 
-    An answer is how many seconds the wait takes; None for one that is not over before its end.
+    An answer is how many seconds the wait takes until memory is freed, or None for a wait that
+    times out.
     """
 
     def __init__(self, *answers: float | None) -> None:
         self._answers = list(answers)
         self.harness: GathererHarness
-        #: For how many bytes and seconds was waited.
+        #: The bytes and the timeout of each wait.
         self.asked: list[tuple[int, float]] = []
         self.waited: list[tuple[float, float]] = []
         self.exhausted: list[float] = []
@@ -43,7 +44,7 @@ class _Waits:
 
 
 def _short(*answers: float | None, **settings: object) -> tuple[GathererHarness, _Waits]:
-    """Make a harness at 100 seconds with no memory free, and 10 seconds to wait for some."""
+    """Build a harness at 100 seconds with no free memory and a max.block.ms of 10 seconds."""
     waits = _Waits(*answers)
     harness = GathererHarness(
         partitions=4, listener=waits, **{**SMALL, **MAX_BLOCK, "linger.ms": 60_000, **settings}
@@ -68,7 +69,7 @@ def _append(harness: GathererHarness, *partitions: int, **given: object) -> None
 
 
 def test_a_wait_that_finds_memory_is_counted_as_a_wait_alone():
-    """Its seconds are bufferpool-wait-time; buffer-exhausted counts the records that got none."""
+    """The wait counts in bufferpool-wait-time but not as buffer-exhausted."""
     harness, waits = _short(3.0)
     _append(harness, 0)
     assert [(512, 10.0)] == waits.asked
@@ -76,7 +77,7 @@ def test_a_wait_that_finds_memory_is_counted_as_a_wait_alone():
 
 
 def test_a_wait_in_vain_is_counted_as_a_wait_and_as_exhausted():
-    """It took all of max.block.ms."""
+    """The wait lasted for max.block.ms."""
     harness, waits = _short(None)
     with pytest.raises(BufferExhaustedError):
         _append(harness, 0)
@@ -87,7 +88,7 @@ def test_a_wait_in_vain_is_counted_as_a_wait_and_as_exhausted():
     "given", [{"may_wait": False}, {"unless": lambda: True}], ids=["may not", "need not"]
 )
 def test_what_does_not_wait_is_not_counted(given):
-    """Neither the network thread's looks, nor a thread that has what it wants by now."""
+    """The network thread does not wait, nor does a thread whose condition is already true."""
     harness, waits = _short(None)
     with pytest.raises(BufferExhaustedError):
         _append(harness, 0, **given)
@@ -96,7 +97,7 @@ def test_what_does_not_wait_is_not_counted(given):
 
 
 def test_a_wait_that_breaks_off_is_counted_as_a_wait():
-    """The thread has waited, and it is not for want of memory that it gets none."""
+    """The wait is counted, but the interrupt is not counted as a lack of memory."""
     harness, waits = _short()
 
     def interrupt(size: int, timeout: float) -> bool:
@@ -113,14 +114,14 @@ def test_a_wait_that_breaks_off_is_counted_as_a_wait():
 
 
 def test_each_row_that_gets_memory_gives_the_next_one_its_full_time():
-    """max.block.ms bounds the wait of a row, not of the whole table."""
+    """max.block.ms bounds the wait of each row, not of the whole table."""
     harness, waits = _short(9.0, 9.0, 0.0)
     _append(harness, 0, 1, 2)
     assert [(512, 10.0)] * 3 == waits.asked
 
 
 def test_a_wait_does_not_go_on_beyond_the_time_that_was_given():
-    """A caller may have spent a part of max.block.ms before, as on metadata."""
+    """The caller may have spent part of max.block.ms already, as on metadata."""
     harness, waits = _short(None)
     with pytest.raises(BufferExhaustedError):
         _append(harness, 0, give_up_at=GIVE_UP_AT)
@@ -128,7 +129,7 @@ def test_a_wait_does_not_go_on_beyond_the_time_that_was_given():
 
 
 def test_a_time_that_is_longer_than_max_block_ms_does_not_count():
-    """No row waits longer than that."""
+    """No row waits longer than max.block.ms."""
     harness, waits = _short(None)
     with pytest.raises(BufferExhaustedError):
         _append(harness, 0, give_up_at=200.0)
@@ -136,7 +137,7 @@ def test_a_time_that_is_longer_than_max_block_ms_does_not_count():
 
 
 def test_a_time_that_is_over_leaves_no_time_to_wait():
-    """The row gets memory that is there, and else none."""
+    """The row gets memory only if some is free."""
     harness, waits = _short(None)
     with pytest.raises(BufferExhaustedError):
         _append(harness, 0, give_up_at=90.0)
@@ -145,7 +146,7 @@ def test_a_time_that_is_over_leaves_no_time_to_wait():
 
 @pytest.mark.parametrize(("renews", "second"), [(False, 1.0), (True, 10.0)])
 def test_the_time_that_was_given_begins_anew_where_it_renews(renews, second):
-    """In a table, memory that came free shows that the brokers keep up."""
+    """Memory that is freed during the write of a table shows that the brokers keep up."""
     harness, waits = _short(3.0, None)
     with pytest.raises(BufferExhaustedError):
         _append(harness, 0, 1, give_up_at=GIVE_UP_AT, renews=renews)
@@ -153,7 +154,7 @@ def test_the_time_that_was_given_begins_anew_where_it_renews(renews, second):
 
 
 def test_the_time_that_was_given_does_not_begin_anew_by_itself():
-    """Only a caller that says so has its rows wait on."""
+    """Without `renews`, the rows of a call share one deadline."""
     harness, waits = _short(3.0, None)
     with pytest.raises(BufferExhaustedError):
         _append(harness, 0, 1, give_up_at=GIVE_UP_AT)
@@ -161,7 +162,7 @@ def test_the_time_that_was_given_does_not_begin_anew_by_itself():
 
 
 def test_a_wait_ends_as_soon_as_there_is_memory():
-    """Though the thread looks again now and then for batches that linger no longer."""
+    """Lingering batches shorten the wait only until the next of them is due."""
     harness, waits = _short(2.0, **{"linger.ms": 4_000})
     _append(harness, 0)
     assert [(512, 10.0)] == waits.asked
@@ -175,7 +176,7 @@ def test_a_wait_ends_as_soon_as_there_is_memory():
 
 @pytest.mark.parametrize(("linger_ms", "pause"), [(0, 0.05), (50, 0.05), (51, 0.051)])
 def test_a_batch_that_is_left_open_is_looked_at_again_after_a_pause(linger_ms, pause):
-    """A short linger.ms is no reason to spin."""
+    """With a short linger.ms the thread still pauses between checks."""
     harness, waits = _short(0.0, **{"linger.ms": linger_ms})
     harness.pool.release(512)
     _append(harness, 0)
@@ -186,7 +187,7 @@ def test_a_batch_that_is_left_open_is_looked_at_again_after_a_pause(linger_ms, p
 
 
 def test_the_oldest_batch_that_a_wait_leaves_open_is_told():
-    """The network thread looks by its time, once it has the batches again."""
+    """The network thread checks by that batch's age once it has the lock again."""
     harness, _ = _short(None, **{"linger.ms": 0})
     harness.pool.release(1_024)
     _append(harness, 0)
@@ -203,7 +204,7 @@ def test_the_oldest_batch_that_a_wait_leaves_open_is_told():
 
 @pytest.mark.parametrize(("memory", "closed"), [(1_536, []), (1_535, [b"v"])])
 def test_a_batch_is_closed_where_all_other_memory_would_not_suffice(memory, closed):
-    """What is in open batches comes free only when one of them is closed; the rest by itself."""
+    """Memory in open batches is freed only by closing one, while other memory is freed anyway."""
     waits = _Waits(0.0)
     waits.harness = harness = GathererHarness(
         partitions=2, **{**SMALL, "buffer.memory": memory, "linger.ms": 60_000}

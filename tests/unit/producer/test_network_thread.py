@@ -1,4 +1,4 @@
-"""The thread that owns the event loop: its beginning, its end, and what is handed to it."""
+"""The thread that owns the event loop: its start, its end, and the work submitted to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_kafka_sink.producer.network_thread import NetworkThread
 
 
 class _Serving:
-    """A thread that serves until it is told to end."""
+    """A network thread that runs until `end` is called."""
 
     def __init__(self) -> None:
         self.thread = NetworkThread(self._main, client_id="test")
@@ -46,26 +46,26 @@ async def _broken() -> None:
 
 
 def test_a_coroutine_is_run_on_the_thread(serving):
-    """What is handed in runs there, and its answer comes back."""
+    """The coroutine runs on the thread, and its result is returned."""
     assert "kafka-producer-network-thread | test" == serving.thread.run(_current_thread(), 1).name
     assert not serving.thread.is_current
     assert serving.thread.is_alive
 
 
 def test_the_thread_keeps_no_process_from_ending(serving):
-    """One that forgets to close its producer ends all the same."""
+    """A process that forgets to close its producer can still exit."""
     assert serving.thread.run(_current_thread(), 1).daemon
 
 
 def test_the_error_of_a_coroutine_is_the_callers(serving):
-    """What a coroutine raises comes to whoever handed it in, and ends nothing."""
+    """The error of a coroutine is raised in the caller and does not end the thread."""
     with pytest.raises(ZeroDivisionError):
         serving.thread.run(_broken(), 1)
     assert serving.thread.is_alive
 
 
 def test_the_thread_knows_itself(serving):
-    """Code that must not wait can tell that it runs there."""
+    """Code that must not wait can check whether it runs on the network thread."""
     told = threading.Event()
 
     def note() -> None:
@@ -77,7 +77,7 @@ def test_the_thread_knows_itself(serving):
 
 
 def test_after_its_end_it_takes_nothing_and_says_so(serving):
-    """A call comes to nothing, and a coroutine is refused with an error."""
+    """Calls are ignored, and coroutines raise an error."""
     serving.end()
     assert not serving.thread.is_alive
     serving.thread.call_soon(lambda: pytest.fail("the loop is closed"))
@@ -86,7 +86,7 @@ def test_after_its_end_it_takes_nothing_and_says_so(serving):
 
 
 def test_a_coroutine_that_the_end_overtakes_is_refused(serving):
-    """Who waits for an answer when the thread ends gets an error, and no CancelledError."""
+    """The caller gets an error, not a CancelledError, if the thread ends before the answer."""
     begun = threading.Event()
 
     async def endless() -> None:
@@ -119,7 +119,7 @@ class _Endless:
 
 
 def test_a_coroutine_that_takes_too_long_is_given_up(serving, monkeypatch):
-    """It is cancelled when it has not ended in the time agreed, and the thread goes on."""
+    """The coroutine is cancelled after its timeout, and the thread continues."""
     monkeypatch.setattr(network_thread, "ANSWER_TIMEOUT", 0.0)
     endless = _Endless()
     with pytest.raises(KafkaTimeoutError):
@@ -129,7 +129,7 @@ def test_a_coroutine_that_takes_too_long_is_given_up(serving, monkeypatch):
 
 
 def test_a_pause_of_the_process_leaves_the_thread_time_to_answer(serving, monkeypatch):
-    """When a pause has used up the time agreed, the answer still has its own time to arrive."""
+    """If a pause uses up the timeout, the result still has ANSWER_TIMEOUT to arrive."""
     real_wait, released, waited = network_thread.wait, asyncio.Event(), []
 
     def wait(futures, timeout):
@@ -145,7 +145,7 @@ def test_a_pause_of_the_process_leaves_the_thread_time_to_answer(serving, monkey
 
 
 def test_a_thread_that_a_callback_keeps_busy_is_not_taken_for_closed(serving):
-    """The caller gets a time-out that names the cause, and what it asked for is cancelled."""
+    """The caller gets a timeout that names the cause, and its coroutine is cancelled."""
     goes_on = threading.Event()
     endless = _Endless()
     serving.thread.call_soon(goes_on.wait)
@@ -154,12 +154,12 @@ def test_a_thread_that_a_callback_keeps_busy_is_not_taken_for_closed(serving):
             serving.thread.run(endless.run(), 0.0)
     finally:
         goes_on.set()
-    # The loop begins it, and finds it cancelled at its first wait.
+    # The loop starts the coroutine, which is cancelled at its first wait.
     assert endless.cancelled.wait(10)
 
 
 def test_a_thread_that_dies_before_it_has_started_keeps_nobody_waiting(monkeypatch):
-    """`start` returns though nothing can be talked to."""
+    """`start` returns, although the loop is not running."""
     died = []
     monkeypatch.setattr(threading, "excepthook", died.append)
 
@@ -177,7 +177,7 @@ def test_a_thread_that_dies_before_it_has_started_keeps_nobody_waiting(monkeypat
 
 
 class _Interrupted:
-    """Stands for a function, and raises KeyboardInterrupt before or after it is called."""
+    """A wrapper of a function that raises KeyboardInterrupt before or after calling it."""
 
     def __init__(self, function, *, is_called):
         self._function, self._is_called = function, is_called
@@ -193,7 +193,7 @@ class _Interrupted:
     "where", ["_thread.start", "_started.wait"], ids=["its beginning", "its answer"]
 )
 def test_a_start_that_is_interrupted_leaves_no_thread_behind(monkeypatch, where, is_called):
-    """Ctrl-C may strike before or after the thread has begun, and while its answer is awaited."""
+    """Ctrl-C may strike before or after the thread has started, or while `start` waits for it."""
 
     async def endless() -> None:
         thread.started()
@@ -210,7 +210,7 @@ def test_a_start_that_is_interrupted_leaves_no_thread_behind(monkeypatch, where,
 
 
 def test_a_thread_that_begins_after_it_was_stopped_does_nothing(monkeypatch):
-    """The system may be slow to run a thread that has been started."""
+    """The system may run a started thread late."""
     ran = []
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Open batches by slot and by age, whatever becomes of them."""
+"""Open batches by slot and by age, through every change."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _open(batches: OpenBatches, slot: int, opened_at: float) -> None:
 
 
 class _OpenBatchesByAge(RuleBasedStateMachine):
-    """Compares what is due with what a list of all open batches says."""
+    """A state machine that compares the due batches with a plain list of all open ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ TestOpenBatchesByAge = _OpenBatchesByAge.TestCase
 
 @given(st.permutations(range(6)))
 def test_the_oldest_batch_is_due_first(order):
-    """The order of opening does not matter."""
+    """Due batches are sorted by age, whatever the order of opening."""
     batches = OpenBatches()
     first_slot = batches.topic("t", 6).first_slot
     for age in order:
@@ -83,7 +83,7 @@ def test_the_oldest_batch_is_due_first(order):
 
 
 def test_batches_that_were_closed_are_forgotten():
-    """A producer whose batches are all closed when full keeps no trace of them."""
+    """The memory used is bounded even if every batch is closed because it is full."""
     batches = OpenBatches()
     slot = batches.topic("t", 2).first_slot
     _open(batches, slot, 0.0)
@@ -96,7 +96,7 @@ def test_batches_that_were_closed_are_forgotten():
 
 
 def test_batches_that_were_closed_are_forgotten_many_at_a_time(monkeypatch):
-    """Going through all open batches each time one is opened would take the longer the more."""
+    """Cleaning up for every batch that is opened would take longer the more are open."""
     lengths = []
     monkeypatch.setattr(open_batches, "heapify", lambda heap: lengths.append(len(heap)))
     batches = OpenBatches()
@@ -109,7 +109,7 @@ def test_batches_that_were_closed_are_forgotten_many_at_a_time(monkeypatch):
 
 
 def test_batches_that_were_closed_are_dropped_when_most_are_of_them(monkeypatch):
-    """More than 64 beside two for each open one: then going through all of them is little each."""
+    """They are dropped if more than 64, plus two per open batch, which makes the cost small."""
     opened = []
     monkeypatch.setattr(open_batches, "heapify", lambda heap: dropped_at.append(len(opened)))
     for kept, expected in ((1, [69, 137]), (3, [73, 143])):
@@ -126,7 +126,7 @@ def test_batches_that_were_closed_are_dropped_when_most_are_of_them(monkeypatch)
 
 
 def test_a_slot_is_as_it_was_once_its_batch_is_taken():
-    """The kernel goes by it: an open batch has room behind its header, and no record yet."""
+    """A slot has room and no record when its batch opens, and is zero again after `take`."""
     batches = OpenBatches()
     slot = batches.topic("t", 2).first_slot + 1
     block = np.empty(512, np.uint8)
@@ -140,7 +140,7 @@ def test_a_slot_is_as_it_was_once_its_batch_is_taken():
 
 
 def test_a_batch_of_several_slots_is_the_fullest():
-    """A slot without an open batch has used nothing."""
+    """A slot without an open batch counts as empty."""
     batches = OpenBatches()
     slot = batches.topic("t", 3).first_slot
     for number in range(3):
@@ -172,7 +172,7 @@ def harness():
 
 
 def test_a_batch_of_a_record_that_was_staged_long_ago_is_due_in_its_time(harness):
-    """It was opened after a younger one, which does not hold it up."""
+    """A batch opened after a younger one is still due first."""
     harness.now = 4.0
     _append(harness, "t", 0)
     _append(harness, "t", 1, began_at=1.0)
@@ -182,7 +182,7 @@ def test_a_batch_of_a_record_that_was_staged_long_ago_is_due_in_its_time(harness
 
 
 def test_a_batch_whose_topic_has_grown_is_due_in_its_time(harness):
-    """Its slot has moved behind those of younger batches, which do not hold it up."""
+    """Its slot has moved behind those of younger batches, but it is still due first."""
     _append(harness, "grows", 0)
     harness.now = 4.0
     _append(harness, "t", 0)
@@ -193,7 +193,7 @@ def test_a_batch_whose_topic_has_grown_is_due_in_its_time(harness):
 
 
 def test_a_batch_that_cannot_be_sent_does_not_hold_up_the_next(harness):
-    """What is due and must wait is left open; when to look again is the others' business."""
+    """A due batch that cannot be sent stays open and does not set the time of the next check."""
     _append(harness, "t", 0)
     harness.now = 1.0
     _append(harness, "t", 1)
@@ -205,7 +205,7 @@ def test_a_batch_that_cannot_be_sent_does_not_hold_up_the_next(harness):
 
 @pytest.mark.parametrize("has_record", [False, True])
 def test_giving_up_open_batches_tells_whether_a_record_is_lost(harness, has_record):
-    """A batch is open before its first record is in: without one nobody has to hear of its end."""
+    """A batch is open before its first record is in, and its end then loses nothing."""
     if has_record:
         _append(harness, "t", 0)
     slots, pool = harness.builder._open, harness.pool
@@ -216,7 +216,7 @@ def test_giving_up_open_batches_tells_whether_a_record_is_lost(harness, has_reco
 
 
 def test_a_batch_that_got_no_record_is_closed_without_a_trace(harness):
-    """What interrupted the writing of its first record leaves it like that: no broker takes it."""
+    """A batch interrupted before its first record is dropped, because brokers reject empty ones."""
     slots, pool = harness.builder._open, harness.pool
     slot = slots.topic("t", 2).first_slot
     slots.open(slot, pool.try_allocate(512), 512, origin=ORIGIN, now=0.0)

@@ -1,4 +1,4 @@
-"""The order of a partition when a broker has forgotten what it may have appended."""
+"""The order within a partition when a broker has forgotten batches that it may have appended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 @pytest.fixture
 def sequences():
-    """Give an idempotent producer with an id, of which one batch of a record is acknowledged."""
+    """Return an idempotent producer's sequences after one acknowledged batch of one record."""
     made = PartitionSequences(is_transactional=False)
     made.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
     first = batch()
@@ -24,7 +24,7 @@ def sequences():
 
 
 def assigned(sequences: PartitionSequences, count: int):
-    """Give batches of one record, numbered and on their way."""
+    """Return batches of one record that have sequence numbers."""
     batches = [batch() for _ in range(count)]
     for each in batches:
         sequences.assign(each)
@@ -33,21 +33,21 @@ def assigned(sequences: PartitionSequences, count: int):
 
 @pytest.mark.parametrize("code", [OUT_OF_ORDER, ErrorCode.UNKNOWN_PRODUCER_ID])
 def test_a_batch_that_may_be_in_gets_no_new_number(sequences, code):
-    """An unexplained gap does not restart the numbers of a batch that was not answered before."""
+    """An unexplained gap does not renumber a batch that the broker may have appended."""
     (unanswered,) = assigned(sequences, 1)
     unanswered.may_be_in = True
     assert not sequences.can_retry(unanswered, code, log_start_offset=0)
 
 
 def test_a_batch_that_was_never_sent_in_vain_gets_a_new_number(sequences):
-    """The same gap restarts the numbers of a batch that cannot be in (KIP-360)."""
+    """The same gap renumbers a batch that cannot have been appended (KIP-360)."""
     (refused,) = assigned(sequences, 1)
     assert sequences.can_retry(refused, OUT_OF_ORDER, log_start_offset=0)
 
 
 @pytest.mark.parametrize("is_transactional", [False, True])
 def test_a_partition_that_has_just_moved_is_asked_again(is_transactional):
-    """Where its log begins is unknown until its new leader says so: nothing is decided before."""
+    """Nothing is decided until the new leader reports its log start offset."""
     sequences = PartitionSequences(is_transactional=is_transactional)
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
     (unanswered,) = assigned(sequences, 1)
@@ -58,7 +58,7 @@ def test_a_partition_that_has_just_moved_is_asked_again(is_transactional):
 
 
 def test_no_batch_behind_one_that_may_be_in_gets_a_new_number(sequences):
-    """What follows a failed batch that may be in may be in, too: each fails, none is renumbered."""
+    """Batches behind it may have been appended too, so each fails and none is renumbered."""
     unanswered = assigned(sequences, 3)
     for each in unanswered:
         each.may_be_in = True
@@ -73,7 +73,7 @@ def test_no_batch_behind_one_that_may_be_in_gets_a_new_number(sequences):
 
 
 def test_after_all_that_may_be_in_has_failed_a_new_epoch_begins(sequences):
-    """Later records go on from 0 under the next epoch, so nothing stands still."""
+    """Later records continue at sequence 0 of the next epoch, so the partition is not stuck."""
     (unanswered,) = assigned(sequences, 1)
     unanswered.may_be_in = True
     sequences.fail(unanswered, outcome_known=True)
@@ -95,7 +95,7 @@ def test_after_all_that_may_be_in_has_failed_a_new_epoch_begins(sequences):
 def test_the_parts_of_a_batch_take_over_its_numbers_also_where_they_wrap(
     sequences, counts, numbers
 ):
-    """Behind 2^31 - 1 comes 0, in the middle of a batch as well."""
+    """0 follows 2^31 - 1, in the middle of a batch as well."""
     whole = batch(records=4)
     entry = sequences._partitions.entry(whole.topic_partition)
     entry.next_sequence = 2**31 - 2
@@ -110,7 +110,7 @@ def test_the_parts_of_a_batch_take_over_its_numbers_also_where_they_wrap(
 
 @pytest.mark.parametrize(("log_start_offset", "may_retry"), [(5, False), (6, True)])
 def test_a_transaction_goes_on_only_if_all_of_its_records_were_deleted(log_start_offset, may_retry):
-    """While the log still has our last record, a broker that has forgotten us has lost more."""
+    """If the log still has our last record, a broker that forgot us has lost more than that."""
     sequences = PartitionSequences(is_transactional=True)
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
     (first,) = assigned(sequences, 1)
@@ -126,7 +126,7 @@ def test_a_transaction_goes_on_only_if_all_of_its_records_were_deleted(log_start
 def test_the_last_offset_of_a_batch_counts_and_the_highest_of_all(
     offsets, log_start_offset, may_retry
 ):
-    """A batch of three that begins at 5 ends at 7, whichever acknowledgement came last."""
+    """The highest last offset counts, whichever acknowledgement came last."""
     sequences = PartitionSequences(is_transactional=True)
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
     batches = [batch(records=3) for _ in offsets]
@@ -145,14 +145,14 @@ def test_the_last_offset_of_a_batch_counts_and_the_highest_of_all(
 
 @pytest.mark.parametrize("in_flight", range(7))
 def test_a_broker_is_sent_no_more_batches_than_it_remembers(sequences, in_flight):
-    """Of five it knows a duplicate for what it is (ProducerStateEntry)."""
+    """A broker recognizes duplicates among the last five batches only (ProducerStateEntry)."""
     assigned(sequences, in_flight)
     assert (in_flight < 5) == sequences.may_drain(batch())
 
 
 @pytest.mark.parametrize("in_flight", range(3))
 def test_the_first_batch_of_all_goes_alone(in_flight):
-    """Until it is acknowledged the broker might take a later one for the first."""
+    """Until it is acknowledged, the broker could take a later batch for the first."""
     sequences = PartitionSequences(is_transactional=False)
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
     assigned(sequences, in_flight)
@@ -163,7 +163,7 @@ def test_the_first_batch_of_all_goes_alone(in_flight):
 def test_nothing_new_goes_while_the_first_in_flight_has_to_be_sent_again(
     sequences, failed, may_drain
 ):
-    """It would only be refused as out of order, as those behind it have been."""
+    """New batches would be refused as out of order, like those behind the retried one."""
     batches = assigned(sequences, 3)
     if failed is not None:
         batches[failed].attempts = 1
@@ -171,7 +171,7 @@ def test_nothing_new_goes_while_the_first_in_flight_has_to_be_sent_again(
 
 
 def test_only_the_first_in_flight_goes_again(sequences):
-    """Those behind it follow in their order."""
+    """The batches behind it follow in order."""
     batches = assigned(sequences, 3)
     assert [True, False, False] == [sequences.may_drain(each) for each in batches]
     sequences.acknowledge(batches[0])
@@ -179,7 +179,7 @@ def test_only_the_first_in_flight_goes_again(sequences):
 
 
 def test_nothing_new_goes_where_a_number_is_missing(sequences):
-    """The first in flight is not the next that the broker takes; it may still be tried."""
+    """After a gap new batches wait, but the first batch in flight may be retried."""
     lost, *others = assigned(sequences, 3)
     sequences.fail(lost, outcome_known=False)
     assert not sequences.may_drain(batch())
@@ -190,7 +190,7 @@ def test_nothing_new_goes_where_a_number_is_missing(sequences):
 
 
 def test_nothing_new_goes_while_a_newer_epoch_waits_for_what_is_in_flight(sequences):
-    """Its numbers begin at 0 once all has been answered that has those of the older epoch."""
+    """The new epoch starts at 0 after every batch of the old epoch has been answered."""
     (older,) = assigned(sequences, 1)
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 1)
     assert [False, True] == [sequences.may_drain(each) for each in (batch(), older)]
@@ -199,14 +199,14 @@ def test_nothing_new_goes_while_a_newer_epoch_waits_for_what_is_in_flight(sequen
 
 
 def test_an_epoch_that_is_equal_is_the_same(sequences):
-    """Wherever it was read."""
+    """Epochs are compared by value, not by identity."""
     assigned(sequences, 1)
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
     assert sequences.may_drain(batch())
 
 
 def test_nothing_goes_while_the_numbers_are_to_begin_anew(sequences):
-    """Neither a batch that has one, nor one that would get it."""
+    """Neither batches with a sequence number nor new ones are drained until the restart."""
     refused, other = assigned(sequences, 2)
     sequences.fail(refused, outcome_known=True)
     assert [False, False] == [sequences.may_drain(each) for each in (other, batch())]
@@ -218,7 +218,7 @@ def test_nothing_goes_while_the_numbers_are_to_begin_anew(sequences):
 
 
 def _with_batches(count: int) -> tuple[PartitionSequences, list]:
-    """Make a numbered batch for each partition; those of the odd ones are with a broker."""
+    """Build a numbered batch for each partition; those of odd partitions are in flight."""
     sequences = PartitionSequences(is_transactional=False)
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
     sequences.follow_topics(snapshot({}, topic_id=2).topics)
@@ -231,7 +231,7 @@ def _with_batches(count: int) -> tuple[PartitionSequences, list]:
 
 @pytest.mark.parametrize("topic_id", [1, 3])
 def test_the_partitions_of_a_new_topic_begin_anew_that_are_quiet(topic_id):
-    """The others do as soon as their brokers have answered; a new id may be a lower number."""
+    """The others restart once their batches are answered; a new topic id may be a lower number."""
     sequences, batches = _with_batches(40)
     nameless = snapshot({}, topic_id=0).topics["t"]
     topics = {"unknown": nameless, **snapshot({}, topic_id=topic_id).topics}
@@ -245,7 +245,7 @@ def test_the_partitions_of_a_new_topic_begin_anew_that_are_quiet(topic_id):
 
 
 def test_the_partitions_whose_batches_have_ended_are_resolved():
-    """Others that wait for an answer do not hold them up."""
+    """Partitions that still wait for a response do not delay them."""
     sequences, batches = _with_batches(40)
     behind = [batch(partition) for partition in range(1, 40, 2)]
     for each in behind:
@@ -267,7 +267,7 @@ def test_the_partitions_whose_batches_have_ended_are_resolved():
 
 @pytest.fixture
 def replaced():
-    """Give a producer whose topic was created again while two batches had numbers."""
+    """Return sequences whose topic was recreated while two batches had numbers, and the batches."""
     sequences = PartitionSequences(is_transactional=False)
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
     sequences.follow_topics(snapshot({}, topic_id=1).topics)
@@ -278,7 +278,7 @@ def replaced():
 
 
 def test_only_a_batch_that_may_be_in_goes_to_a_new_log_with_its_number(replaced):
-    """Alone: what it is answered decides about the numbers of those behind it."""
+    """It is sent alone, because its response decides the numbers of the batches behind it."""
     sequences, (first, second) = replaced
     assert sequences.restart_quiet_partitions()
     assert [True, False, False] == [sequences.may_drain(b) for b in (first, second, batch())]
@@ -293,7 +293,7 @@ def test_only_a_batch_that_may_be_in_goes_to_a_new_log_with_its_number(replaced)
 
 @pytest.mark.parametrize("code", [OUT_OF_ORDER, ErrorCode.UNKNOWN_PRODUCER_ID])
 def test_an_answer_to_the_old_numbers_is_no_refusal_of_the_new_ones(replaced, code):
-    """Every batch goes again that cannot be in; one that may be in is refused for good."""
+    """A batch that cannot have been appended is retried; one that may have been is not."""
     sequences, (first, second) = replaced
     assert not sequences.can_retry(first, code, log_start_offset=0)
     first.may_be_in = False
@@ -304,7 +304,7 @@ def test_an_answer_to_the_old_numbers_is_no_refusal_of_the_new_ones(replaced, co
 
 
 def test_an_answer_to_numbers_that_are_to_begin_anew_is_no_refusal(sequences):
-    """Whatever it says of them: all of the partition's are going to be others."""
+    """All batches of the partition are about to be renumbered."""
     waiting, refused = assigned(sequences, 2)
     waiting.may_be_in = True
     sequences.fail(refused, outcome_known=True)
@@ -313,7 +313,7 @@ def test_an_answer_to_numbers_that_are_to_begin_anew_is_no_refusal(sequences):
 
 @pytest.mark.parametrize("flag", ["is_in_flight", "may_be_in"])
 def test_a_partition_that_has_to_wait_holds_up_no_other_one(flag):
-    """Each begins anew as soon as nothing of it is with a broker that has not answered."""
+    """Each partition restarts as soon as none of its batches is unanswered."""
     sequences, batches = _with_batches(40)
     for each in batches:
         each.is_in_flight = False
@@ -327,7 +327,7 @@ def test_a_partition_that_has_to_wait_holds_up_no_other_one(flag):
 
 
 def test_the_numbers_begin_anew_once_the_producer_has_an_id(sequences):
-    """One that has used up its epochs asks for another: until then nothing is numbered."""
+    """After the last epoch nothing is numbered until there is a new producer id."""
     refused, waiting = assigned(sequences, 2)
     sequences.fail(refused, outcome_known=True)
     sequences.producer_id_and_epoch = NO_PRODUCER_ID_AND_EPOCH
@@ -343,7 +343,7 @@ def test_the_numbers_begin_anew_once_the_producer_has_an_id(sequences):
     ("epoch", "next_epoch"), [(32_765, 32_766), (32_766, 32_767), (32_767, None)]
 )
 def test_the_last_epoch_is_followed_by_another_id(sequences, epoch, next_epoch):
-    """An epoch is a number of 16 bits with a sign."""
+    """An epoch is a signed 16-bit number."""
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, epoch)
     refused, waiting = batch(1), batch(1)
     for each in (refused, waiting):

@@ -1,4 +1,4 @@
-"""Where records without a partition go: the scenarios of BuiltInPartitionerTest, and plug-ins."""
+"""Partitions of records that name none: scenarios of BuiltInPartitionerTest, and plug-ins."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NO_NODE = -1
 
 
 class _CountingRandom(random.Random):
-    """Counts up instead, so that every outcome comes up as often as any other."""
+    """A generator that counts up, so that every outcome is equally frequent."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -54,7 +54,7 @@ def chi_square(counts, expected) -> float:
 
 
 def draws(partitioner, available, number) -> Counter:
-    """Choose again and again, each time from where the last choice led."""
+    """Choose repeatedly, starting each time from the previous choice, and count the choices."""
     chosen, current = Counter(), None
     for _ in range(number):
         current = partitioner.next_partition(available, current)
@@ -66,7 +66,7 @@ def draws(partitioner, available, number) -> Counter:
 
 
 def test_another_partition_is_chosen_if_there_is_one():
-    """Without load statistics no partition is chosen twice in a row, unless it is the only one."""
+    """Without load statistics no partition is chosen twice in a row unless it is the only one."""
     partitioner = BuiltInPartitioner(random.Random(1))
     current = partitioner.next_partition(range(3), None)
     for _ in range(100):
@@ -77,14 +77,14 @@ def test_another_partition_is_chosen_if_there_is_one():
 
 
 def test_partitions_without_a_leader_are_not_chosen():
-    """Only what is available is, as in unavailablePartitionsTest."""
+    """Only available partitions are chosen, as in unavailablePartitionsTest."""
     partitioner = BuiltInPartitioner(random.Random(1))
     assert {0, 2} == set(draws(partitioner, [0, 2], 100))
     assert {1} == set(draws(partitioner, [1], 100))
 
 
 def test_the_first_partition_is_random():
-    """Two producers do not begin with the same one by design."""
+    """Producers do not all start with the same partition."""
     firsts = {
         BuiltInPartitioner(random.Random(s)).next_partition(range(9), None) for s in range(99)
     }
@@ -92,14 +92,14 @@ def test_the_first_partition_is_random():
 
 
 def test_the_choice_is_uniform():
-    """Over many choices each partition has its share: within the 99.9 % bound of chi-square."""
+    """The frequencies of many choices are within the 99.9 % bound of chi-square."""
     partitioner = BuiltInPartitioner(random.Random(794))
     counts = draws(partitioner, range(10), 20_000)
     assert chi_square(counts, dict.fromkeys(range(10), 2_000)) < 27.88
 
 
 def test_weights_are_reciprocal_to_queues():
-    """As in adaptivePartitionsTest: over whole cycles frequencies are exactly the weights."""
+    """Over whole cycles the frequencies equal the weights, as in adaptivePartitionsTest."""
     partitioner = BuiltInPartitioner(_CountingRandom())
     queue_sizes = [5, 0, 3, 0, 1]
     partitioner.update_load_stats(queue_sizes, range(5), 5)
@@ -109,7 +109,7 @@ def test_weights_are_reciprocal_to_queues():
 
 
 def test_weights_hold_for_the_current_partition_too():
-    """Of two partitions the idle one is preferred, however often it was chosen before."""
+    """The idle one of two partitions is preferred even if it was the previous choice."""
     partitioner = BuiltInPartitioner(random.Random(7))
     partitioner.update_load_stats([8, 0], [3, 5], 2)
     counts = draws(partitioner, [3, 5], 10_000)
@@ -118,10 +118,10 @@ def test_weights_hold_for_the_current_partition_too():
 
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=20), st.randoms(use_true_random=False))
 def test_any_queues_give_each_partition_a_chance(queue_sizes, rng):
-    """Weights are at least 1, and nothing but the partitions named is chosen."""
+    """Weights are at least 1, and only the given partitions are chosen."""
     ids = [7 * place for place in range(len(queue_sizes))]
     partitioner = BuiltInPartitioner(_CountingRandom())
-    # With one left out, weights count even if all are equal.
+    # If one partition is left out, weights apply even if all queues are equal.
     partitioner.update_load_stats(queue_sizes, ids, len(ids) + 1)
     total = sum(max(queue_sizes) + 1 - size for size in queue_sizes)
     assert set(ids) == set(draws(partitioner, ids, total))
@@ -134,7 +134,7 @@ def test_any_queues_give_each_partition_a_chance(queue_sizes, rng):
     ids=["all equal", "all left out", "one partition"],
 )
 def test_weights_that_say_nothing_are_not_used(queue_sizes, ids, partition_count):
-    """The choice is uniform again, and then never stays where it is."""
+    """The choice is uniform again, and never repeats the previous one."""
     partitioner = BuiltInPartitioner(random.Random(1))
     partitioner.update_load_stats([9, 0, 0], [0, 1, 2], 3)
     partitioner.update_load_stats(queue_sizes, ids, partition_count)
@@ -146,7 +146,7 @@ def test_weights_that_say_nothing_are_not_used(queue_sizes, ids, partition_count
 
 
 def test_equal_queues_count_when_a_partition_is_left_out():
-    """The one left out is not chosen, although it has a leader."""
+    """A partition that is left out is not chosen, although it has a leader."""
     partitioner = BuiltInPartitioner(random.Random(1))
     partitioner.update_load_stats([1, 1], [0, 2], 3)
     assert {0, 2} == set(draws(partitioner, range(3), 100))
@@ -155,7 +155,7 @@ def test_equal_queues_count_when_a_partition_is_left_out():
 
 
 def test_queues_that_are_equal_again_leave_no_weights():
-    """All partitions are chosen again then."""
+    """All partitions are chosen again."""
     partitioner = BuiltInPartitioner(random.Random(1))
     partitioner.update_load_stats([1], [2], 3)
     partitioner.update_load_stats([1, 1, 1], [0, 1, 2], 3)
@@ -163,14 +163,14 @@ def test_queues_that_are_equal_again_leave_no_weights():
 
 
 def test_stale_statistics_do_not_override_the_leaders_of_now():
-    """A partition that has lost its leader since is not chosen."""
+    """A partition that has lost its leader in the meantime is not chosen."""
     partitioner = BuiltInPartitioner(random.Random(1))
     partitioner.update_load_stats([0, 9], [0, 1], 2)
     assert {1} == set(draws(partitioner, [1], 100))
 
 
 def test_a_queue_for_each_partition_is_needed():
-    """Lists of different lengths are a mistake of the caller's."""
+    """Lists of different lengths raise an error."""
     with pytest.raises(ValueError, match="2 queues for 3 partitions"):
         BuiltInPartitioner(random.Random(1)).update_load_stats([1, 2], [0, 1, 2], 3)
 
@@ -179,7 +179,7 @@ def test_a_queue_for_each_partition_is_needed():
 
 
 def test_a_node_is_available_until_it_was_not_drained_for_the_timeout():
-    """The time from the last drain to the last time that it had something ready counts."""
+    """Its latency is the time from the last drain to the last time that it had ready batches."""
     latencies = NodeLatencies(5.0)
     assert latencies.is_available(1)
     latencies.update(1, 100.0, can_drain=False)
@@ -193,7 +193,7 @@ def test_a_node_is_available_until_it_was_not_drained_for_the_timeout():
 
 
 def test_a_node_that_has_nothing_ready_does_not_age():
-    """A quiet spell is no latency."""
+    """Idle time does not count as latency."""
     latencies = NodeLatencies(5.0)
     latencies.update(1, 100.0, can_drain=True)
     latencies.update(1, 900.0, can_drain=True)
@@ -209,7 +209,7 @@ def test_without_a_timeout_every_node_is_available():
 
 
 def test_loads_leave_out_who_cannot_take_more():
-    """A partition without a leader is left out, and one with batches for a node that hangs."""
+    """Partitions without a leader and queued partitions of an unavailable node are left out."""
     latencies = NodeLatencies(1.0)
     latencies.update(7, 0.0, can_drain=True)
     latencies.update(7, 2.0, can_drain=False)
@@ -218,7 +218,7 @@ def test_loads_leave_out_who_cannot_take_more():
 
 
 def test_a_node_gets_its_chance_once_its_queues_are_empty():
-    """A partition with nothing ready is not left out, so that a batch can show its node is back."""
+    """Partitions with empty queues are kept, so that a batch can show that their node is back."""
     latencies = NodeLatencies(1.0)
     latencies.update(7, 0.0, can_drain=True)
     latencies.update(7, 2.0, can_drain=False)
@@ -236,7 +236,7 @@ def topics(*names: str, count: int = 4, available=None) -> list[TopicPartitions]
 
 
 def test_round_robin_serves_partitions_in_turn():
-    """Keys do not matter, the next call goes on, and topics have their own turns."""
+    """Keys are ignored, the next call continues, and every topic has its own turns."""
     partitioner = RoundRobinPartitioner()
     first = place_rows(partitioner, columns([b"v"] * 3, keys=[b"k"] * 3), topics("t"))
     assert [0, 1, 2] == first.partition.tolist()
@@ -245,7 +245,7 @@ def test_round_robin_serves_partitions_in_turn():
 
 
 def test_round_robin_passes_over_partitions_without_a_leader():
-    """They are served only while none has one."""
+    """Partitions without a leader are used only if no partition has one."""
     made = columns([b"v"] * 3)
     served = place_rows(RoundRobinPartitioner(), made, topics("t", available=[1, 3]))
     assert [1, 3, 1] == served.partition.tolist()
@@ -254,7 +254,7 @@ def test_round_robin_passes_over_partitions_without_a_leader():
 
 
 def test_round_robin_goes_on_where_a_java_int_ends():
-    """The counter is taken without its sign, so that it goes on at 0 behind 2**31 - 1."""
+    """The sign of the counter is masked, so that 0 follows 2**31 - 1."""
     partitioner = RoundRobinPartitioner()
     partitioner._counters["t"] = 2**31 - 2
     served = place_rows(partitioner, columns([b"v"] * 4), topics("t", count=100))
@@ -264,7 +264,7 @@ def test_round_robin_goes_on_where_a_java_int_ends():
 
 
 def test_a_function_sees_each_record():
-    """It gets topic, key, value, number of partitions and those with a leader."""
+    """It gets the topic, key, value, partition count and the partitions with a leader."""
     seen = []
 
     def choose(*arguments):
@@ -287,7 +287,7 @@ def test_a_function_sees_each_record():
 
 
 def test_columns_without_nulls_have_no_bitmap():
-    """A column that has no validity bitmap has no null."""
+    """A column without a validity bitmap has no nulls."""
     made = columns([b"v"], keys=[b"k"])
     made = type(made)(
         num_rows=1,
@@ -303,21 +303,21 @@ def test_columns_without_nulls_have_no_bitmap():
 
 
 def test_rows_that_say_where_they_go_are_not_asked_about():
-    """With nothing to place, the columns stay what they are; a null topic is left for its error."""
+    """The columns are returned as they are, and a null topic is left for its own error."""
     made = columns([b"v"] * 2, partitions=[3, None], topics=["t", None])
     assert made is place_rows(_Returning([]), made, topics("t"))
     assert [3, NULL_PARTITION] == made.partition.tolist()
 
 
 def test_the_columns_given_are_not_changed():
-    """Columns are shared; the partitions chosen are in a copy."""
+    """Columns are shared, so the chosen partitions are set in a copy."""
     made = columns([b"v"] * 2)
     place_rows(RoundRobinPartitioner(), made, topics("t"))
     assert [NULL_PARTITION] * 2 == made.partition.tolist()
 
 
 class _Returning:
-    """Answers whatever it was told to, or raises it."""
+    """A partitioner that returns a given answer, or raises it."""
 
     def __init__(self, answer: object = 0) -> None:
         self.answer = answer
@@ -329,7 +329,7 @@ class _Returning:
 
 
 class _ByLengthOfKey:
-    """Places rows by the lengths of their keys, all at once."""
+    """A partitioner of whole columns that uses the lengths of the keys."""
 
     def partition_rows(self, topic, columns, rows):
         key = columns.key
@@ -343,7 +343,7 @@ class _ByLengthOfKey:
 
 
 def test_a_plug_in_may_place_whole_columns():
-    """It views the keys as an Arrow array without a copy, and answers with one array."""
+    """It views the keys as an Arrow array without a copy and returns one array."""
     keys = [b"a", b"bb", b"ccc", b"", b"ddddd"]
     made = columns([b"v"] * 5, keys=keys, partitions=[None, None, 1, None, None])
     placed = place_rows(resolve_partitioner(reference(_ByLengthOfKey)), made, topics("t"))
@@ -352,7 +352,7 @@ def test_a_plug_in_may_place_whole_columns():
 
 @pytest.mark.parametrize("answer", [[0, 4], [0, -1], np.array([1, 2**40])])
 def test_a_partition_that_the_topic_lacks_is_refused(answer):
-    """The error names the record, the partition and who chose it."""
+    """The error names the record, the partition and the partitioner."""
     made = columns([b"v"] * 3, partitions=[0, None, None])
     with pytest.raises(InvalidPartitionError, match=r"_Returning chose it, .* has 4") as raised:
         place_rows(_Returning(answer), made, topics("t"), first_row=10)
@@ -364,7 +364,7 @@ def test_a_partition_that_the_topic_lacks_is_refused(answer):
 
 
 def test_a_function_that_names_no_partition_of_the_topic_is_told_by_name():
-    """Among several partitioners of a program the one to correct is found."""
+    """The name tells the user which of several partitioners to correct."""
     choose = FunctionPartitioner(lambda *_: 4)
     with pytest.raises(InvalidPartitionError, match="lambda> chose it"):
         place_rows(choose, columns([b"v"]), topics("t"))
@@ -372,13 +372,13 @@ def test_a_function_that_names_no_partition_of_the_topic_is_told_by_name():
 
 @pytest.mark.parametrize("answer", [[0], [0.0, 1.0], [[0, 1]], None, ["0", "1"], [True, False]])
 def test_an_answer_of_another_shape_is_refused(answer):
-    """An integer for every row is needed."""
+    """The result must have one integer for every row."""
     with pytest.raises(InvalidPartitionError, match="_Returning failed: it returned"):
         place_rows(_Returning(answer), columns([b"v"] * 2), topics("t"))
 
 
 def test_a_partitioner_that_raises_fails_its_records_alone():
-    """What it raised is the cause of a RecordError, so the producer goes on."""
+    """The exception is the cause of a RecordError, so the producer continues."""
     cause = RuntimeError("no idea")
     with pytest.raises(InvalidPartitionError, match="RuntimeError: no idea") as raised:
         place_rows(_Returning(cause), columns([b"v"]), topics("t"), first_row=5)
@@ -387,7 +387,7 @@ def test_a_partitioner_that_raises_fails_its_records_alone():
 
 @pytest.mark.parametrize("bad", [None, "0", 0.0, 2**31])
 def test_a_function_that_gives_no_number_is_refused(bad):
-    """The error names the record that it failed for, and the function."""
+    """The error names the record and the function."""
     answers = iter([0, bad])
     choose = FunctionPartitioner(lambda *_: next(answers))
     with pytest.raises(InvalidPartitionError, match="lambda> failed with") as raised:
@@ -405,7 +405,7 @@ def reference(value: object) -> PluginReference:
 
 @pytest.mark.parametrize("name", PARTITIONERS.names)
 def test_every_built_in_name_is_known(name):
-    """What the configuration accepts can be made."""
+    """Every name that the configuration accepts resolves to a partitioner."""
     made = resolve_partitioner(reference(name))
     assert isinstance(made, KeyRule | Partitioner)
 
@@ -426,12 +426,12 @@ def test_every_built_in_name_is_known(name):
     ],
 )
 def test_names_of_hashes_are_rules(name, rule):
-    """The kernel places by them; no Python is called."""
+    """The kernel applies the rules without calling Python."""
     assert rule == resolve_partitioner(reference(name))
 
 
 def test_round_robin_is_made_anew_for_each_producer():
-    """Its turns are one producer's."""
+    """Each producer has turns of its own."""
     name = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
     made = [resolve_partitioner(reference(name)) for _ in range(2)]
     assert [RoundRobinPartitioner] * 2 == [type(each) for each in made]
@@ -439,12 +439,12 @@ def test_round_robin_is_made_anew_for_each_producer():
 
 
 def test_no_reference_is_the_default():
-    """A producer without partitioner.class places as Java's does."""
+    """A producer without partitioner.class places records as Java's does."""
     assert DEFAULT_KEY_RULE == resolve_partitioner(None)
 
 
 def test_objects_classes_and_functions_are_plug_ins():
-    """What has partition_rows is used as it is, a class is made, what can be called is called."""
+    """Objects with partition_rows are used directly, classes instantiated, callables wrapped."""
     plug_in = _Returning([0])
     assert plug_in is resolve_partitioner(reference(plug_in))
     assert isinstance(resolve_partitioner(reference(_Returning)), _Returning)
@@ -453,19 +453,19 @@ def test_objects_classes_and_functions_are_plug_ins():
 
 
 def test_plug_ins_can_be_imported():
-    """`package.module:attribute` names one."""
+    """A plug-in is named as `package.module:attribute`."""
     path = "spark_kafka_sink.producer.partitioner:RoundRobinPartitioner"
     assert isinstance(resolve_partitioner(reference(path)), RoundRobinPartitioner)
 
 
 def test_what_is_no_partitioner_is_refused():
-    """The error says what is needed."""
+    """The error says what a partitioner needs."""
     with pytest.raises(ConfigError, match=r"partitioner\.class .*object is no partitioner: give a"):
         resolve_partitioner(PluginReference(target=object()))
 
 
 def test_a_class_that_cannot_be_made_is_refused():
-    """The error names the setting and the class; what it raised is the cause."""
+    """The error names the setting and the class, and has the exception as its cause."""
 
     class Needy:
         def __init__(self, needed) -> None:

@@ -1,4 +1,4 @@
-"""Partitioners that cannot be called as the producer calls them are refused when it is made."""
+"""Partitioners with an unsupported signature are refused when the producer is created."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _by_key(key):
 def test_a_partitioner_of_another_signature_is_refused_before_any_record(
     plug_in, name, own, needed
 ):
-    """The error names it, what it takes, and what it is given."""
+    """The error names the partitioner, its parameters, and the arguments that it would get."""
     with pytest.raises(ConfigError) as raised:
         resolve_partitioner(PARTITIONERS.read(plug_in))
     shown = f"{name} {plug_in.__module__}.{plug_in.__qualname__}".lstrip()
@@ -58,7 +58,7 @@ def test_a_partitioner_of_another_signature_is_refused_before_any_record(
 
 
 def test_a_decorated_partitioner_is_judged_by_its_wrapper():
-    """The wrapper is what is called, whatever the function inside takes."""
+    """The wrapper is called, so the signature of the wrapped function does not matter."""
 
     @wraps(_by_key)
     def wrapper(topic, key, *rest):
@@ -70,5 +70,5 @@ def test_a_decorated_partitioner_is_judged_by_its_wrapper():
 
 
 def test_a_partitioner_that_does_not_tell_its_signature_is_taken():
-    """Some functions written in C tell none: nothing is wrong with that."""
+    """Some functions written in C have no signature, which is not an error."""
     assert isinstance(resolve_partitioner(PARTITIONERS.read(max)), FunctionPartitioner)

@@ -1,4 +1,4 @@
-"""The life cycle of plug-ins: made, configured, used and closed once, as Java's are."""
+"""The life cycle of plug-ins: created, configured, used and closed once, as Java's are."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SERVERS = {"bootstrap.servers": "127.0.0.1:9"}
 
 
 class _PlugIn:
-    """Notes its life; raises where it is told to."""
+    """A plug-in that records the calls of its life cycle, and raises in the given ones."""
 
     def __init__(self, name, life, fails=()):
         self.name, self.life, self.fails = name, life, fails
@@ -84,7 +84,7 @@ NAMES = ["partitioner", "first", "second", "key", "value", "reporter"]
 
 @pytest.mark.parametrize("fails", [(), ("close",)], ids=["well", "closing fails"])
 def test_every_plug_in_is_configured_and_closed_once(broker, fails):
-    """Each is configured before its first use and closed when the producer is, come what may."""
+    """Each is configured before its first use and closed with the producer, even if closing fails."""
     life = []
     producer = sending_producer(broker, **_all_kinds(life, fails))
     assert [(name, "configure") for name in NAMES] + [("reporter", "init")] == life
@@ -95,7 +95,7 @@ def test_every_plug_in_is_configured_and_closed_once(broker, fails):
 
 
 def test_a_failed_close_is_logged_by_name(broker, caplog):
-    """The producer closes all the same, and the log says which plug-in did not."""
+    """The producer still closes, and the log says which plug-in failed to."""
     life = []
     with caplog.at_level(logging.WARNING):
         sending_producer(broker, **_all_kinds(life, ("close",))).close()
@@ -104,7 +104,7 @@ def test_a_failed_close_is_logged_by_name(broker, caplog):
 
 
 def test_an_interrupted_close_closes_the_others():
-    """An interrupt goes on its way when everybody has been closed."""
+    """The interrupt is raised after all plug-ins have been closed."""
     life = []
 
     class Interrupted(_PlugIn):
@@ -124,7 +124,7 @@ def test_an_interrupted_close_closes_the_others():
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=8))
 def test_each_object_is_closed_once_in_the_order_of_making(uses):
-    """An object that serves twice, such as for keys and for values, is closed once."""
+    """An object used twice, such as for keys and values, is closed once."""
     life = []
     objects = [_PlugIn(name, life) for name in range(4)]
     plug_ins = PlugIns()
@@ -140,7 +140,7 @@ def test_each_object_is_closed_once_in_the_order_of_making(uses):
 
 @pytest.mark.parametrize("setting", list(_all_kinds([])))
 def test_a_plug_in_that_cannot_be_imported_is_named_with_its_setting(setting):
-    """Several settings may name plug-ins of one module: the error says where to look."""
+    """The setting is named because several settings may refer to one module."""
     sentence = f"^{setting}: 'no_such_module:plug_in' cannot be imported: ModuleNotFoundError: "
     with pytest.raises(ConfigError, match=sentence):
         KafkaProducer({**SERVERS, setting: "no_such_module:plug_in"})
@@ -148,7 +148,7 @@ def test_a_plug_in_that_cannot_be_imported_is_named_with_its_setting(setting):
 
 @pytest.mark.parametrize("broken", ["value.serializer", "metric.reporters", "interceptor.classes"])
 def test_a_producer_that_cannot_be_made_closes_what_was_configured(broken):
-    """A plug-in that cannot be configured fails the producer, and none is left open."""
+    """If a plug-in cannot be configured, no producer is created and no plug-in is left open."""
     life = []
     settings = _all_kinds(life)
     culprit = settings[broken][-1] if isinstance(settings[broken], list) else settings[broken]
@@ -161,7 +161,7 @@ def test_a_producer_that_cannot_be_made_closes_what_was_configured(broken):
 
 
 def test_a_producer_that_fails_behind_its_plug_ins_closes_them(monkeypatch):
-    """What fails when all plug-ins are configured leaves none of them open."""
+    """A failure after all plug-ins have been configured leaves none of them open."""
 
     def fail(*_: object, **__: object) -> None:
         raise ConfigError("no such trust store")
@@ -184,7 +184,7 @@ def test_a_producer_that_fails_behind_its_plug_ins_closes_them(monkeypatch):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_producer_that_fails_behind_its_reporters_closes_all_plug_ins(monkeypatch, module, part):
-    """What fails when a reporter has started leaves neither that one open nor any other plug-in."""
+    """A failure after a reporter has started leaves neither it nor another plug-in open."""
 
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("no such luck")
@@ -198,7 +198,7 @@ def test_a_producer_that_fails_behind_its_reporters_closes_all_plug_ins(monkeypa
 
 
 def test_plug_ins_are_told_the_settings():
-    """They see Kafka's names and the values that hold, and nothing of security."""
+    """Plug-ins get Kafka's setting names with effective values, without security settings."""
     settings = plug_in_settings(
         ProducerConfig.from_mapping(
             {**SERVERS, "linger.ms": "7", "client.id": "me", **sasl("PLAIN", "user", "secret")}
@@ -212,7 +212,7 @@ def test_plug_ins_are_told_the_settings():
 
 @pytest.mark.parametrize("is_key", [True, False])
 def test_a_serializer_may_ask_which_of_the_two_it_is(is_key):
-    """As Java's `configure(configs, isKey)`; one that does not ask is not told."""
+    """`is_key` is passed only if `configure` takes it, as in Java's `configure(configs, isKey)`."""
     told = []
 
     class Asking:
@@ -228,7 +228,7 @@ def test_a_serializer_may_ask_which_of_the_two_it_is(is_key):
 
 
 def test_serializers_may_write_headers(broker):
-    """Key first, then value, each sees the headers so far; what is there then is sent."""
+    """The key's serializer comes before the value's, and each sees the headers so far."""
     settings = {"key.serializer": _Serializer("k", []), "value.serializer": _Serializer("v", [])}
     with sending_producer(broker, **settings) as producer:
         producer.send("one", 5, key=6, headers=[("own", None)]).result(TIMEOUT)
@@ -240,7 +240,7 @@ def test_serializers_may_write_headers(broker):
 
 
 def test_a_function_may_take_headers_by_name(broker):
-    """A plain function has no need of a class for it; the caller's own list stays as it was."""
+    """A plain function needs no class, and the caller's list of headers is not changed."""
 
     def tagging(value, headers, topic):
         headers[:] = [("topic", topic.encode())]
@@ -255,7 +255,7 @@ def test_a_function_may_take_headers_by_name(broker):
 
 
 def test_headers_that_a_serializer_spoils_are_refused(broker):
-    """What no record can have is told to the one who sends, and nothing is sent."""
+    """Invalid headers raise an error in `send`, and nothing is sent."""
 
     def spoiling(value, headers):
         headers.append(("name", 1))
@@ -270,7 +270,7 @@ def test_headers_that_a_serializer_spoils_are_refused(broker):
 
 
 def test_what_a_serializers_method_raises_is_the_cause():
-    """The error names topic and part, as for a function; a null never gets there."""
+    """The error names the topic and the part, as for a function; null is not passed to it."""
 
     class Failing:
         def serialize(self, topic, headers, data):
@@ -284,7 +284,7 @@ def test_what_a_serializers_method_raises_is_the_cause():
 
 
 def test_a_partitioner_sees_the_record_and_the_cluster(broker):
-    """It gets key and value as sent and as bytes, and what is known of the cluster."""
+    """It gets the key and value, as objects and as bytes, and the cluster metadata."""
     partitioner = _Partitioner("p", [])
     settings = {"key.serializer": "string", "value.serializer": "json"}
     with sending_producer(broker, **{"partitioner.class": partitioner, **settings}) as producer:
@@ -296,7 +296,7 @@ def test_a_partitioner_sees_the_record_and_the_cluster(broker):
 
 
 def test_a_partitioner_places_the_rows_of_a_table(broker):
-    """Keys and values of columns are bytes; the cluster is known there, too."""
+    """Keys and values of columns are bytes, and the cluster metadata is available as well."""
     partitioner = _Partitioner("p", [])
     with sending_producer(broker, **{"partitioner.class": partitioner}) as producer:
         table = pa.table({"value": ["a", "b"], "key": ["k", None]})
@@ -308,7 +308,7 @@ def test_a_partitioner_places_the_rows_of_a_table(broker):
 
 @pytest.mark.parametrize("answer", ["1", 2**40, None, PARTITIONS])
 def test_a_partitioner_that_names_no_partition_is_named(broker, answer):
-    """The record fails with the class's name, or with the partition that there is not."""
+    """The record fails with an error that names the class."""
 
     class Lost:
         def partition(self, *of_record):
@@ -322,7 +322,7 @@ def test_a_partitioner_that_names_no_partition_is_named(broker, answer):
 
 
 def test_interceptors_hear_with_which_headers_a_record_ended(broker):
-    """As they were sent, with what serializers added; or as given, where a record got nowhere."""
+    """Sent records have the headers that serializers added, and unsent ones those given."""
     life = []
     settings = {
         "interceptor.classes": [_Interceptor("i", life)],
@@ -333,7 +333,7 @@ def test_interceptors_hear_with_which_headers_a_record_ended(broker):
         life.clear()
         producer.send("one", "short", headers=[("own", b"1")]).result(TIMEOUT)
         producer.send("one", "x" * 2_000, headers=[("own", b"2")]).exception(TIMEOUT)
-        # The network thread calls for the second record, this one for the third.
+        # The network thread calls for the second record, and this thread for the third.
         producer.flush()
         with pytest.raises(ValueError, match="topic"):
             producer.send("", "v", headers=[("own", b"3")])
@@ -348,6 +348,6 @@ def test_interceptors_hear_with_which_headers_a_record_ended(broker):
 
 
 def test_a_function_that_tells_no_parameters_takes_none():
-    """Some functions written in C do not say what they take."""
+    """Some functions written in C have no signature."""
     assert not takes(max, "headers")
     assert takes(lambda headers: headers, "headers")

@@ -51,7 +51,7 @@ def values(broker):
 
 
 def test_another_process_ends_a_prepared_transaction(broker, producer):
-    """It commits by producer id and epoch, and by the rules under which the transaction began."""
+    """The commit uses its producer id and epoch, and the transaction version it began under."""
     producer.begin_transaction()
     producer.send("t", b"one")
     prepared = producer.prepare_transaction()
@@ -61,7 +61,7 @@ def test_another_process_ends_a_prepared_transaction(broker, producer):
 
 
 def test_the_next_transaction_begins_with_another_epoch(broker, producer):
-    """After init_transactions the producer goes on, with numbers from 0, over its connections."""
+    """After init_transactions the producer continues with a new epoch on the same connections."""
     epochs = []
     for value, committed in ((b"one", True), (b"two", False), (b"three", True)):
         producer.begin_transaction()
@@ -75,7 +75,7 @@ def test_the_next_transaction_begins_with_another_epoch(broker, producer):
 
 
 def test_closing_leaves_a_prepared_transaction_open(broker, producer):
-    """The producer may be gone when the transaction is ended."""
+    """The producer may have closed by the time the transaction is ended."""
     producer.begin_transaction()
     producer.send("t", b"one")
     prepared = producer.prepare_transaction()
@@ -85,7 +85,7 @@ def test_closing_leaves_a_prepared_transaction_open(broker, producer):
 
 
 def test_the_next_initialization_aborts_what_nobody_has_ended(broker, producer):
-    """Whoever takes the id over ends its transaction, here as ever."""
+    """Initializing the transactional id aborts its open transaction, as always."""
     producer.begin_transaction()
     producer.send("t", b"one")
     prepared = producer.prepare_transaction()
@@ -111,7 +111,7 @@ def test_nothing_more_goes_into_a_prepared_transaction(producer):
 
 
 def test_what_was_not_delivered_cannot_be_prepared(broker, producer):
-    """A record that was refused leaves nothing but to abort."""
+    """After a refused record the transaction can only be aborted."""
     hook = broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.INVALID_RECORD))
     producer.begin_transaction()
     future = producer.send("t", b"one")
@@ -124,6 +124,6 @@ def test_what_was_not_delivered_cannot_be_prepared(broker, producer):
 
 
 def test_a_transaction_has_to_be_begun(producer):
-    """There is nothing to prepare before."""
+    """Preparing a transaction that has not begun raises an error."""
     with pytest.raises(IllegalStateError, match="READY does not lead to PREPARED_TRANSACTION"):
         producer.prepare_transaction()

@@ -1,7 +1,7 @@
-"""What a producer does to the size of its process, measured from outside.
+"""How a producer affects the size of its process, measured from outside.
 
-Ten million sends that fail or time out; of those to a closed producer, which need no broker and do
-the same each time, a fifth, with a fifth of the allowance.
+The test makes ten million sends that fail or time out. Sends to a closed producer, which need no
+broker and behave the same each time, are a fifth of that, with a fifth of the allowance.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ FAILING_ALLOWANCE = 20 * MEGA
 WIDE_PARTITIONS = 10_000
 WIDE_ROWS = 400_000
 WIDE_BUFFER_MEMORY = 16 * MEGA
-#: What ten thousand partitions take beside their records, some 4 KB each: in metadata, in open
-#: batches, in a request that has a batch for each of them.
+#: Memory that ten thousand partitions take beside their records, some 4 KB each: in metadata, in
+#: open batches, and in a request that has a batch for each of them.
 WIDE_ALLOWANCE = 60 * MEGA
 
 
@@ -54,7 +54,7 @@ WIDE_ALLOWANCE = 60 * MEGA
     ],
 )
 def test_ten_million_failed_sends_leave_the_process_as_large_as_it_was(how, fault, share):
-    """Whether refused, timed out or made too late: nothing of a failed send stays behind."""
+    """A failed send leaves nothing behind, whether refused, timed out, or after close."""
     with DevBroker(topics={failing_sends.TOPIC: 2}) as broker:
         if fault is not None:
             broker.on(ApiKey.PRODUCE, fault)
@@ -65,7 +65,7 @@ def test_ten_million_failed_sends_leave_the_process_as_large_as_it_was(how, faul
 
 @pytest.mark.parametrize("how", [wide_topic_writer.SEND, wide_topic_writer.APPEND])
 def test_buffer_memory_holds_with_ten_thousand_partitions(how):
-    """Several times the buffer goes through it to every partition, and all of it arrives."""
+    """Every row arrives, although they take several times the buffer and reach every partition."""
     row_bytes = len(wide_topic_writer.VALUE)
     assert WIDE_ROWS * row_bytes > WIDE_BUFFER_MEMORY + WIDE_ALLOWANCE
     with DevBroker(topics={"wide": WIDE_PARTITIONS}) as broker:
@@ -86,7 +86,7 @@ def _end_offsets(broker: Broker) -> list[int]:
 
 
 def _run(module, *arguments: object) -> dict[str, Any]:
-    """Run a program of ours in a process of its own; give what it tells."""
+    """Run a module in a process of its own, and return the results that it prints."""
     command = [sys.executable, "-m", module.__name__, *map(str, arguments)]
     done = subprocess.run(  # noqa: S603  # our own program
         command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False

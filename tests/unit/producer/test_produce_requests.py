@@ -1,4 +1,4 @@
-"""What is read from the answer to a Produce beside its code, and how its errors name it."""
+"""What a Produce response contains besides its error code, and how errors report it."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def _answer(code: int = ErrorCode.INVALID_RECORD, **fields: object) -> Partition
     ],
 )
 def test_a_broker_that_does_not_lead_may_name_the_one_that_does(code, leader_id, epoch, is_hint):
-    """With its epoch (KIP-951); -1 says that it does not know either of them."""
+    """The hint includes the leader epoch (KIP-951), and -1 means that either is unknown."""
     leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=epoch)
     hints = leader_hints({PLACE: _answer(code, current_leader=leader)})
     assert ({PLACE: (leader_id, epoch)} if is_hint else {}) == hints
 
 
 def test_the_addresses_of_leaders_come_with_the_answer():
-    """They may be of nodes that nothing was known of."""
+    """They may belong to nodes that were unknown before."""
     response = SimpleNamespace(
         node_endpoints=(
             NodeEndpoint(node_id=3, host="a", port=1),
@@ -64,7 +64,7 @@ def test_the_addresses_of_leaders_come_with_the_answer():
 
 
 def test_batches_are_put_together_by_their_topics():
-    """Each with its partition, in the order in which they come."""
+    """Batches are grouped by topic with their partitions, in order."""
     batches = [batch(2), batch(0), batch(1)]
     batches[1].topic_partition = TopicPartition("u", 0)
     request = produce_request(
@@ -87,7 +87,7 @@ def test_batches_are_put_together_by_their_topics():
     ],
 )
 def test_a_record_is_refused_with_the_brokers_word_on_it(of_record, of_batch, told):
-    """Or with that on its batch, or at least with the name of the code (KIP-467)."""
+    """A record's error is its own message, the batch's, or the name of the code (KIP-467)."""
     error = BatchIndexAndErrorMessage(batch_index=3, batch_index_error_message=of_record)
     assert {3: told} == record_errors(_answer(error_message=of_batch, record_errors=(error,)))
 
@@ -111,5 +111,5 @@ def test_a_record_is_refused_with_the_brokers_word_on_it(of_record, of_batch, to
     ids=["records", "batch", "nothing"],
 )
 def test_a_refusal_names_the_broker_and_what_it_said(fields, told):
-    """Of several records the first one."""
+    """The message names the broker and the first of several refused records."""
     assert f"{NODE} refused the batch{told}" == refusal(NODE, _answer(**fields))

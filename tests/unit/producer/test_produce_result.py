@@ -1,4 +1,4 @@
-"""How those hear of a batch's end who wait for it, whenever they begin to wait."""
+"""How threads and callbacks learn of a batch's end, whenever they start to wait for it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def result() -> ProduceResult:
 
 
 def _waiting(result: ProduceResult, index: int = 0) -> threading.Thread:
-    """Start a thread that waits for a record, and return once it does."""
+    """Start a thread that waits for a record, and return once it waits."""
     waits = threading.Thread(target=result.wait, args=(index, 10), daemon=True)
     waits.start()
     pause = threading.Event()
@@ -45,7 +45,7 @@ def _joined(thread: threading.Thread) -> bool:
 
 
 def test_an_acknowledged_batch_tells_the_offset_of_each_record(result):
-    """Offsets count from that of the first record."""
+    """Offsets count from the base offset of the batch."""
     assert not result.is_done(0)
     result.complete(100, 7)
     assert result.is_done(0)
@@ -55,14 +55,14 @@ def test_an_acknowledged_batch_tells_the_offset_of_each_record(result):
 
 
 def test_no_offset_is_made_up_where_the_broker_told_none(result):
-    """With acks=0 every record's offset is unknown, not only the first one's."""
+    """With acks=0 the offset of every record is unknown, not only the first one's."""
     result.complete(UNKNOWN_OFFSET)
     assert [UNKNOWN_OFFSET] * 2 == [result.offset(0), result.offset(9)]
     assert NO_LOG_APPEND_TIME == result.log_append_time_ms
 
 
 def test_a_failed_batch_tells_its_error_for_every_record(result):
-    """Where no record is blamed, all of them have the batch's error."""
+    """If no record is blamed, all have the batch's error."""
     result.fail(REFUSED)
     assert result.is_done(5)
     assert REFUSED is result.error_of(0)
@@ -70,7 +70,7 @@ def test_a_failed_batch_tells_its_error_for_every_record(result):
 
 
 def test_a_blamed_record_hears_the_brokers_word_on_it(result):
-    """KIP-467: the record at fault is told why, and its neighbours that it was not they."""
+    """The record at fault gets the broker's message, and the others learn of it (KIP-467)."""
     result.fail(REFUSED, {1: RefusedRecord("has no key")})
     told = [str(result.error_of(index)) for index in range(2)]
     assert told[1].startswith("t-1: the broker refused this record: has no key. Correct it")
@@ -82,7 +82,7 @@ def test_a_blamed_record_hears_the_brokers_word_on_it(result):
 
 
 def test_who_waits_is_woken_by_the_end(result):
-    """A wait ends with the acknowledgement, and later ones do not begin."""
+    """A wait ends with the acknowledgement, and later waits return at once."""
     waits = _waiting(result)
     result.complete(0)
     assert _joined(waits)
@@ -97,13 +97,13 @@ def test_who_waits_is_woken_by_a_failure(result):
 
 
 def test_a_wait_says_when_the_time_was_too_short(result):
-    """An unresolved batch does not count as ended."""
+    """Waiting returns False if the batch has not ended in time."""
     assert not result.wait(0, timeout=0)
     assert not result.wait_for_all(deadline=1.0, clock=lambda: 1.0)
 
 
 def test_who_waits_for_a_batch_that_is_divided_asks_again(result):
-    """A division wakes those who wait, though nothing has ended."""
+    """A split wakes waiting threads, although no record has ended."""
     waits = _waiting(result)
     result.divide([1, 1])
     assert _joined(waits)
@@ -111,7 +111,7 @@ def test_who_waits_for_a_batch_that_is_divided_asks_again(result):
 
 
 def test_waiting_for_all_goes_on_to_the_parts(result):
-    """A divided batch has ended when each of its parts has."""
+    """A split batch has ended when each of its parts has."""
     first, second = result.divide([2, 3])
     first.complete(10)
     assert not result.wait_for_all(deadline=1.0, clock=lambda: 1.0)
@@ -120,7 +120,7 @@ def test_waiting_for_all_goes_on_to_the_parts(result):
 
 
 def test_waiting_for_all_outlasts_a_division(result):
-    """Who waits without a deadline when the batch is divided goes on with the parts."""
+    """A thread that waits during a split continues with the parts."""
     waits = threading.Thread(target=result.wait_for_all, args=(None, lambda: 0.0), daemon=True)
     waits.start()
     for part in result.divide([1, 1]):
@@ -134,7 +134,7 @@ def test_waiting_for_all_outlasts_a_division(result):
 
 @pytest.mark.parametrize("moment", ["before", "after the division", "after the end"])
 def test_a_callback_is_called_once_whenever_it_was_registered(result, moment):
-    """Before the end, after a division, or when all is over: the record's end is told once."""
+    """A callback runs once if it is added before the end, after a split, or after the end."""
     told = []
     callback = partial(told.append, "done")
     if moment == "before":
@@ -151,12 +151,12 @@ def test_a_callback_is_called_once_whenever_it_was_registered(result, moment):
 
 
 def test_a_callback_may_be_registered_in_the_moment_of_the_division(result, monkeypatch):
-    """A record that is registered while its batch is divided is told of by its part."""
+    """A callback added during a split is passed on to the record's part."""
     told = []
     parts = []
 
     class Moment:
-        """The lock, but that the batch is divided just before it is taken."""
+        """A lock that splits the batch just before it is acquired."""
 
         def __enter__(self):
             monkeypatch.undo()
@@ -172,7 +172,7 @@ def test_a_callback_may_be_registered_in_the_moment_of_the_division(result, monk
 
 
 def test_a_callback_that_is_added_while_the_batch_ends_runs_on_the_thread_that_adds_it(monkeypatch):
-    """The thread that ends a batch may hold a lock, under which no callback may run."""
+    """The ending thread may hold a lock under which no callback may run."""
     threads, adding = [], []
     result = ProduceResult(PLACE, call_later=adding.append)
 
@@ -180,7 +180,7 @@ def test_a_callback_that_is_added_while_the_batch_ends_runs_on_the_thread_that_a
         result.call_when_done(0, lambda: threads.append(threading.current_thread()))
 
     class Moment:
-        """The lock; another thread adds a callback as soon as it is released."""
+        """A lock that lets another thread add a callback as soon as it is released."""
 
         def __enter__(self):
             monkeypatch.undo()
@@ -196,7 +196,7 @@ def test_a_callback_that_is_added_while_the_batch_ends_runs_on_the_thread_that_a
 
 
 def test_callbacks_are_called_in_the_order_of_registering(result):
-    """Records of a batch are told of in the order in which they were sent."""
+    """Callbacks of a batch run in the order in which its records were sent."""
     told = []
     for index in range(5):
         result.call_when_done(index, partial(told.append, index))
@@ -205,7 +205,7 @@ def test_callbacks_are_called_in_the_order_of_registering(result):
 
 
 def test_callbacks_find_the_batch_done(result):
-    """Inside of a callback the record's end can be asked for."""
+    """Inside a callback the record is done and has its offset."""
     told = []
     result.call_when_done(0, lambda: told.append((result.is_done(0), result.offset(0))))
     result.complete(40)
@@ -213,7 +213,7 @@ def test_callbacks_find_the_batch_done(result):
 
 
 def test_an_interrupt_of_the_main_thread_goes_on_when_all_have_been_told(result):
-    """A signal may strike while a callback runs there: nobody is left waiting, and it is raised."""
+    """The interrupt is raised after all other callbacks have run."""
     told = []
 
     def interrupted() -> None:
@@ -228,7 +228,7 @@ def test_an_interrupt_of_the_main_thread_goes_on_when_all_have_been_told(result)
 
 
 def test_a_callback_that_raises_is_logged_and_keeps_nobody_from_being_told(result, caplog):
-    """One user's mistake is not another record's."""
+    """An error in one callback does not affect other records."""
     told = []
     result.call_when_done(0, lambda: 1 / 0)
     result.call_when_done(1, partial(told.append, 1))
@@ -241,7 +241,7 @@ def test_a_callback_that_raises_is_logged_and_keeps_nobody_from_being_told(resul
 
 
 def test_waiting_for_all_includes_the_callbacks(result):
-    """Who flushes may look at what callbacks have gathered; inside of them the record is done."""
+    """A flush waits for callbacks to return, while inside of them the record is already done."""
     told = []
 
     def callback() -> None:
@@ -254,7 +254,7 @@ def test_waiting_for_all_includes_the_callbacks(result):
 
 
 def test_a_callback_that_breaks_off_leaves_nobody_waiting(result):
-    """What is no Exception comes out, and those who wait go on."""
+    """A BaseException is raised, and waiting threads continue."""
 
     def interrupt() -> None:
         raise KeyboardInterrupt
@@ -266,7 +266,7 @@ def test_a_callback_that_breaks_off_leaves_nobody_waiting(result):
 
 
 def test_callbacks_of_a_failed_batch_are_called_too(result):
-    """The end of a record is told whatever it was."""
+    """Callbacks run for failures as well as for success."""
     told = []
     result.call_when_done(0, lambda: told.append(result.error_of(0)))
     result.fail(REFUSED)
@@ -289,7 +289,7 @@ def test_a_divided_batch_never_ends_by_itself(result):
 
 
 def test_failing_a_divided_batch_fails_the_parts_that_have_not_ended(result):
-    """A part that a broker has keeps its offsets."""
+    """A part that was acknowledged keeps its offsets."""
     first, second = result.divide([1, 2])
     inner = second.divide([1, 1])
     first.complete(5)
@@ -301,7 +301,7 @@ def test_failing_a_divided_batch_fails_the_parts_that_have_not_ended(result):
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.data())
 def test_any_records_of_a_divided_batch_are_found(counts, data):
-    """However often it is divided, each record has one place, and a stretch of them is found."""
+    """Every record and range of records is found, however often the batch was split."""
     whole = ProduceResult(PLACE)
     leaves: list[tuple[ProduceResult, int]] = []
 
@@ -323,7 +323,7 @@ def test_any_records_of_a_divided_batch_are_found(counts, data):
 
 
 def test_waiting_for_all_goes_on_until_its_deadline(result, monkeypatch):
-    """A wait that is cut short is made up for; at the deadline, to the moment, it is over."""
+    """A wait that is woken early continues until its deadline, to the exact moment."""
     timeouts = []
     monkeypatch.setattr(ProduceResult, "_wait", lambda _, timeout: timeouts.append(timeout))
     times = iter([4.0, 9.5, 10.0])
@@ -335,7 +335,7 @@ def test_waiting_for_all_goes_on_until_its_deadline(result, monkeypatch):
 
 
 def test_a_batch_has_ended_before_its_callbacks_are_called():
-    """A thread that asks meanwhile hears how; one that flushes waits for the callbacks too."""
+    """Meanwhile threads can read the outcome, but a flush also waits for the callbacks."""
     jobs = []
     result = ProduceResult(PLACE, jobs.append)
     assert (False, False) == (result.has_ended, result.is_settled)
@@ -351,7 +351,7 @@ def test_a_batch_has_ended_before_its_callbacks_are_called():
 
 
 def test_a_batch_that_is_told_of_before_its_end_is_noted_has_ended():
-    """A network thread that is quick calls back while another thread still hands over."""
+    """The network thread may run callbacks while another thread still queues them."""
     ended = []
     result = ProduceResult(PLACE, lambda job: job())
     result.call_when_done(0, lambda: ended.append(result.has_ended))
@@ -371,7 +371,7 @@ def test_a_batch_that_is_told_of_before_its_end_is_noted_has_ended():
     ],
 )
 def test_rows_hear_of_the_first_of_them_that_is_to_blame(result, indexes, refused, words):
-    """By the number of its row, where that is known."""
+    """The error names the first of these rows that was refused, by number if known."""
     result.fail(REFUSED, refused)
     assert words in str(result.error_of_rows(indexes))
     assert REFUSED is result.error_of_rows(indexes).__cause__

@@ -1,4 +1,4 @@
-"""What a closed batch is at first, and what it looks like on the wire at each attempt."""
+"""The initial state of a closed batch, and its bytes at each attempt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.producer_batches import batch
 
 
 def test_a_new_batch_has_neither_an_identity_nor_an_attempt_behind_it():
-    """It may be sent at once, is with nobody, and may not be in anywhere."""
+    """It may be sent at once, nothing holds it, and no broker may have it."""
     new = batch()
     assert (NO_PRODUCER_ID_AND_EPOCH, -1) == (new.producer_id_and_epoch, new.base_sequence)
     assert (0, 0.0, None, None) == (new.attempts, new.retry_at, new.last_error, new.final_state)
@@ -29,7 +29,7 @@ def test_a_new_batch_has_neither_an_identity_nor_an_attempt_behind_it():
 
 @pytest.mark.parametrize("size", [0, 1, 100])
 def test_the_header_of_a_batch_counts(size):
-    """It takes 61 bytes."""
+    """The header takes 61 bytes."""
     assert (61 + size, 61) == (batch(size=size).size_bytes, RECORD_BATCH_OVERHEAD)
 
 
@@ -38,7 +38,7 @@ def test_the_header_of_a_batch_counts(size):
     [(False, False, False), (True, False, True), (False, True, True), (True, True, True)],
 )
 def test_a_batch_is_held_by_a_connection_or_by_the_worker(in_flight, with_worker, is_held):
-    """Each of them may be reading its bytes."""
+    """Either of them may be reading its bytes."""
     held = batch()
     held.is_in_flight, held.is_with_worker = in_flight, with_worker
     assert is_held == held.is_held
@@ -46,7 +46,7 @@ def test_a_batch_is_held_by_a_connection_or_by_the_worker(in_flight, with_worker
 
 @pytest.mark.parametrize(("sequence", "has_sequence"), [(-1, False), (0, True), (1, True)])
 def test_a_batch_has_a_sequence_number_from_0_on(sequence, has_sequence):
-    """-1 is none."""
+    """-1 stands for no sequence number."""
     numbered = batch()
     numbered.set_producer_state(ProducerIdAndEpoch(1, 0), sequence)
     assert has_sequence == numbered.has_sequence
@@ -54,31 +54,31 @@ def test_a_batch_has_a_sequence_number_from_0_on(sequence, has_sequence):
 
 
 def test_the_header_is_written_anew_for_another_identity_only():
-    """A batch that is sent again goes with the same bytes."""
+    """A batch that is resent has the same bytes."""
     sent = batch()
     headers = []
     for epoch, is_transactional in ((0, False), (1, False), (1, True)):
         sent.set_producer_state(ProducerIdAndEpoch(1, epoch), 5, is_transactional=is_transactional)
         headers.append(bytes(sent.buffers()[0]))
-        # As if somebody had marked the bytes: nobody writes over them.
+        # Mark the bytes to show that they are not rewritten.
         sent.header[0] = 0x7F
         assert 0x7F == sent.buffers()[0][0]
     assert 3 == len(set(headers))
     assert [0, 0, 0] == [header[0] for header in headers]
-    # Epoch and flags where KIP-98 has them: bytes 51 and 52, and bit 4 of byte 22.
+    # Epoch and flags are where KIP-98 puts them: bytes 51 and 52, and bit 4 of byte 22.
     assert [(0, 0), (1, 0), (1, 1)] == [
         (int.from_bytes(header[51:53], "big"), header[22] >> 4 & 1) for header in headers
     ]
 
 
 def test_a_batch_without_an_identity_has_a_header_too():
-    """That of a producer without idempotence: format 2, and -1 for id, epoch and number."""
+    """Without idempotence the header has format 2 and -1 for id, epoch and sequence number."""
     header = bytes(batch().buffers()[0])
     assert (2, b"\xff" * 14) == (header[16], header[43:57])
 
 
 def test_the_parts_of_a_batch_that_was_sent_get_headers_of_their_own():
-    """The batch may have been refused as too large when it had its own."""
+    """A batch refused as too large already has a header, which its parts do not share."""
     whole = batch(records=3)
     whole.set_producer_state(ProducerIdAndEpoch(1, 0), 5)
     whole.buffers()

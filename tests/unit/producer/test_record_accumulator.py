@@ -42,7 +42,7 @@ def _enqueue(accumulator, *batches):
 
 
 def test_the_leaders_of_queued_batches_are_ready(accumulator):
-    """A node is ready when it leads a partition with a batch, and only then."""
+    """A node is ready only if it leads a partition with a queued batch."""
     _enqueue(accumulator, batch(0), batch(2))
     ready = accumulator.ready(snapshot({0: 0, 1: 1, 2: 2}), now=0.0)
     assert (NODES[0], NODES[2]) == ready.ready_nodes
@@ -59,7 +59,7 @@ def test_a_partition_without_a_leader_is_reported_and_not_ready(accumulator):
 
 
 def test_a_batch_in_its_backoff_is_not_ready_before_its_time(accumulator):
-    """A batch that failed waits out its back-off, and the accumulator says until when."""
+    """A failed batch waits for its back-off, and the accumulator returns when that ends."""
     [first] = _enqueue(accumulator, batch())
     accumulator.drain(ONE_NODE, NODES[0], MAX, now=0.0)
     first.retry_at = 5.0
@@ -72,7 +72,7 @@ def test_a_batch_in_its_backoff_is_not_ready_before_its_time(accumulator):
 
 
 def test_a_drain_takes_one_batch_of_each_partition(accumulator):
-    """A request holds at most one batch of a partition, in the order of queueing."""
+    """A request holds at most one batch of each partition, in queue order."""
     first, second, other = _enqueue(accumulator, batch(0), batch(0), batch(1))
     assert [first, other] == accumulator.drain(ONE_NODE, NODES[0], MAX, now=0.0)
     assert [second] == accumulator.drain(ONE_NODE, NODES[0], MAX, now=0.0)
@@ -80,26 +80,26 @@ def test_a_drain_takes_one_batch_of_each_partition(accumulator):
 
 
 def test_a_drain_takes_only_what_the_node_leads(accumulator):
-    """Batches of other leaders stay where they are."""
+    """Batches of other leaders stay queued."""
     mine, _ = _enqueue(accumulator, batch(0), batch(1))
     assert [mine] == accumulator.drain(snapshot({0: 0, 1: 1}), NODES[0], MAX, now=0.0)
 
 
 def test_a_drain_stops_before_the_request_gets_too_large(accumulator):
-    """Batches are taken while they fit; the next drain begins with the first left out."""
+    """Batches are taken while they fit, and the next drain starts with the first one left."""
     batches = _enqueue(accumulator, *(batch(p, size=400) for p in range(3)))
     assert list(batches[:2]) == accumulator.drain(ONE_NODE, NODES[0], 1_000, now=0.0)
     assert [batches[2]] == accumulator.drain(ONE_NODE, NODES[0], 1_000, now=0.0)
 
 
 def test_a_single_batch_over_the_limit_is_taken_alone(accumulator):
-    """A batch larger than max.request.size goes in a request of its own rather than never."""
+    """A batch larger than max.request.size is sent in a request of its own."""
     big, _ = _enqueue(accumulator, batch(0, size=5_000), batch(1))
     assert [big] == accumulator.drain(ONE_NODE, NODES[0], 1_000, now=0.0)
 
 
 def test_no_partition_starves_when_requests_are_small(accumulator):
-    """With room for one batch a request, partitions are served in turn."""
+    """With room for one batch in a request, partitions take turns."""
     _enqueue(accumulator, *(batch(p) for _ in range(2) for p in range(3)))
     served = [
         accumulator.drain(ONE_NODE, NODES[0], 1, now=0.0)[0].topic_partition.partition
@@ -109,7 +109,7 @@ def test_no_partition_starves_when_requests_are_small(accumulator):
 
 
 def test_retried_batches_go_before_new_ones_in_sequence_order(accumulator):
-    """Batches put back in any order are drained by their sequence numbers, then the new ones."""
+    """Batches reenqueued in any order are drained in sequence order, before new ones."""
     a, b, c = _enqueue(accumulator, batch(), batch(), batch())
     for _ in range(2):
         accumulator.drain(ONE_NODE, NODES[0], MAX, now=0.0)
@@ -124,7 +124,7 @@ def test_retried_batches_go_before_new_ones_in_sequence_order(accumulator):
 
 
 def test_only_the_oldest_retried_batch_is_in_flight(accumulator):
-    """While a batch is retried the ones behind it wait for its answer."""
+    """While a batch is retried, the batches behind it wait for its response."""
     a, b = _enqueue(accumulator, batch(), batch())
     for _ in range(2):
         accumulator.drain(ONE_NODE, NODES[0], MAX, now=0.0)
@@ -137,7 +137,7 @@ def test_only_the_oldest_retried_batch_is_in_flight(accumulator):
 
 
 def test_with_one_request_in_flight_a_partition_waits_for_its_answer():
-    """Without idempotence and with one request in flight a partition is muted until answered."""
+    """With one request in flight and no idempotence, a partition is muted until the response."""
     accumulator = _accumulator(idempotent=False, guarantee_order=True)
     first, second = _enqueue(accumulator, batch(), batch())
     assert [first] == accumulator.drain(ONE_NODE, NODES[0], MAX, now=0.0)
@@ -158,7 +158,7 @@ def test_a_batch_expires_by_the_time_since_its_closing(accumulator):
 
 
 def test_a_completed_batch_gives_its_memory_back(accumulator):
-    """Acknowledged bytes are free again."""
+    """The bytes of an acknowledged batch are free again."""
     before = accumulator._pool.available_bytes
     [first] = _enqueue(accumulator, batch(size=1_000))
     accumulator.drain(ONE_NODE, NODES[0], MAX, now=0.0)
@@ -170,7 +170,7 @@ def test_a_completed_batch_gives_its_memory_back(accumulator):
 
 
 def test_a_batch_is_ended_once(accumulator):
-    """Completing a batch twice is a mistake in the producer, and is said."""
+    """Completing a batch twice is a bug in the producer, and raises an error."""
     [first] = _enqueue(accumulator, batch())
     accumulator.drain(ONE_NODE, NODES[0], MAX, now=0.0)
     accumulator.complete(first)
@@ -179,7 +179,7 @@ def test_a_batch_is_ended_once(accumulator):
 
 
 def test_waiting_for_all_ends_in_time_while_something_is_unacknowledged(accumulator):
-    """A flush waits for each batch that is not done, and says False when the time was too short."""
+    """A flush waits for each batch that is not done, and returns False on a timeout."""
     done, waiting = _enqueue(accumulator, batch(0), batch(1))
     accumulator.drain(ONE_NODE, NODES[0], MAX, now=0.0)
     accumulator.complete(done)
@@ -191,7 +191,7 @@ def test_waiting_for_all_ends_in_time_while_something_is_unacknowledged(accumula
 
 
 def test_a_failure_ends_everything_with_the_first_error(accumulator):
-    """After a failure every batch has failed, and every call raises the first error."""
+    """After a failure all batches have failed, and all calls raise the first error."""
     [first] = _enqueue(accumulator, batch())
     accumulator.fail(DeliveryError("the first error"))
     accumulator.fail(DeliveryError("a later one"))
@@ -207,7 +207,7 @@ def test_a_failure_ends_everything_with_the_first_error(accumulator):
 
 
 def test_the_parts_of_a_refused_batch_take_its_place(accumulator):
-    """A batch that is too large is replaced by its parts, before all that follow."""
+    """A batch that is too large is replaced by its parts, ahead of the batches that follow."""
     whole, follower = _enqueue(accumulator, batch(records=4, size=1_000), batch())
     accumulator.drain(ONE_NODE, NODES[0], MAX, now=0.0)
     whole.is_in_flight = False
@@ -226,7 +226,7 @@ def test_the_parts_of_a_refused_batch_take_its_place(accumulator):
 
 
 def test_the_parts_of_a_refused_batch_expire_when_it_would_have(accumulator):
-    """A split buys no time: the parts come before batches that were closed later."""
+    """A split does not extend the deadline, and the parts come before younger batches."""
     [refused, later] = _enqueue(
         accumulator, batch(records=4, created_at=0.0), batch(1, created_at=100.0)
     )

@@ -1,4 +1,4 @@
-"""How batches end in the accumulator: alone, all together, by the clock, or without a queue."""
+"""How batches end in the accumulator: alone, all together, by timeout, or before they are queued."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _drain(accumulator, now: float = 0.0):
 
 
 def test_a_batch_that_fails_leaves_the_others(accumulator, caplog):
-    """Its result has the error, its memory is back, its partition goes on; a debug line tells."""
+    """Its result fails, its memory is freed, its partition continues, and a debug line is logged."""
     wrong, next_one, other = _enqueue(accumulator, batch(0), batch(0), batch(1))
     assert [wrong, other] == _drain(accumulator)
     with caplog.at_level(logging.DEBUG):
@@ -72,7 +72,7 @@ def test_a_batch_that_fails_leaves_the_others(accumulator, caplog):
 
 
 def test_a_batch_may_fail_while_it_is_queued(accumulator):
-    """One that expires before it was sent leaves its queue."""
+    """A batch that expires before it was sent leaves its queue."""
     first, second = _enqueue(accumulator, batch(0), batch(0))
     accumulator.fail_batch(first, REFUSED)
     assert [second] == _drain(accumulator)
@@ -83,7 +83,7 @@ def test_a_batch_may_fail_while_it_is_queued(accumulator):
 
 
 def test_the_records_at_fault_are_told_apart(accumulator):
-    """KIP-467: the broker's word on single records goes to the result."""
+    """The broker's errors about single records are stored in the result (KIP-467)."""
     [wrong] = _enqueue(accumulator, batch(records=2))
     _drain(accumulator)
     accumulator.fail_batch(wrong, REFUSED, refused={1: RefusedRecord("has no key")})
@@ -92,7 +92,7 @@ def test_the_records_at_fault_are_told_apart(accumulator):
 
 
 def test_rows_of_nobodys_future_are_remembered(accumulator, caplog):
-    """The first loss is raised from then on, and is no warning."""
+    """The first loss is raised from then on, without a logged warning."""
     accumulator.remember_losses()
     first, second = _enqueue(accumulator, batch(0), batch(1))
     with caplog.at_level(logging.WARNING):
@@ -106,7 +106,7 @@ def test_rows_of_nobodys_future_are_remembered(accumulator, caplog):
 
 
 def test_losses_from_before_are_not_remembered(accumulator):
-    """Whoever sent them has had a future."""
+    """Earlier losses were reported by futures."""
     [lost] = _enqueue(accumulator, batch())
     accumulator.fail_batch(lost, REFUSED)
     accumulator.remember_losses()
@@ -114,7 +114,7 @@ def test_losses_from_before_are_not_remembered(accumulator):
 
 
 def test_a_refused_producer_still_sends_what_is_queued(accumulator, ended):
-    """`refuse` is for the writing threads: the network thread goes on to the end."""
+    """`refuse` affects only writing threads, and the network thread continues to the end."""
     [queued] = _enqueue(accumulator, batch())
     accumulator.refuse(REFUSED)
     accumulator.refuse(DeliveryError("a later one"))
@@ -127,7 +127,7 @@ def test_a_refused_producer_still_sends_what_is_queued(accumulator, ended):
 
 
 def test_a_batch_that_is_not_taken_ends_without_a_queue(accumulator):
-    """A transaction that has ended refuses a batch: its memory is back, and its futures know."""
+    """An ended transaction refuses the batch, which frees its memory and fails its futures."""
     refused = batch()
     accumulator._pool.reserve(refused.size_bytes)
     accumulator.refuse_batch(refused, REFUSED)
@@ -141,7 +141,7 @@ def test_a_batch_that_is_not_taken_ends_without_a_queue(accumulator):
 
 
 def test_an_abort_ends_every_batch_and_takes_new_ones(accumulator, ended):
-    """All that were never sent, each once; the producer goes on."""
+    """Every batch that was never sent fails once, and the producer continues."""
     batches = _enqueue(accumulator, batch(0), batch(1))
     accumulator.abort_undrained_batches(REFUSED)
     assert [REFUSED] * 2 == [each.result.error for each in batches]
@@ -153,7 +153,7 @@ def test_an_abort_ends_every_batch_and_takes_new_ones(accumulator, ended):
 
 
 def test_an_abort_of_unsent_batches_leaves_those_on_their_way(accumulator):
-    """What has a sequence number must be settled with the broker."""
+    """A batch with a sequence number must be settled with the broker."""
     sent, unsent = _enqueue(accumulator, batch(0), batch(1))
     sent.base_sequence = 0
     accumulator.abort_undrained_batches(REFUSED)
@@ -162,7 +162,7 @@ def test_an_abort_of_unsent_batches_leaves_those_on_their_way(accumulator):
 
 
 def test_the_end_of_the_producer_is_told_once_with_its_first_error(accumulator, ended):
-    """Every result has it, whoever waits for memory gets it, and later errors change nothing."""
+    """All results and waits for memory raise the first error, whatever errors come later."""
     batches = _enqueue(accumulator, batch(0), batch(0), batch(1))
     _drain(accumulator)
     accumulator.fail(REFUSED)
@@ -178,12 +178,12 @@ def test_the_end_of_the_producer_is_told_once_with_its_first_error(accumulator, 
 
 
 def test_without_a_batch_there_is_nothing_to_wait_for(accumulator):
-    """A flush ends at once then."""
+    """Without batches a flush returns at once."""
     assert [] == accumulator.unsettled()
 
 
 def test_a_flush_waits_for_what_was_queued_by_then(accumulator):
-    """Later batches are not waited for."""
+    """A flush does not wait for later batches."""
     before = _enqueue(accumulator, batch(0), batch(1))
     results = accumulator.unsettled()
     _enqueue(accumulator, batch(2))
@@ -191,7 +191,7 @@ def test_a_flush_waits_for_what_was_queued_by_then(accumulator):
 
 
 def test_a_flush_waits_for_callbacks_that_are_being_called(accumulator):
-    """A batch that is done but not settled is waited for, and then forgotten."""
+    """A flush waits for a batch that is done but not settled, which is then forgotten."""
     [first] = _enqueue(accumulator, batch(0))
     _drain(accumulator)
     flushed = []
@@ -210,7 +210,7 @@ def _batches_in_memory() -> list[ProducerBatch]:
 
 
 def test_a_batch_that_cannot_be_sent_keeps_no_other_one_in_memory(accumulator):
-    """What is acknowledged is gone, however many batches there have been since it was created."""
+    """Acknowledged batches are freed, however many there were since the unsent one was created."""
     others = {id(each) for each in _batches_in_memory()}
     [stuck] = _enqueue(accumulator, batch(0, created_at=0.0))
     for number in range(1_000):
@@ -225,7 +225,7 @@ def test_a_batch_that_cannot_be_sent_keeps_no_other_one_in_memory(accumulator):
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=20), st.data())
 def test_batches_expire_in_the_order_of_their_times(times, data):
-    """Whenever they were created and whatever has ended since, exactly those due are listed."""
+    """Exactly the batches that are due are listed, in whatever order they were created or ended."""
     accumulator = RecordAccumulator(
         pool=BufferPool(TOTAL),
         delivery_timeout=TIMEOUT,
@@ -249,7 +249,7 @@ def test_batches_expire_in_the_order_of_their_times(times, data):
 
 
 def test_a_batch_expires_wherever_it_is(accumulator):
-    """Queued, in flight, muted, in its back-off or without a leader."""
+    """A batch expires whether queued, in flight, muted, in its back-off or without a leader."""
     in_flight, muted = _enqueue(accumulator, batch(0), batch(0))
     _drain(accumulator)
     retried, leaderless = _enqueue(accumulator, batch(1), batch(2))
@@ -261,7 +261,7 @@ def test_a_batch_expires_wherever_it_is(accumulator):
 @pytest.mark.parametrize("is_compressed", [True, False])
 @pytest.mark.parametrize("end", ["fail_batch", "fail"])
 def test_the_memory_of_a_batch_on_its_way_stays_taken(accumulator, end, is_compressed):
-    """A batch that fails in flight counts until no connection holds its bytes (KAFKA-19012)."""
+    """The memory counts until no connection holds the bytes of the batch (KAFKA-19012)."""
     expired = batch(0)
     pool = accumulator._pool
     if is_compressed:
@@ -278,7 +278,7 @@ def test_the_memory_of_a_batch_on_its_way_stays_taken(accumulator, end, is_compr
 
 
 def test_the_block_of_a_batch_that_was_never_sent_is_used_again(accumulator):
-    """Nobody reads it: the next batch of that size gets it at once."""
+    """The next batch of that size gets the block at once, because nothing reads it."""
     expired = batch(0)
     pool = accumulator._pool
     expired.block = block = pool.try_allocate(4_096)
@@ -288,7 +288,7 @@ def test_the_block_of_a_batch_that_was_never_sent_is_used_again(accumulator):
 
 
 def test_a_time_out_that_never_comes_is_none(ended):
-    """The largest setting overflows nothing."""
+    """The largest delivery.timeout.ms does not overflow."""
     accumulator = RecordAccumulator(
         pool=BufferPool(TOTAL),
         delivery_timeout=(2**31 - 1) / 1000,
@@ -304,13 +304,13 @@ def test_a_time_out_that_never_comes_is_none(ended):
 
 
 def test_a_node_without_partitions_is_drained_of_nothing(accumulator):
-    """Queued batches of other leaders stay where they are."""
+    """Queued batches of other leaders stay queued."""
     _enqueue(accumulator, batch(0))
     assert [] == accumulator.drain(ONE_NODE, NODES[2], MAX, now=0.0)
 
 
 def test_a_muted_partition_is_neither_ready_nor_drained(accumulator):
-    """While its batch is with a broker the others of its node go on."""
+    """While its batch is in flight, other partitions of its node continue."""
     first, second, other = _enqueue(accumulator, batch(0), batch(0), batch(1))
     assert [first, other] == _drain(accumulator)
     assert () == accumulator.ready(ONE_NODE, now=0.0).ready_nodes
@@ -321,7 +321,7 @@ def test_a_muted_partition_is_neither_ready_nor_drained(accumulator):
 
 
 def test_a_retried_batch_goes_to_the_new_leader(accumulator):
-    """What counts is who leads when it is drained."""
+    """The leader at the time of the drain counts."""
     [first] = _enqueue(accumulator, batch(0))
     _drain(accumulator)
     first.retry_at = 5.0
@@ -334,7 +334,7 @@ def test_a_retried_batch_goes_to_the_new_leader(accumulator):
 
 
 def test_a_batch_in_its_backoff_holds_up_those_behind_it(accumulator):
-    """Nothing overtakes it in its partition."""
+    """No batch of its partition overtakes it."""
     first, _, other = _enqueue(accumulator, batch(0), batch(0), batch(1))
     _drain(accumulator)
     accumulator.complete(other)
@@ -345,7 +345,7 @@ def test_a_batch_in_its_backoff_holds_up_those_behind_it(accumulator):
 
 
 def test_the_queues_are_counted_per_topic(accumulator):
-    """What a partitioner weighs partitions by (KIP-794)."""
+    """A partitioner weighs partitions by the queue sizes (KIP-794)."""
     _enqueue(accumulator, batch(0), batch(0), batch(2))
     assert {0: 2, 2: 1} == accumulator.queue_sizes("t")
     assert {} == accumulator.queue_sizes("another")

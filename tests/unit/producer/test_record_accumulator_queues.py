@@ -1,4 +1,4 @@
-"""Which of many queued batches are ready, drained and dropped: each side of each limit."""
+"""Which queued batches are ready, drained and dropped, on both sides of each limit."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _drain(accumulator, max_bytes: int = MAX, now: float = 0.0):
 
 
 def test_a_batch_is_ready_from_the_end_of_its_backoff_on(accumulator):
-    """Of several partitions that wait the earliest tells when to look again."""
+    """The earliest end of several back-offs is the time of the next check."""
     batches = _enqueue(accumulator, *(batch(partition) for partition in range(3)))
     for each, retry_at in zip(batches, (7.0, 5.0, 6.0), strict=True):
         each.retry_at = retry_at
@@ -58,7 +58,7 @@ def test_a_batch_is_ready_from_the_end_of_its_backoff_on(accumulator):
 
 
 def test_the_first_batch_of_a_partition_decides_whether_it_is_ready(accumulator):
-    """Those behind it wait with it, and none of them holds it up."""
+    """The batches behind it wait with it, and none of them delays it."""
     first, second = _enqueue(accumulator, batch(0), batch(0))
     first.retry_at, second.retry_at = 5.0, 9.0
     assert 5.0 == accumulator.ready(ONE_NODE, 0.0).next_check_at
@@ -72,7 +72,7 @@ def test_the_first_batch_of_a_partition_decides_whether_it_is_ready(accumulator)
 
 
 def test_partitions_that_wait_for_an_answer_keep_no_other_one_from_being_ready():
-    """With one batch of a partition at a time, the others are looked at all the same."""
+    """With one batch per partition in flight, other partitions are still checked."""
     accumulator = _accumulator(guarantee_order=True)
     _enqueue(accumulator, batch(0), batch(0))
     _drain(accumulator)
@@ -86,7 +86,7 @@ def test_partitions_that_wait_for_an_answer_keep_no_other_one_from_being_ready()
 
 
 def test_a_partition_that_cannot_be_drained_holds_up_no_other_one(accumulator):
-    """Whether another node leads it, or its first batch waits out its back-off."""
+    """Another node leads it, or its first batch is in its back-off."""
     waiting, elsewhere, mine = _enqueue(accumulator, batch(0), batch(1), batch(2))
     waiting.retry_at = 5.0
     leaders = snapshot({0: 0, 1: 1, 2: 0})
@@ -99,13 +99,13 @@ def test_a_partition_that_cannot_be_drained_holds_up_no_other_one(accumulator):
     ("max_bytes", "drained"), [(1, 1), (321, 1), (322, 2), (482, 2), (483, 3), (MAX, 3)]
 )
 def test_a_request_is_filled_to_its_last_byte(accumulator, max_bytes, drained):
-    """Each batch takes 161 bytes here, with its header; the first is taken whatever it takes."""
+    """Each batch takes 161 bytes with its header, and the first one is taken whatever its size."""
     batches = _enqueue(accumulator, *(batch(partition) for partition in range(3)))
     assert list(batches[:drained]) == _drain(accumulator, max_bytes)
 
 
 def test_a_batch_that_does_not_fit_ends_the_request(accumulator):
-    """The next request begins with it: smaller ones must not overtake it again and again."""
+    """The next request starts with it, so that smaller batches cannot starve it."""
     first, large, small = _enqueue(accumulator, batch(0), batch(1, size=900), batch(2))
     assert [first] == _drain(accumulator, 1_000)
     assert [large] == _drain(accumulator, 1_000)
@@ -113,7 +113,7 @@ def test_a_batch_that_does_not_fit_ends_the_request(accumulator):
 
 
 def test_what_is_drained_is_with_its_broker_until_it_is_answered(accumulator):
-    """Its memory is not free before, and nothing else is told of it."""
+    """Its memory stays taken until then, and other batches are not affected."""
     drained, queued = _enqueue(accumulator, batch(0), batch(0))
     _drain(accumulator)
     assert [(True, False), (False, False)] == [
@@ -128,7 +128,7 @@ def test_what_is_drained_is_with_its_broker_until_it_is_answered(accumulator):
 
 
 def test_the_batches_that_wait_are_counted_by_partition_and_topic(accumulator):
-    """A topic whose name is next to it, on either side, does not count."""
+    """Topics whose names sort next to it are not counted."""
     _enqueue(accumulator, batch(0), batch(0), batch(2))
     for topic in ("s", "u"):
         other = batch(1)
@@ -140,7 +140,7 @@ def test_the_batches_that_wait_are_counted_by_partition_and_topic(accumulator):
 
 
 def test_a_partition_is_free_that_has_neither_a_queue_nor_an_answer_to_come():
-    """A batch of it would be the next to be sent."""
+    """A batch of the partition would be the next to be sent."""
     accumulator = _accumulator(guarantee_order=True)
     place = TopicPartition("t", 0)
     assert accumulator.is_queue_empty(place)
@@ -156,7 +156,7 @@ def test_a_partition_is_free_that_has_neither_a_queue_nor_an_answer_to_come():
 
 
 def test_the_first_loss_is_the_one_that_is_told(accumulator):
-    """Later ones often follow from it."""
+    """Later losses often follow from the first."""
     errors = [DeliveryError(str(number)) for number in range(3)]
     accumulator.note_loss(errors[0])
     accumulator.raise_if_lost()
@@ -175,7 +175,7 @@ def test_the_first_loss_is_the_one_that_is_told(accumulator):
 
 
 def test_expiries_are_dropped_when_most_are_of_batches_that_have_ended(accumulator, monkeypatch):
-    """More than 64 beside two for each other batch: going through them all is little for each."""
+    """They are dropped if more than 64, plus two per other batch, which makes the cost small."""
     queued: list[int] = []
     dropped_at: list[int] = []
     monkeypatch.setattr(record_accumulator, "heapify", lambda _: dropped_at.append(len(queued)))
@@ -191,7 +191,7 @@ def test_expiries_are_dropped_when_most_are_of_batches_that_have_ended(accumulat
 
 @pytest.mark.parametrize("ended", range(4))
 def test_the_oldest_batch_that_has_not_ended_is_the_next_to_expire(accumulator, ended):
-    """Those that have ended expire no more, however many were before it."""
+    """Ended batches no longer expire, however many there were before."""
     batches = _enqueue(accumulator, *(batch(p, created_at=10.0 * p) for p in range(4)))
     assert [] == accumulator.expired_batches(119.9)
     _drain(accumulator)
@@ -205,7 +205,7 @@ def test_the_oldest_batch_that_has_not_ended_is_the_next_to_expire(accumulator, 
 
 
 def test_a_batch_that_was_listed_as_expired_is_listed_again(accumulator):
-    """It may have been let live, as where its broker asks to wait; listed in order of time."""
+    """An expired batch may be spared, as during a throttle, and is listed again in order."""
     batches = _enqueue(accumulator, *(batch(p, created_at=30.0 - 10 * p) for p in range(4)))
     for _ in range(2):
         assert list(batches[:0:-1]) == accumulator.expired_batches(140.0)

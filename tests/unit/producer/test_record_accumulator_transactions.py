@@ -1,4 +1,4 @@
-"""Batches of a transaction in the accumulator, whatever becomes of the transaction."""
+"""Batches of a transaction in the accumulator, whatever the outcome of the transaction."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=[1, 2], ids=["tv1", "tv2"])
 def either(request: pytest.FixtureRequest) -> Iterator[SenderHarness]:
-    """Give a transactional producer under either set of rules (KIP-890)."""
+    """Yield a transactional producer, once under each transaction.version (KIP-890)."""
     with SenderHarness(transaction_version=request.param, transactional_id="orders.7") as harness:
         yield harness
 
 
 def test_a_batch_that_was_sent_goes_again_although_its_transaction_can_only_be_aborted(either):
-    """What the broker may have has to be settled; its record ends as the broker says."""
+    """A batch that the broker may have must be settled, and ends as the broker responds."""
     [added] = either.begin(0)
     either.produce(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     either.manager.maybe_transition_to_error_state(KafkaError("elsewhere"))
@@ -33,7 +33,7 @@ def test_a_batch_that_was_sent_goes_again_although_its_transaction_can_only_be_a
 
 
 def test_a_batch_that_was_not_sent_is_dropped_by_the_abort(either):
-    """Its record ends with the abort, and its memory is back."""
+    """Its record fails with the abort, and its memory is freed."""
     either.begin(0)
     either.produce()
     unsent = either.add(0)

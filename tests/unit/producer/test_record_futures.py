@@ -1,4 +1,4 @@
-"""What a caller can ask of a record, or of a table, that it has sent."""
+"""What a caller can find out about a record or a table that it has sent."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _later(call, *arguments: object) -> threading.Timer:
 
 
 def test_a_record_that_is_gathered_is_not_done(harness):
-    """Neither staged nor in an open or closed batch it is delivered."""
+    """A record is not delivered while staged, in an open batch, or in a closed one."""
     future = harness.stage(b"v")
     assert not future.done()
     harness.gatherer.write_staged()
@@ -48,12 +48,12 @@ def test_a_record_that_is_gathered_is_not_done(harness):
 
 
 def test_a_record_cannot_be_called_back(harness):
-    """A future is never cancelled."""
+    """A future cannot be cancelled."""
     assert not harness.stage(b"v").cancelled()
 
 
 def test_the_metadata_tell_where_the_record_is(harness):
-    """Offsets count in the batch, sizes are those of the bytes, -1 for null (RecordMetadata)."""
+    """Offsets count within the batch, and sizes are in bytes, -1 for null, as in RecordMetadata."""
     futures = [
         harness.stage(b"value", key=b"k", timestamp=5),
         harness.stage(None),
@@ -69,7 +69,7 @@ def test_the_metadata_tell_where_the_record_is(harness):
 
 
 def test_the_brokers_time_goes_before_the_records_own(harness):
-    """Where the topic sets timestamps (LogAppendTime), the acknowledgement tells which."""
+    """The acknowledgement reports the timestamp that a LogAppendTime topic sets."""
     future = harness.stage(b"v", timestamp=5)
     harness.gatherer.close_batches()
     harness.batches[0].result.complete(0, 77)
@@ -77,7 +77,7 @@ def test_the_brokers_time_goes_before_the_records_own(harness):
 
 
 def test_without_acks_the_offset_is_unknown(harness):
-    """acks=0 tells no offset, and none is made up."""
+    """With acks=0 the broker reports no offset, and none is invented."""
     futures = [harness.stage(b"a"), harness.stage(b"b")]
     harness.gatherer.close_batches()
     harness.batches[0].result.complete(UNKNOWN_OFFSET)
@@ -85,7 +85,7 @@ def test_without_acks_the_offset_is_unknown(harness):
 
 
 def test_waiting_writes_what_is_staged(harness):
-    """Who waits for a record does not wait for linger.ms to be written, only to be sent."""
+    """Waiting for a record writes it at once, so that it only waits to be sent."""
     future = harness.stage(b"v")
     with pytest.raises(TimeoutError, match="not acknowledged within 0 s"):
         future.result(0)
@@ -93,7 +93,7 @@ def test_waiting_writes_what_is_staged(harness):
 
 
 def test_a_wait_ends_with_the_acknowledgement(harness):
-    """A thread that waits for a record is woken when its batch ends."""
+    """A thread that waits for a record wakes when its batch ends."""
     future = harness.stage(b"v")
     harness.gatherer.close_batches()
     timer = _later(acknowledge, harness.batches[0], 3)
@@ -102,7 +102,7 @@ def test_a_wait_ends_with_the_acknowledgement(harness):
 
 
 def test_a_wait_goes_on_when_the_batch_is_divided(harness):
-    """The record is found again in the part that it is in."""
+    """The record is then found in its part."""
     futures = [harness.stage(b"a"), harness.stage(b"b")]
     harness.gatherer.close_batches()
     waiting = harness.batches[0].result
@@ -119,7 +119,7 @@ def test_a_wait_goes_on_when_the_batch_is_divided(harness):
 
 
 def test_a_record_that_was_refused_raises_its_error(harness):
-    """`result` raises what `exception` gives."""
+    """`result` raises what `exception` returns."""
     future = harness.stage(b"v")
     harness.gatherer.close_batches()
     harness.batches[0].result.fail(REFUSED)
@@ -129,7 +129,7 @@ def test_a_record_that_was_refused_raises_its_error(harness):
 
 
 def test_the_record_at_fault_and_its_neighbours_hear_different_things(harness):
-    """KIP-467: only the record that the broker blamed is to blame."""
+    """Only the record that the broker blamed is to blame (KIP-467)."""
     futures = [harness.stage(b"a"), harness.stage(b"b")]
     harness.gatherer.close_batches()
     harness.batches[0].result.fail(REFUSED, {1: RefusedRecord("too old")})
@@ -139,7 +139,7 @@ def test_the_record_at_fault_and_its_neighbours_hear_different_things(harness):
 
 
 def test_a_record_that_got_nowhere_has_its_error_and_no_metadata(harness):
-    """A future that failed before any batch is done."""
+    """A future that failed before its record reached a batch is done."""
     future = harness.stage(b"v")
     future.fail(REFUSED)
     assert future.done()
@@ -149,7 +149,7 @@ def test_a_record_that_got_nowhere_has_its_error_and_no_metadata(harness):
 
 
 def test_a_callback_is_called_once_at_the_end(harness):
-    """`add_done_callback` before the end, and after it at once."""
+    """`add_done_callback` calls at the end, or at once if that has passed."""
     told = []
     future = harness.stage(b"v")
     future.add_done_callback(told.append)
@@ -162,7 +162,7 @@ def test_a_callback_is_called_once_at_the_end(harness):
 
 
 def test_a_callback_on_a_record_that_failed_is_called_at_once(harness):
-    """Also where the record never got into a batch."""
+    """The record need not have reached a batch."""
     told = []
     future = harness.stage(b"v")
     future.fail(REFUSED)
@@ -172,7 +172,7 @@ def test_a_callback_on_a_record_that_failed_is_called_at_once(harness):
 
 
 def test_nobody_waits_where_waiting_could_never_end(harness, monkeypatch):
-    """On the network thread, or after a fork, `result` raises instead of hanging."""
+    """On the network thread, or after a fork, `result` raises an error instead of hanging."""
 
     def refuse() -> None:
         raise ProducerClosedError("must not wait")
@@ -206,7 +206,7 @@ def _acks(first: int, last: int, records: int, *, log_append_time: bool = False)
 
 
 def test_a_table_is_done_when_every_batch_is(harness):
-    """Rows of one call are acknowledged together, or not yet."""
+    """The result is available once all batches of the table's rows have ended."""
     results = [ProduceResult(TopicPartition("t", number)) for number in range(2)]
     future = _table(harness, *(TablePart(result, 2, 3) for result in results))
     results[0].complete(100)
@@ -222,7 +222,7 @@ def test_a_table_is_done_when_every_batch_is(harness):
 
 
 def test_the_batches_of_a_partition_are_told_together(harness):
-    """A partition's rows may lie in several batches, of which each tells its offsets."""
+    """The offsets of several batches of one partition are combined."""
     place = TopicPartition("t", 0)
     results = [ProduceResult(place), ProduceResult(place)]
     future = _table(harness, TablePart(results[0], 5, 2), TablePart(results[1], 0, 4))
@@ -232,7 +232,7 @@ def test_the_batches_of_a_partition_are_told_together(harness):
 
 
 def test_unknown_offsets_stay_unknown(harness):
-    """acks=0 tells none."""
+    """With acks=0 the offsets of the rows are unknown."""
     place = TopicPartition("t", 0)
     result = ProduceResult(place)
     future = _table(harness, TablePart(result, 0, 4))
@@ -241,7 +241,7 @@ def test_unknown_offsets_stay_unknown(harness):
 
 
 def test_a_table_waits_for_each_part_of_a_divided_batch(harness):
-    """Its rows are found in the parts, those of others are not waited for."""
+    """Its rows are found in the parts, and other parts are not waited for."""
     place = TopicPartition("t", 0)
     result = ProduceResult(place)
     future = _table(harness, TablePart(result, 2, 3))
@@ -254,7 +254,7 @@ def test_a_table_waits_for_each_part_of_a_divided_batch(harness):
 
 
 def test_the_first_error_fails_the_table(harness):
-    """It comes when every batch has ended: what a broker has is not reported as pending."""
+    """The error is raised after every batch has ended, so that none is still pending."""
     results = [ProduceResult(TopicPartition("t", number)) for number in range(3)]
     future = _table(harness, *(TablePart(result, 0, 1) for result in results))
     results[0].complete(0)
@@ -266,7 +266,7 @@ def test_the_first_error_fails_the_table(harness):
 
 
 def test_a_table_hears_of_a_blamed_row(harness):
-    """KIP-467: the rows of the table are asked, not those of others in the batch."""
+    """Only the errors of the table's own rows count, not of others in the batch (KIP-467)."""
     result = ProduceResult(TopicPartition("t", 0))
     future = _table(harness, TablePart(result, 3, 1))
     result.fail(REFUSED, {3: RefusedRecord("too old", row=70)})
@@ -274,7 +274,7 @@ def test_a_table_hears_of_a_blamed_row(harness):
 
 
 def test_a_table_names_the_row_that_is_to_blame_whichever_batch_it_is_in(harness):
-    """Not the first batch that failed, nor the row of somebody else."""
+    """The error is neither that of the first failed batch nor that of a foreign row."""
     results = [ProduceResult(TopicPartition("t", partition)) for partition in range(3)]
     future = _table(harness, *(TablePart(result, 2, 4) for result in results))
     results[0].fail(REFUSED)
@@ -286,7 +286,7 @@ def test_a_table_names_the_row_that_is_to_blame_whichever_batch_it_is_in(harness
 
 
 def test_a_table_in_bad_company_is_told_so(harness):
-    """None of its rows is to blame."""
+    """The error says that none of its rows is to blame."""
     result = ProduceResult(TopicPartition("t", 0))
     future = _table(harness, TablePart(result, 2, 4))
     result.fail(REFUSED, {1: RefusedRecord("not ours", row=7)})
@@ -295,14 +295,14 @@ def test_a_table_in_bad_company_is_told_so(harness):
 
 
 def test_a_table_without_rows_is_done(harness):
-    """Nothing was sent, so nothing is waited for."""
+    """Nothing was sent, so there is nothing to wait for."""
     future = _table(harness)
     assert future.done()
     assert {} == future.result(0)
 
 
 def test_a_table_is_waited_for(harness):
-    """A thread that waits is woken by the last batch."""
+    """A thread that waits wakes with the last batch."""
     parts = harness.gatherer.write_table(columns([b"a", b"b"]), [1], 0)
     future = FutureTableMetadata(harness, parts)
     harness.gatherer.close_batches()
@@ -312,7 +312,7 @@ def test_a_table_is_waited_for(harness):
 
 
 def test_nobody_waits_for_a_table_where_waiting_could_never_end(harness, monkeypatch):
-    """On the network thread, or after a fork, an error comes instead."""
+    """On the network thread, or after a fork, `result` raises an error instead."""
 
     def refuse() -> None:
         raise ProducerClosedError("must not wait")
@@ -328,7 +328,7 @@ def test_nobody_waits_for_a_table_where_waiting_could_never_end(harness, monkeyp
 
 @pytest.fixture
 def waits(monkeypatch) -> list[float | None]:
-    """Have no wait for a batch end by itself, and note how long each was to take."""
+    """Make every wait for a batch return at once, and return the list of their timeouts."""
     noted: list[float | None] = []
 
     def wait(_: ProduceResult, index: int, timeout: float | None) -> bool:
@@ -352,7 +352,7 @@ def _of_a_table(harness: GathererHarness):
 def test_a_wait_that_is_cut_short_goes_on_for_the_rest_of_its_time(
     harness, monkeypatch, waits, make
 ):
-    """As where a batch was divided meanwhile; it ends at its time, to the moment."""
+    """It continues, as after a split, and ends exactly at its deadline."""
     future = make(harness)
     times = iter([100.0, 100.25, 100.5, 101.0])
     monkeypatch.setattr(harness, "monotonic", lambda: next(times))
@@ -363,7 +363,7 @@ def test_a_wait_that_is_cut_short_goes_on_for_the_rest_of_its_time(
 
 @pytest.mark.parametrize("make", [_of_a_record, _of_a_table])
 def test_a_wait_that_comes_too_late_does_not_begin(harness, monkeypatch, waits, make):
-    """Time may have passed while other threads had the batches."""
+    """Time may have passed while other threads held the lock."""
     future = make(harness)
     times = iter([100.0, 101.5])
     monkeypatch.setattr(harness, "monotonic", lambda: next(times))
@@ -374,7 +374,7 @@ def test_a_wait_that_comes_too_late_does_not_begin(harness, monkeypatch, waits, 
 
 @pytest.mark.parametrize("make", [_of_a_record, _of_a_table])
 def test_a_wait_without_a_limit_asks_for_no_time(harness, monkeypatch, make):
-    """It goes on until the batch has ended."""
+    """It continues until the batch has ended."""
     future = make(harness)
     timeouts = []
 
@@ -391,7 +391,7 @@ def test_a_wait_without_a_limit_asks_for_no_time(harness, monkeypatch, make):
 
 
 def test_a_delivery_callback_hears_of_each_end_once(harness):
-    """With metadata or with an error, as the future has them."""
+    """It receives the metadata or the error of the future."""
     told = []
     futures = [harness.stage(value) for value in (b"a", b"b")]
     harness.gatherer.close_batches()

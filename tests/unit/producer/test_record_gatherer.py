@@ -1,4 +1,4 @@
-"""When gathered records are written, when their batches are closed, and how each future ends."""
+"""When gathered records are written, when their batches close, and how each future ends."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _append(harness: GathererHarness, *values: bytes, first_row: int = 0) -> Non
 
 
 def _in_time(call) -> None:
-    """Make a call that must not hang."""
+    """Run a call on a thread of its own, and fail if it hangs."""
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
     thread.join(10)
@@ -46,7 +46,7 @@ def _in_time(call) -> None:
 
 
 class _Held:
-    """A lock that another thread has."""
+    """A lock held by another thread."""
 
     def __init__(self, harness: GathererHarness) -> None:
         self._lock = harness.gatherer._lock._lock
@@ -62,7 +62,7 @@ class _Held:
 
 
 def test_a_staged_record_waits_for_linger_ms(harness):
-    """Nothing is written before the time, and it is told when that will be; it is waited once."""
+    """Nothing is written earlier, the time is returned, and the batch does not linger again."""
     harness.stage(b"v")
     harness.now = 4.9
     assert 5.0 == harness.gather()
@@ -73,7 +73,7 @@ def test_a_staged_record_waits_for_linger_ms(harness):
 
 
 def test_with_no_linger_a_record_goes_with_the_next_look():
-    """linger.ms=0 sends what is there."""
+    """linger.ms=0 sends the records that are there."""
     harness = GathererHarness(**{"linger.ms": 0})
     harness.stage(b"v")
     assert NEVER == harness.gather()
@@ -81,7 +81,7 @@ def test_with_no_linger_a_record_goes_with_the_next_look():
 
 
 def test_the_first_record_asks_for_a_look_and_the_others_do_not(harness):
-    """The network thread is woken once; from then on it knows when to come."""
+    """The network thread is woken once, and then knows when to check."""
     harness.stage(b"a")
     assert 1 == harness.wakeups
     harness.stage(b"b")
@@ -93,7 +93,7 @@ def test_the_first_record_asks_for_a_look_and_the_others_do_not(harness):
 
 
 def test_what_would_be_looked_at_too_late_asks_for_a_look(harness):
-    """With nothing to wait for, the network thread comes for nothing by itself."""
+    """With nothing to wait for, the network thread does not check by itself."""
     assert NEVER == harness.gather()
     _append(harness, b"a")
     assert 1 == harness.wakeups
@@ -109,7 +109,7 @@ def test_what_would_be_looked_at_too_late_asks_for_a_look(harness):
 
 
 def test_a_record_without_memory_asks_for_a_look():
-    """It is staged still, and nobody else will come for it."""
+    """The record is still staged, and no other thread will write it."""
     harness = GathererHarness(**LINGER, **TINY_MEMORY)
     harness.pool.try_allocate(2_000)
     assert NEVER == harness.gather()
@@ -122,7 +122,7 @@ def test_a_record_without_memory_asks_for_a_look():
 
 
 def test_a_look_that_finds_no_memory_does_not_ask_for_the_next_one_at_once():
-    """Without linger.ms, too, the network thread pauses: nothing has changed since."""
+    """The network thread pauses even without linger.ms, because nothing has changed."""
     harness = GathererHarness(**TINY_MEMORY, **{"linger.ms": 0})
     harness.hold_memory()
     harness.stage(b"v")
@@ -131,7 +131,7 @@ def test_a_look_that_finds_no_memory_does_not_ask_for_the_next_one_at_once():
 
 
 def test_an_open_batch_of_rows_waits_for_linger_ms_too(harness):
-    """The time of a batch counts from its opening, whoever opened it."""
+    """The time of a batch counts from its opening, whichever call opened it."""
     harness.now = 1.0
     _append(harness, b"a")
     assert 6.0 == harness.gather()
@@ -141,7 +141,7 @@ def test_an_open_batch_of_rows_waits_for_linger_ms_too(harness):
 
 
 def test_a_batch_that_lingered_knows_its_rows(harness):
-    """Its error will name the rows among which those of the batch are."""
+    """Its error can name the range of its rows."""
     _append(harness, b"a", b"b", first_row=70)
     harness.now = 5.0
     harness.gather()
@@ -149,7 +149,7 @@ def test_a_batch_that_lingered_knows_its_rows(harness):
 
 
 def test_a_batch_that_could_not_be_sent_goes_on_filling(harness):
-    """Closing it would only make a small batch wait in the queue."""
+    """If it were closed, a small batch would only wait in the queue."""
     _append(harness, b"a")
     harness.now = 6.0
     assert NEVER == harness.gather(lambda topic_partition: False)
@@ -161,7 +161,7 @@ def test_a_batch_that_could_not_be_sent_goes_on_filling(harness):
 
 
 def test_a_batch_that_could_never_be_sent_is_closed_for_its_time_out(harness):
-    """An open batch expires like a queued one: after delivery.timeout.ms it is handed over."""
+    """An open batch expires like a queued one, after delivery.timeout.ms."""
     _append(harness, b"a")
     harness.now = harness.config.delivery_timeout_ms / 1000
     harness.gather(lambda topic_partition: False)
@@ -206,7 +206,7 @@ def test_a_full_batch_waits_for_nothing(harness):
 
 
 def test_records_go_before_rows_that_came_later(harness):
-    """One order for all that a caller sends, in whichever form."""
+    """All that a caller sends has one order, in whichever form."""
     harness.stage(b"a")
     _append(harness, b"b")
     harness.stage(b"c")
@@ -218,7 +218,7 @@ def test_records_go_before_rows_that_came_later(harness):
 
 
 def test_more_than_a_chunk_is_written_in_order(harness):
-    """Chunks follow each other."""
+    """Chunks follow each other in order."""
     count = 2 * CHUNK_RECORDS + 1
     futures = [harness.stage(b"%d" % number) for number in range(count)]
     harness.gatherer.close_batches()
@@ -228,7 +228,7 @@ def test_more_than_a_chunk_is_written_in_order(harness):
 
 
 def test_a_record_without_a_timestamp_has_that_of_writing(harness):
-    """The wall clock is read once for a chunk."""
+    """The wall clock is read once for each chunk."""
     future = harness.stage(b"a")
     given = harness.stage(b"b", timestamp=5)
     harness.gatherer.close_batches()
@@ -241,7 +241,7 @@ def test_a_record_without_a_timestamp_has_that_of_writing(harness):
 
 
 def test_the_network_thread_never_waits_for_the_lock(harness):
-    """Who writes just now wakes it afterwards, for what is due."""
+    """The thread holding the lock wakes it afterwards, for what is due."""
     future = harness.stage(b"v")
     harness.gather()
     harness.now = 5.0
@@ -255,7 +255,7 @@ def test_the_network_thread_never_waits_for_the_lock(harness):
 
 
 def test_a_look_that_found_the_lock_taken_is_made_up_for(harness):
-    """A batch that was due but could not be sent is no longer waited for; now it could be."""
+    """A due batch that could not be sent has no timer any more, but could be sent now."""
     _append(harness, b"v")
     harness.now = 5.0
     assert NEVER == harness.gather(lambda topic_partition: False)
@@ -271,7 +271,7 @@ def test_a_look_that_found_the_lock_taken_is_made_up_for(harness):
 
 
 def test_a_caller_waits_for_the_lock_as_long_as_for_memory():
-    """max.block.ms bounds it, with an error that tells what holds it up."""
+    """max.block.ms limits the wait, and the error names its cause."""
     harness = GathererHarness(**{"max.block.ms": 0})
     future = harness.stage(b"v")
     harness.gatherer._max_block = -1.0
@@ -282,7 +282,7 @@ def test_a_caller_waits_for_the_lock_as_long_as_for_memory():
 
 
 def test_a_callback_may_send_while_records_are_written(harness):
-    """A record that fails in its chunk is told of under way; what its callback sends goes along."""
+    """The callback of a record that fails in its chunk runs meanwhile, and can send records."""
     harness = GathererHarness(**LINGER, **TINY_MEMORY)
     sent = []
 
@@ -303,7 +303,7 @@ def test_a_callback_may_send_while_records_are_written(harness):
 
 
 def test_the_network_thread_puts_back_what_finds_no_memory():
-    """It must not wait for memory that only it frees; order is kept, and the time starts anew."""
+    """The thread must not wait for memory that only it frees; order is kept, and linger restarts."""
     harness = GathererHarness(**TINY_MEMORY, **LINGER)
     futures = [harness.stage(b"%0100d" % number) for number in range(8)]
     held = harness.pool.available_bytes - 700
@@ -324,7 +324,7 @@ def test_the_network_thread_puts_back_what_finds_no_memory():
 
 
 def test_a_caller_waits_for_memory_and_then_each_record_fails_by_itself():
-    """After max.block.ms no more time is spent on the records behind; none is left pending."""
+    """After max.block.ms the records behind fail without more waiting, and none stays pending."""
     harness = GathererHarness(**TINY_MEMORY, **LINGER, **{"max.block.ms": 0})
     told = []
     held = harness.hold_memory()
@@ -352,7 +352,7 @@ def test_a_record_too_large_fails_alone():
 
 
 def test_a_record_whose_partition_is_gone_fails_alone():
-    """The topic came back with fewer partitions; the other records go out in their order."""
+    """After a topic is recreated with fewer partitions, other records are sent in order."""
     harness = GathererHarness(**LINGER, partitions=4)
     told = []
     others = [harness.stage(b"a", partition=1), harness.stage(b"b", topic="other", partition=0)]
@@ -373,7 +373,7 @@ def test_a_record_whose_partition_is_gone_fails_alone():
 
 
 def test_a_chunk_of_records_whose_partitions_are_all_gone_leaves_nothing_staged():
-    """With nothing left to write, the writing ends."""
+    """The write ends with nothing left to write."""
     harness = GathererHarness(**LINGER, partitions=2)
     futures = [harness.stage(b"v", partition=1) for _ in range(3)]
     harness.partitions = 1
@@ -388,7 +388,7 @@ def test_a_chunk_of_records_whose_partitions_are_all_gone_leaves_nothing_staged(
 
 @pytest.mark.parametrize("error", [MemoryError("out of it"), KafkaError("refused")], ids=repr)
 def test_no_future_is_left_pending_by_an_error_on_the_way(harness, error):
-    """Whatever strikes while a chunk is written, each of its records ends with it."""
+    """Any error while a chunk is written fails all records of the chunk."""
     harness = GathererHarness(**LINGER, **{"batch.size": 1_000})
 
     def refuse(batch: object) -> None:
@@ -403,7 +403,7 @@ def test_no_future_is_left_pending_by_an_error_on_the_way(harness, error):
 
 
 def test_an_interrupt_is_not_swallowed(harness):
-    """KeyboardInterrupt comes out, and the records in hand fail with what it broke off."""
+    """KeyboardInterrupt is raised, and the records being written fail because of it."""
     harness = GathererHarness(**LINGER, **{"batch.size": 1_000})
 
     def interrupt(batch: object) -> None:
@@ -418,7 +418,7 @@ def test_an_interrupt_is_not_swallowed(harness):
 
 
 def test_rows_that_broke_off_are_reported_to_the_producer(harness):
-    """Rows of nobody's future must not be passed over by a later flush."""
+    """A later flush must not miss rows that have no future."""
     harness.builder._history = None
     with pytest.raises(AttributeError):
         _append(harness, b"a")
@@ -430,7 +430,7 @@ def test_rows_that_broke_off_are_reported_to_the_producer(harness):
 
 
 def test_the_end_of_the_producer_resolves_all_that_is_in_no_closed_batch(harness):
-    """Staged records, open batches, and whatever is still sent."""
+    """Staged records, open batches, and records sent later all fail."""
     told = []
     written = harness.stage(b"a", callback=told.append)
     harness.gatherer.write_staged()
@@ -445,17 +445,17 @@ def test_the_end_of_the_producer_resolves_all_that_is_in_no_closed_batch(harness
 
 
 def test_a_record_staged_in_the_moment_of_the_end_is_resolved(harness):
-    """One that was not noted, since others had been: whoever stages next, or nobody, sees to it."""
+    """The next call that stages a record fails it, because no write is scheduled for it."""
     harness.stage(b"a")
     harness.gatherer.fail_all(ENDED)
-    # What a send asks before it leaves a record to the look that is due anyway.
+    # `send` checks this before it leaves a record to the next scheduled check.
     assert harness.gatherer.staged_since is None
     late = harness.stage(b"b")
     assert ENDED is late.exception(0)
 
 
 def test_a_record_that_was_taken_out_when_the_producer_ended_is_resolved(harness):
-    """Who writes after the end fails what it writes."""
+    """A thread that writes after the end fails its records."""
     future = harness.stage(b"a")
     harness.gatherer._failed_by = ENDED
     harness.gatherer.write_staged()
@@ -463,7 +463,7 @@ def test_a_record_that_was_taken_out_when_the_producer_ended_is_resolved(harness
 
 
 def test_an_abort_fails_what_is_open_and_goes_on(harness):
-    """Later records are welcome, and the memory of the others is back."""
+    """Later records are accepted, and the memory of the aborted ones is free."""
     aborted = TransactionAbortedError("aborted")
     told = []
     written = harness.stage(b"a", callback=told.append)
@@ -479,7 +479,7 @@ def test_an_abort_fails_what_is_open_and_goes_on(harness):
 
 
 def test_several_threads_send_and_write_at_once(harness):
-    """Each record is written once, in its thread's order, whoever writes it."""
+    """Each record is written once, in its thread's order, whichever thread writes it."""
     harness = GathererHarness(**LINGER, **{"batch.size": 2_000})
 
     def send(thread: int) -> None:
@@ -500,7 +500,7 @@ def test_several_threads_send_and_write_at_once(harness):
 
 
 def test_a_batch_that_compresses_badly_keeps_its_futures():
-    """Divided before it is sent, its records are found in the parts."""
+    """The records of a batch that is split before it is sent are found in the parts."""
     harness = GathererHarness(**LINGER, **{"batch.size": 2_000, "compression.type": "lz4"})
     compression = harness.builder._compression
     compression._ratios.set_estimation("t", compression.codec, 0.1)

@@ -1,4 +1,4 @@
-"""A single record on its way to being staged: what becomes of it, and what is refused by name."""
+"""A single record before it is staged: how it is prepared, and what is rejected by name."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _prepare(preparation: RecordPreparation | None = None, **fields: object):
 
 
 def test_a_record_of_bytes_stays_as_it_is():
-    """Without serializers and a partitioner nothing is done to it."""
+    """Without serializers and a partitioner a record is not changed."""
     preparation = _preparation()
     assert preparation.takes_bytes_as_they_are
     assert not preparation.places_each_record
@@ -55,12 +55,12 @@ def test_a_record_of_bytes_stays_as_it_is():
 
 
 def test_what_a_record_lacks_stays_null():
-    """No key, value, header, partition or timestamp is made up."""
+    """No key, value, header, partition or timestamp is invented."""
     assert ("t", None, None, None, None, None) == _prepare()
 
 
 def test_a_single_serializer_is_enough_to_be_asked():
-    """Bytes go as they are only where neither key nor value is serialized."""
+    """Bytes bypass serialization only if neither the key nor the value is serialized."""
     assert not _preparation(**{"key.serializer": "string"}).takes_bytes_as_they_are
     assert not _preparation(**{"value.serializer": "json"}).takes_bytes_as_they_are
     assert _preparation(
@@ -69,14 +69,14 @@ def test_a_single_serializer_is_enough_to_be_asked():
 
 
 def test_key_and_value_are_serialized_each_by_its_own():
-    """Both settings are observed, for their side only."""
+    """Each setting applies to its own part only."""
     preparation = _preparation(**{"key.serializer": "string", "value.serializer": "json"})
     prepared = _prepare(preparation, key="k", value={"a": 1})
     assert (b"k", b'{"a":1}') == (prepared.key, prepared.value.replace(b" ", b""))
 
 
 def test_what_a_serializer_refuses_is_told_with_its_side():
-    """The error names the topic's record part that was at fault."""
+    """The error names the part of the record."""
     with pytest.raises(SerializationError, match="value"):
         _prepare(value=12)
     with pytest.raises(SerializationError, match="key"):
@@ -84,7 +84,7 @@ def test_what_a_serializer_refuses_is_told_with_its_side():
 
 
 def test_header_values_become_bytes():
-    """What looks like bytes is copied: the caller may go on writing into it."""
+    """Bytes-like values are copied, so the caller may reuse its buffer."""
     given = bytearray(b"abc")
     prepared = _prepare(headers=(("h", given), ("m", memoryview(b"d"))))
     given[0] = 0
@@ -106,13 +106,13 @@ def test_header_values_become_bytes():
     ids=str,
 )
 def test_headers_that_are_none_are_refused(headers, complaint):
-    """A header is a name and bytes; the error says which part is not."""
+    """A header is a name and bytes, and the error says which of them is invalid."""
     with pytest.raises(TypeError, match=complaint):
         _prepare(headers=headers)
 
 
 def test_a_header_name_that_is_no_text_is_refused():
-    """Half a surrogate pair has no UTF-8 (and is a ValueError before anything is staged)."""
+    """A lone surrogate has no UTF-8, and raises ValueError before anything is staged."""
     with pytest.raises(ValueError, match="surrogates not allowed"):
         _prepare(headers=[("\ud800", b"v")])
 
@@ -128,14 +128,14 @@ def test_a_header_name_that_is_no_text_is_refused():
     ],
 )
 def test_timestamps_that_cannot_be_are_refused(timestamp, error, complaint):
-    """A timestamp is a number of milliseconds since 1970 that 64 bits hold."""
+    """A timestamp must be a 64-bit number of milliseconds since 1970."""
     with pytest.raises(error, match=complaint):
         _prepare(timestamp=timestamp)
 
 
 @pytest.mark.parametrize("timestamp", [0, MAX_TIMESTAMP])
 def test_timestamps_at_the_limits_are_taken(timestamp):
-    """1970 and the last moment that 64 bits hold are timestamps."""
+    """1970 and the last moment that fits into 64 bits are valid timestamps."""
     assert timestamp == _prepare(timestamp=timestamp).timestamp
 
 
@@ -154,30 +154,30 @@ def test_timestamps_at_the_limits_are_taken(timestamp):
     ],
 )
 def test_places_that_cannot_be_are_refused(topic, partition, error, complaint):
-    """What no record can have as topic and partition is told at once."""
+    """An invalid topic or partition is rejected at once."""
     with pytest.raises(error, match=complaint):
         check_place(topic, partition)
 
 
 def test_a_topic_in_any_script_is_the_brokers_to_judge():
-    """A name that can be asked for is asked for."""
+    """The broker decides which topic names are valid."""
     check_place("größe", None)
 
 
 @pytest.mark.parametrize("partition", [None, 0, MAX_PARTITION])
 def test_places_that_can_be_are_taken(partition):
-    """Whether the topic has that partition is found out with its metadata."""
+    """Metadata shows later whether the topic has that partition."""
     check_place("t", partition)
 
 
 def test_a_partition_that_the_topic_lacks_is_refused():
-    """The error says how many there are."""
+    """The error reports the number of partitions."""
     with pytest.raises(InvalidPartitionError, match=r"partition 3: .* has 3, numbered from 0"):
         _prepare(partition=3)
 
 
 def test_a_function_as_partitioner_sees_bytes_and_its_answer_is_checked():
-    """A partitioner is asked after serializing, for records that name no partition."""
+    """The function is called after serialization, and only for records without a partition."""
     asked = []
 
     def choose(topic, key, value, partition_count, available):
@@ -209,24 +209,24 @@ def test_a_function_as_partitioner_sees_bytes_and_its_answer_is_checked():
     ids=["value", "key", "header value", "header name", "many headers", "together"],
 )
 def test_a_record_that_can_never_be_sent_is_refused(fields):
-    """Whatever makes it so large; the error says what to raise."""
+    """The limit includes key, value and headers, and the error names the setting to raise."""
     with pytest.raises(RecordTooLargeError, match=r"at most 1000 fit .*Raise max.request.size"):
         _prepare(**fields)
 
 
 def test_a_record_of_the_largest_size_is_taken():
-    """What surely fits is not refused."""
+    """A record that is certain to fit is accepted."""
     assert 979 == len(_prepare(value=bytes(979)).value)
 
 
 @pytest.mark.parametrize("timeout", [None, 0, 0.0, 0.001, 1, 1e9])
 def test_times_that_can_be_are_taken(timeout):
-    """None is no limit, and 0 is none to wait."""
+    """None means no limit, and 0 means no waiting."""
     check_timeout(timeout)
 
 
 @pytest.mark.parametrize("timeout", [-1, -0.001, float("nan")])
 def test_times_that_cannot_be_are_refused(timeout):
-    """Nothing can end before it begins."""
+    """A timeout must not be negative."""
     with pytest.raises(ValueError, match="0 seconds or more"):
         check_timeout(timeout)

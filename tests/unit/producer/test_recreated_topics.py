@@ -1,4 +1,4 @@
-"""Sequence numbers of a topic that is deleted and created again under a live producer."""
+"""Sequence numbers of a topic that is deleted and recreated during the life of a producer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def describe(harness: SenderHarness, topic_id: int) -> None:
 
 @pytest.fixture
 def idempotent() -> Iterator[SenderHarness]:
-    """Return an idempotent producer with a batch of partition 0 in the log of the old topic."""
+    """Yield an idempotent producer with a batch of partition 0 in the log of the old topic."""
     with SenderHarness() as harness:
         describe(harness, OLD)
         harness.add()
@@ -41,7 +41,7 @@ def idempotent() -> Iterator[SenderHarness]:
 
 @pytest.fixture(params=[1, 2], ids=["tv1", "tv2"])
 def transactional(request: pytest.FixtureRequest) -> Iterator[SenderHarness]:
-    """Return a producer with a batch of its open transaction in the log of the old topic."""
+    """Yield a producer with a batch of its open transaction in the log of the old topic."""
     with SenderHarness(transaction_version=request.param, **TRANSACTIONAL) as harness:
         describe(harness, OLD)
         harness.begin(0)
@@ -50,7 +50,7 @@ def transactional(request: pytest.FixtureRequest) -> Iterator[SenderHarness]:
 
 
 def lose(harness: SenderHarness, *batches: ProducerBatch) -> None:
-    """Lose the connection that batches were sent on; the new topic is known when they go again."""
+    """Lose the connection of some batches, which are resent after the new topic is known."""
     for _ in batches:
         harness.take().disconnect()
     describe(harness, NEW)
@@ -73,7 +73,7 @@ def test_a_second_batch_waits_until_the_new_log_has_the_first_one(idempotent):
 
 
 def test_batches_the_deleted_topic_refused_start_the_new_log_at_0(idempotent):
-    """Nothing goes until all requests to the old topic are answered; then the first goes alone."""
+    """Batches wait until all requests to the old topic are answered, and the first is sent alone."""
     first, second = idempotent.add(), idempotent.add()
     idempotent.step()
     assert [(0, 1), (0, 2)] == [numbers(first), numbers(second)]
@@ -91,7 +91,7 @@ def test_batches_the_deleted_topic_refused_start_the_new_log_at_0(idempotent):
 
 
 def test_a_late_acknowledgement_of_the_deleted_log_does_not_count(idempotent):
-    """The old leader's answer comes after the new metadata: the second batch waits all the same."""
+    """If the old leader's response follows the new metadata, the second batch still waits."""
     in_old_log = idempotent.add()
     idempotent.step()
     describe(idempotent, NEW)
@@ -106,7 +106,7 @@ def test_a_late_acknowledgement_of_the_deleted_log_does_not_count(idempotent):
 
 
 def test_a_batch_that_was_overtaken_before_the_id_was_known_gets_a_new_number(idempotent):
-    """A broker that goes by names took the second batch for the first: the first starts anew."""
+    """A broker without topic ids took the second batch for the first, so the first is renumbered."""
     first, second = idempotent.add(), idempotent.add()
     idempotent.step()
     idempotent.produce(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -122,7 +122,7 @@ def test_a_batch_that_was_overtaken_before_the_id_was_known_gets_a_new_number(id
 
 
 def test_a_refusal_that_comes_after_the_new_id_costs_no_batch(idempotent):
-    """OUT_OF_ORDER_SEQUENCE_NUMBER to an old number is answered by the new one."""
+    """After OUT_OF_ORDER_SEQUENCE_NUMBER for the old number the batch is sent with the new one."""
     only = idempotent.add()
     idempotent.step()
     describe(idempotent, NEW)
@@ -135,7 +135,7 @@ def test_a_refusal_that_comes_after_the_new_id_costs_no_batch(idempotent):
 
 
 def test_a_batch_that_may_be_in_the_new_log_keeps_its_number(idempotent):
-    """A request by name may have reached the new topic: sent again as it is, it is in once."""
+    """Requests without an id may have reached the new topic, so the batch is resent unchanged."""
     unanswered, behind = idempotent.add(), idempotent.add()
     idempotent.step()
     lose(idempotent, unanswered, behind)
@@ -152,7 +152,7 @@ def test_a_batch_that_may_be_in_the_new_log_keeps_its_number(idempotent):
 
 
 def test_a_batch_that_may_be_in_keeps_its_number_where_the_one_before_it_has_failed(idempotent):
-    """The new log may have taken it as its first one, and then refuses the one before."""
+    """The new log may have taken it as its first batch, and would then refuse the one before."""
     idempotent.add()
     idempotent.step()
     idempotent.produce()
@@ -174,7 +174,7 @@ def test_a_batch_that_may_be_in_keeps_its_number_where_the_one_before_it_has_fai
 
 
 def test_a_batch_that_may_be_in_fails_where_the_new_log_refuses_its_number(idempotent):
-    """It is not sent under a new number, which could write it twice; what follows goes on."""
+    """A new number could write it twice, so it fails, and the batches behind it continue."""
     unanswered = idempotent.add()
     idempotent.step()
     lose(idempotent, unanswered)
@@ -190,7 +190,7 @@ def test_a_batch_that_may_be_in_fails_where_the_new_log_refuses_its_number(idemp
 
 
 def deliver_after_a_refusal(harness: SenderHarness, refused: ProducerBatch) -> None:
-    """Refuse a batch, which fails; answer that the one behind it is in; send another one."""
+    """Fail the refused batch, answer that the next one is a duplicate, and send another one."""
     harness.produce(OUT_OF_ORDER)
     assert isinstance(refused.result.error, DeliveryError)
     harness.step(LATER)
@@ -203,7 +203,7 @@ def deliver_after_a_refusal(harness: SenderHarness, refused: ProducerBatch) -> N
 
 
 def test_a_batch_that_may_be_in_keeps_its_number_before_the_new_id_is_known(idempotent):
-    """The new log may have begun with it, and refuses the one before: that one fails alone."""
+    """The new log may have started with it and refuse the one before, which then fails alone."""
     refused, unanswered = idempotent.add(), idempotent.add()
     idempotent.step()
     idempotent.produce(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -215,7 +215,7 @@ def test_a_batch_that_may_be_in_keeps_its_number_before_the_new_id_is_known(idem
 
 
 def test_a_batch_that_is_lost_after_the_one_before_it_was_refused_keeps_its_number(idempotent):
-    """New numbers wait for the answer to it; where there is none, its old one is tried first."""
+    """Renumbering waits for its response, and if there is none the old number is tried first."""
     refused, unanswered = idempotent.add(), idempotent.add()
     idempotent.step()
     idempotent.produce(OUT_OF_ORDER)
@@ -227,7 +227,7 @@ def test_a_batch_that_is_lost_after_the_one_before_it_was_refused_keeps_its_numb
 
 
 def test_a_batch_keeps_its_number_where_the_new_id_comes_before_new_numbers(idempotent):
-    """The one before it was refused for good: it would have got a new number, and may be in."""
+    """It may have been appended, although the batch before it was refused for good."""
     refused, unanswered = idempotent.add(), idempotent.add()
     idempotent.step()
     idempotent.produce(ErrorCode.INVALID_RECORD)
@@ -243,7 +243,7 @@ def test_a_batch_keeps_its_number_where_the_new_id_comes_before_new_numbers(idem
 
 
 def test_a_topic_that_was_forgotten_meanwhile_is_known_by_its_id(idempotent):
-    """Metadata drops a topic that is idle; the producer still knows which log it wrote to."""
+    """Metadata drops idle topics, but the producer remembers the id of the log it wrote to."""
     idempotent.network.metadata.snapshot = MetadataSnapshot(nodes=MappingProxyType(NODES))
     idempotent.step()
     describe(idempotent, NEW)
@@ -255,7 +255,7 @@ def test_a_topic_that_was_forgotten_meanwhile_is_known_by_its_id(idempotent):
 
 @pytest.mark.parametrize("topic_id", [OLD, 0])
 def test_the_same_topic_and_one_without_an_id_keep_their_numbers(idempotent, topic_id):
-    """Another snapshot makes no other topic, nor does a broker that names no id for a moment."""
+    """Neither a new snapshot nor a missing topic id makes it another topic."""
     describe(idempotent, topic_id)
     idempotent.step()
     describe(idempotent, OLD)
@@ -267,7 +267,7 @@ def test_the_same_topic_and_one_without_an_id_keep_their_numbers(idempotent, top
 
 
 def test_one_epoch_serves_all_partitions_of_the_new_topic(idempotent):
-    """A partition that was never written starts at 0 in the epoch of those that start anew."""
+    """A partition that was never written starts at 0 in the epoch of those that restart."""
     describe(idempotent, NEW)
     batches = [idempotent.add(0), idempotent.add(1)]
     idempotent.step()
@@ -277,7 +277,7 @@ def test_one_epoch_serves_all_partitions_of_the_new_topic(idempotent):
 
 
 def test_a_transaction_keeps_its_numbers_and_waits_for_the_first_acknowledgement(transactional):
-    """Numbers from 0 would pass for duplicates of earlier ones in the same epoch."""
+    """Numbers from 0 would look like duplicates of earlier batches in the same epoch."""
     describe(transactional, NEW)
     first, second = transactional.add(), transactional.add()
     transactional.step()
@@ -291,7 +291,7 @@ def test_a_transaction_keeps_its_numbers_and_waits_for_the_first_acknowledgement
 
 
 def test_a_transaction_whose_number_the_new_log_refuses_can_only_be_aborted(transactional):
-    """A broker that takes nothing but 0 in an empty log ends it at once, not after two minutes."""
+    """A broker that accepts only 0 in an empty log makes it abortable at once, without a timeout."""
     describe(transactional, NEW)
     refused = transactional.add()
     transactional.step()

@@ -1,4 +1,4 @@
-"""Which input row a record was that a broker blames by its place in a batch (KIP-467)."""
+"""The input row of a record that a broker blames by its index in a batch (KIP-467)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _slots(*numbers: int) -> np.ndarray:
     st.data(),
 )
 def test_every_record_of_every_batch_is_found(pieces, data):
-    """Whatever was scattered where, a record's place among its slot's leads back to its row."""
+    """The index of a record in its slot leads back to its row, however rows were distributed."""
     history = RowHistory()
     first_row = data.draw(st.integers(0, 1_000))
     row = first_row
@@ -36,7 +36,7 @@ def test_every_record_of_every_batch_is_found(pieces, data):
 
 
 def test_the_rows_before_a_part_are_passed_over():
-    """A batch that was divided is asked about by its parts."""
+    """Rows of a split batch are looked up through its parts."""
     history = RowHistory()
     history.add(10, _slots(0, 1, 0, 0, 1, 0))
     whole = BatchRows(history, slot=0, position=0)
@@ -48,7 +48,7 @@ def test_the_rows_before_a_part_are_passed_over():
 
 
 def test_only_the_last_rows_are_remembered():
-    """Memory is bounded: of a row that was long ago nothing is said rather than something wrong."""
+    """Memory is bounded, so an old row is reported as unknown rather than wrong."""
     history = RowHistory(max_rows=10)
     for first_row in range(0, 40, 5):
         history.add(first_row, _slots(*[0] * 5))
@@ -58,14 +58,14 @@ def test_only_the_last_rows_are_remembered():
 
 
 def test_a_single_piece_that_is_too_large_is_forgotten():
-    """The bound holds for one append of many rows as well."""
+    """The bound also holds for a single append of many rows."""
     history = RowHistory(max_rows=10)
     history.add(0, _slots(*[0] * 11))
     assert history.row_of(0, 0, 0) is None
 
 
 def test_rows_that_are_numbered_anew_keep_apart():
-    """A batch may hold rows of two tables: each has the number that its caller gave it."""
+    """A batch may hold rows of two tables, each numbered by its own caller."""
     history = RowHistory()
     history.add(0, _slots(0, 0, 0))
     history.add(0, _slots(1, 0))
@@ -74,7 +74,7 @@ def test_rows_that_are_numbered_anew_keep_apart():
 
 
 def test_records_without_a_number_are_counted_and_not_named():
-    """Those that were sent one by one; those that got nowhere are not even counted."""
+    """Records sent one by one have no number, and rejected ones are not counted."""
     history = RowHistory()
     history.add(70, _slots(0, 0))
     history.add(None, _slots(0, -1, 1, 0))
@@ -83,7 +83,7 @@ def test_records_without_a_number_are_counted_and_not_named():
 
 
 def test_rows_that_were_left_out_are_no_hindrance():
-    """Rows between two appends may have been somebody else's."""
+    """Rows between two appends may have been written elsewhere."""
     history = RowHistory()
     history.add(0, _slots(0))
     history.add(100, _slots(0))
@@ -91,7 +91,7 @@ def test_rows_that_were_left_out_are_no_hindrance():
 
 
 def test_what_is_cleared_is_forgotten():
-    """Slots that are numbered anew make the old numbers worthless."""
+    """When slots are renumbered, their old numbers become meaningless."""
     history = RowHistory(max_rows=4)
     history.add(0, _slots(0, 0, 0, 0))
     history.clear()
@@ -102,7 +102,7 @@ def test_what_is_cleared_is_forgotten():
 
 
 def test_nothing_wrong_is_said_of_a_batch_whose_topic_has_grown():
-    """Slots have other numbers then: of rows from before nothing is said."""
+    """Slots are renumbered when a topic grows, so earlier rows are unknown."""
     harness = GathererHarness(lingers=False)
     harness.gatherer.write_columns(columns([b"0", b"1"], partitions=[0, 0]), [1], 0)
     harness.gatherer.write_columns(columns([b"2", b"3"], partitions=[0, 1]), [2], 2)
@@ -121,7 +121,7 @@ def _rows_of(harness: GathererHarness) -> list[int | None]:
 
 
 def test_rows_and_single_records_of_one_batch_are_told_apart():
-    """Records that were sent have no row; those of a table and of a task have their own."""
+    """Sent records have no row, and rows of a table and of a task have their own."""
     harness = GathererHarness(lingers=False)
     harness.gatherer.write_columns(columns([b"70", b"71"]), [1], 70)
     harness.stage(b"a")
@@ -132,7 +132,7 @@ def test_rows_and_single_records_of_one_batch_are_told_apart():
 
 
 def test_a_batch_of_single_records_names_no_rows():
-    """Whoever sent them has given no numbers; nor has a batch that they began."""
+    """Single records have no numbers, nor does a batch that starts with them."""
     harness = GathererHarness(lingers=False)
     harness.stage(b"a")
     assert [None] == _rows_of(harness)
@@ -144,7 +144,7 @@ def test_a_batch_of_single_records_names_no_rows():
 
 
 def test_single_records_do_not_change_the_range_of_rows():
-    """A batch that rows began and a single record filled is about those rows."""
+    """The range of a batch that mixes both covers its rows only."""
     harness = GathererHarness(lingers=False, **{"batch.size": 200})
     harness.gatherer.write_columns(columns([b"70", b"71"]), [1], 70)
     for _ in range(10):
@@ -155,7 +155,7 @@ def test_single_records_do_not_change_the_range_of_rows():
 
 
 def test_a_record_that_was_refused_does_not_shift_the_others():
-    """One that is too large gets into no batch; those behind it are found all the same."""
+    """A record that is too large is in no batch, and those behind it are still found."""
     harness = GathererHarness(lingers=False, **{"max.request.size": 1_000})
     for value in (b"a", bytes(2_000), b"b"):
         harness.stage(value)
