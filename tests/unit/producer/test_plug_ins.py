@@ -84,7 +84,7 @@ NAMES = ["partitioner", "first", "second", "key", "value", "reporter"]
 
 @pytest.mark.parametrize("fails", [(), ("close",)], ids=["well", "closing fails"])
 def test_every_plug_in_is_configured_and_closed_once(broker, fails):
-    """Each is configured before its first use and closed with the producer, even if closing fails."""
+    """Each is configured before its first use, and closed with the producer even after errors."""
     life = []
     producer = sending_producer(broker, **_all_kinds(life, fails))
     assert [(name, "configure") for name in NAMES] + [("reporter", "init")] == life

@@ -61,7 +61,7 @@ def test_another_process_ends_a_prepared_transaction(broker, producer):
 
 
 def test_the_next_transaction_begins_with_another_epoch(broker, producer):
-    """After init_transactions the producer continues with a new epoch on the same connections."""
+    """After init_transactions the producer continues at sequence 0 over its open connections."""
     epochs = []
     for value, committed in ((b"one", True), (b"two", False), (b"three", True)):
         producer.begin_transaction()

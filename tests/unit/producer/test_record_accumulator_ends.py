@@ -1,4 +1,4 @@
-"""How batches end in the accumulator: alone, all together, by timeout, or before they are queued."""
+"""How batches end in the accumulator: alone, all together, by timeout, or without a queue."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _drain(accumulator, now: float = 0.0):
 
 
 def test_a_batch_that_fails_leaves_the_others(accumulator, caplog):
-    """Its result fails, its memory is freed, its partition continues, and a debug line is logged."""
+    """Its result fails, its memory is freed, its partition continues, and a debug line says so."""
     wrong, next_one, other = _enqueue(accumulator, batch(0), batch(0), batch(1))
     assert [wrong, other] == _drain(accumulator)
     with caplog.at_level(logging.DEBUG):

@@ -303,7 +303,7 @@ def test_a_callback_may_send_while_records_are_written(harness):
 
 
 def test_the_network_thread_puts_back_what_finds_no_memory():
-    """The thread must not wait for memory that only it frees; order is kept, and linger restarts."""
+    """Only this thread frees memory, so it does not wait; order is kept, and linger restarts."""
     harness = GathererHarness(**TINY_MEMORY, **LINGER)
     futures = [harness.stage(b"%0100d" % number) for number in range(8)]
     held = harness.pool.available_bytes - 700

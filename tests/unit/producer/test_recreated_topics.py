@@ -73,7 +73,7 @@ def test_a_second_batch_waits_until_the_new_log_has_the_first_one(idempotent):
 
 
 def test_batches_the_deleted_topic_refused_start_the_new_log_at_0(idempotent):
-    """Batches wait until all requests to the old topic are answered, and the first is sent alone."""
+    """Batches wait until all requests to the old topic are answered; the first is sent alone."""
     first, second = idempotent.add(), idempotent.add()
     idempotent.step()
     assert [(0, 1), (0, 2)] == [numbers(first), numbers(second)]
@@ -106,7 +106,7 @@ def test_a_late_acknowledgement_of_the_deleted_log_does_not_count(idempotent):
 
 
 def test_a_batch_that_was_overtaken_before_the_id_was_known_gets_a_new_number(idempotent):
-    """A broker without topic ids took the second batch for the first, so the first is renumbered."""
+    """Without topic ids the broker took the second batch for the first, which is renumbered."""
     first, second = idempotent.add(), idempotent.add()
     idempotent.step()
     idempotent.produce(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -291,7 +291,7 @@ def test_a_transaction_keeps_its_numbers_and_waits_for_the_first_acknowledgement
 
 
 def test_a_transaction_whose_number_the_new_log_refuses_can_only_be_aborted(transactional):
-    """A broker that accepts only 0 in an empty log makes it abortable at once, without a timeout."""
+    """A broker that accepts only 0 in an empty log makes it abortable at once."""
     describe(transactional, NEW)
     refused = transactional.add()
     transactional.step()

@@ -31,7 +31,6 @@ from tests.support.sending import (
     values_of,
 )
 
-#: Longer than any test takes: who does not wait for a record does not see it sent by itself.
 LARGE = bytes(MAX_STAGED_BYTES + 1)
 
 
@@ -40,7 +39,7 @@ LARGE = bytes(MAX_STAGED_BYTES + 1)
 
 @pytest.mark.parametrize("linger", [0, 5], ids="linger {}".format)
 def test_a_record_arrives_with_all_that_it_has(broker, linger):
-    """Key, value, headers, partition and timestamp; the future tells where and how large."""
+    """Key, value, headers, partition and timestamp arrive, and the future has offset and sizes."""
     with sending_producer(broker, **{"linger.ms": linger}) as producer:
         future = producer.send(
             "t",
@@ -63,7 +62,7 @@ def test_a_record_arrives_with_all_that_it_has(broker, linger):
     ids=["null", "empty", "tombstone", "no key", "large"],
 )
 def test_keys_and_values_of_every_kind_arrive(broker, value, key):
-    """Null is not empty, and size does not matter up to the limits."""
+    """Null is distinct from empty, and any size up to the limits arrives."""
     with sending_producer(broker) as producer:
         metadata = producer.send("one", value, key=key).result(TIMEOUT)
     [record] = records_of(broker)
@@ -74,7 +73,7 @@ def test_keys_and_values_of_every_kind_arrive(broker, value, key):
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_many_records_arrive_once_in_order_and_know_their_offsets(broker, codec):
-    """However they are batched and compressed, each future names its own record."""
+    """The future of each record has its offset, however records are batched and compressed."""
     count = 3 * CHUNK_RECORDS + 7
     with sending_producer(broker, **{"compression.type": codec, "batch.size": 3_000}) as producer:
         futures = [producer.send("one", b"%d" % number) for number in range(count)]
@@ -84,7 +83,7 @@ def test_many_records_arrive_once_in_order_and_know_their_offsets(broker, codec)
 
 
 def test_a_single_record_is_sent_without_anybody_waiting_for_it(broker):
-    """linger.ms sends what nobody asks for."""
+    """linger.ms sends a record that no call waits for."""
     told = threading.Event()
     with sending_producer(broker, **{"linger.ms": 5}) as producer:
         producer.send("one", b"a").result(TIMEOUT)
@@ -94,7 +93,7 @@ def test_a_single_record_is_sent_without_anybody_waiting_for_it(broker):
 
 
 def test_records_keep_the_order_of_their_keys(broker):
-    """Records of a key go to one partition, in the order of sending."""
+    """Records with the same key go to one partition, in the order of sending."""
     with sending_producer(broker, **{"batch.size": 500}) as producer:
         for number in range(2_000):
             producer.send("t", b"%d" % number, key=b"%d" % (number % 10))
@@ -107,7 +106,7 @@ def test_records_keep_the_order_of_their_keys(broker):
 
 
 def test_records_without_a_key_reach_every_partition(broker):
-    """They stick to a partition for about a batch, and go on to the next."""
+    """They stay on a partition for about a batch, and then move on to the next."""
     with sending_producer(broker, **{"batch.size": 500}) as producer:
         for number in range(3_000):
             producer.send("t", b"%09d" % number)
@@ -118,7 +117,7 @@ def test_records_without_a_key_reach_every_partition(broker):
 
 @pytest.mark.parametrize("threads", [2, 5])
 def test_several_threads_send_in_their_own_order(broker, threads):
-    """Each thread's records keep their order in a partition; none is lost or doubled."""
+    """Each thread's records keep their order within a partition; none is lost or duplicated."""
     count = 2_000
 
     def send(thread: int) -> list[int]:
@@ -170,7 +169,7 @@ def test_all_forms_of_sending_keep_one_order(broker):
     ids=["value", "key", "headers", "partition"],
 )
 def test_records_of_some_size_are_staged_up_to_a_number_of_bytes(broker, record):
-    """What is staged is outside of buffer.memory: many records of 4 kB would be a lot of it."""
+    """Staged records are outside buffer.memory, so the bytes of many 4 kB records are limited."""
     size = sum(len(record.get(name, b"")) for name in ("key", "value"))
     size += sum(len(value) for _, value in record.get("headers", ()))
     most = MAX_HEAVY_BYTES // size + 1
@@ -197,7 +196,7 @@ def test_records_of_some_size_are_staged_up_to_a_number_of_bytes(broker, record)
     ids=["value", "key", "header value", "header name"],
 )
 def test_a_large_record_is_written_into_a_batch_at_once(broker, large):
-    """What is staged is outside of buffer.memory; headers count as well."""
+    """Staged records are outside buffer.memory, and the size of headers counts as well."""
     with sending_producer(broker, **LONG_LINGER) as producer:
         producer.send("one", b"small")
         assert 1 == len(producer._staged)
@@ -216,7 +215,7 @@ def test_a_large_record_is_written_into_a_batch_at_once(broker, large):
     ids=str,
 )
 def test_a_fault_now_and_then_is_nobodys_business(broker, fault):
-    """Retries neither lose nor double nor reorder, and futures name the right offsets."""
+    """Retries neither lose, duplicate nor reorder records, and futures have the right offsets."""
     broker.on(ApiKey.PRODUCE, lambda request, context: fault if context.number % 4 == 0 else None)
     with sending_producer(broker, **{"batch.size": 1_000, "linger.ms": 1}) as producer:
         futures = [producer.send("one", b"%050d" % number) for number in range(1_000)]
@@ -226,7 +225,7 @@ def test_a_fault_now_and_then_is_nobodys_business(broker, fault):
 
 
 def test_a_batch_that_the_broker_finds_too_large_is_divided_under_its_futures(broker):
-    """MESSAGE_TOO_LARGE halves a batch; each record's future follows it."""
+    """MESSAGE_TOO_LARGE halves a batch, and each record's future follows it."""
     broker.create_topic("small", partitions=1, configs={"max.message.bytes": "2000"})
     with sending_producer(broker, **{"compression.type": "lz4", "batch.size": 20_000}) as producer:
         values = [os.urandom(100) for _ in range(300)]
@@ -249,7 +248,7 @@ def test_partitions_are_told_with_their_leaders(broker):
 
 
 def test_a_flush_with_too_little_time_says_so(broker):
-    """And the records stay on their way."""
+    """The records are still sent."""
     broker.on(ApiKey.PRODUCE, NeverAnswer(), times=1)
     producer = sending_producer(broker, **{"request.timeout.ms": 300, **LONG_LINGER})
     future = producer.send("one", b"v")

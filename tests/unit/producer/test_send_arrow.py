@@ -1,4 +1,4 @@
-"""Tables of every layout that pyarrow has, through the producer to the embedded broker."""
+"""Tables of every layout in pyarrow, through the producer to the embedded broker."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def producer(broker: DevBroker) -> Iterator[KafkaProducer]:
 
 
 class _Opaque(pa.ExtensionType):
-    """An extension type that nobody has registered, over any storage."""
+    """An unregistered extension type over any storage."""
 
     def __init__(self, storage: pa.DataType) -> None:
         super().__init__(storage, "test.opaque")
@@ -84,7 +84,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_column_of_any_layout_arrives(broker, producer, layout):
-    """Bytes and text come through however Arrow lays them out."""
+    """Bytes and text arrive unchanged from every Arrow layout."""
     table = pa.table({"value": LAYOUTS[layout](), "key": LAYOUTS[layout]()})
     acks = producer.send_arrow(table, topic="t").result(TIMEOUT)
     assert ROWS == values_of(broker, "t")
@@ -93,7 +93,7 @@ def test_a_column_of_any_layout_arrives(broker, producer, layout):
 
 
 def test_bytes_of_fixed_size_arrive(broker, producer):
-    """Fixed-size binary has no offsets, and is read all the same."""
+    """Fixed-size binary, which has no offsets, arrives as well."""
     values = [b"abc", None, b"def"]
     table = pa.table({"value": pa.array(values, pa.binary(3))})
     producer.send_arrow(table, topic="t").result(TIMEOUT)
@@ -134,7 +134,7 @@ def test_what_is_no_table_is_refused(producer, data):
 
 
 class _Stream:
-    """Something that exports Arrow data without being of pyarrow (the PyCapsule interface)."""
+    """A type outside pyarrow that exports Arrow data (the PyCapsule interface)."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
@@ -149,13 +149,13 @@ class _Stream:
     ids=["table", "record batch", "stream"],
 )
 def test_tables_batches_and_streams_are_taken(broker, producer, form):
-    """Whatever holds rows of Arrow."""
+    """Every form of Arrow rows is accepted."""
     producer.send_arrow(form(pa.table({"value": ROWS})), topic="t").result(TIMEOUT)
     assert ROWS == values_of(broker, "t")
 
 
 def test_an_empty_table_is_done_at_once(producer):
-    """No rows, nothing to wait for, and no topic to ask about."""
+    """Without rows there is nothing to wait for, and the topic is not looked up."""
     future = producer.send_arrow(pa.table({"value": pa.array([], pa.binary())}), topic="no/such")
     assert future.done()
     assert {} == future.result(0)
@@ -185,14 +185,14 @@ def test_every_column_counts(broker, producer):
 
 
 def test_a_topic_given_goes_before_the_column(broker, producer):
-    """Then the column is not looked at."""
+    """The topic column is then ignored."""
     table = pa.table({"value": [b"a"], "topic": ["u"]})
     producer.send_arrow(table, topic="t").result(TIMEOUT)
     assert [b"a"] == values_of(broker, "t")
 
 
 def test_a_large_table_is_acknowledged_per_partition(broker, producer):
-    """Many batches of a partition count as one stretch of offsets."""
+    """Several batches of a partition are reported as one range of offsets."""
     table = pa.table({"value": [b"%032d" % n for n in range(100_000)]})
     acks = producer.send_arrow(table, topic="u").result(TIMEOUT)
     assert 100_000 == sum(each.records for each in acks.values())
@@ -211,13 +211,13 @@ def test_a_large_table_is_acknowledged_per_partition(broker, producer):
     ids=["too large", "no such partition", "negative"],
 )
 def test_a_row_that_cannot_be_sent_is_named(producer, columns, error, complaint):
-    """By its number in the table."""
+    """The error has the row's number in the table."""
     with pytest.raises(error, match=complaint):
         producer.send_arrow(pa.table(columns), topic="t")
 
 
 def test_a_row_is_counted_across_the_chunks_of_a_table(broker, producer):
-    """And the rows before it are sent."""
+    """The rows before it are sent."""
     values = pa.chunked_array([[b"a", b"b"], [b"c", bytes(2_000_000)]])
     with pytest.raises(RecordTooLargeError, match="row 3"):
         producer.send_arrow(pa.table({"value": values}), topic="t")
@@ -226,13 +226,13 @@ def test_a_row_is_counted_across_the_chunks_of_a_table(broker, producer):
 
 
 def test_a_null_topic_is_named(producer):
-    """A row without a topic can go nowhere."""
+    """A row without a topic cannot be sent, and the error has its number."""
     with pytest.raises(InvalidTopicError, match="row 1: the topic is null"):
         producer.send_arrow(pa.table({"value": [b"a", b"b"], "topic": ["t", None]}))
 
 
 def test_a_null_header_key_is_named(producer):
-    """A header has a key."""
+    """A header needs a key, and the error has the row's number."""
     header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     table = pa.table({"value": [b"a"], "headers": pa.array([[(None, b"x")]], header)})
     with pytest.raises(RecordError, match="row 0"):
@@ -240,13 +240,13 @@ def test_a_null_header_key_is_named(producer):
 
 
 def test_a_topic_that_is_refused_is_raised(producer):
-    """There is no future yet that could tell."""
+    """The call raises, because there is no future yet to report the error."""
     with pytest.raises(BrokerError, match="INVALID_TOPIC_EXCEPTION"):
         producer.send_arrow(pa.table({"value": [b"a"]}), topic="no/such")
 
 
 def test_a_table_that_is_lost_fails_its_future_and_no_later_call(broker, producer):
-    """Its error is its own; what comes after it is sent."""
+    """The error is only in its future, and later tables are sent."""
     broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED), times=1)
     lost = producer.send_arrow(pa.table({"value": [b"a", b"b"]}), topic="t")
     with pytest.raises(DeliveryError, match="TOPIC_AUTHORIZATION_FAILED"):

@@ -1,4 +1,4 @@
-"""What ends the producer under single sends, and what closing does with them."""
+"""What ends the producer during single sends, and how closing ends their records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.sending import LONG_LINGER, TIMEOUT, sending_producer, values
 
 
 def test_the_end_of_the_network_thread_resolves_every_record(broker):
-    """A mistake of ours leaves nobody waiting, and every later call tells it."""
+    """After a bug on the network thread all futures fail, and all later calls raise its error."""
     told = []
     producer = sending_producer(broker, **LONG_LINGER)
     producer.send("one", b"first")
@@ -57,7 +57,7 @@ def test_the_end_of_the_network_thread_resolves_every_record(broker):
 
 
 def test_a_producer_id_that_is_refused_resolves_every_record(broker):
-    """Without the right to write nothing waits for it; once it is granted, records go."""
+    """Without the permission to write records fail; once it is granted, records are sent."""
     refused = broker.on(
         ApiKey.INIT_PRODUCER_ID, AnswerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     )
@@ -72,11 +72,11 @@ def test_a_producer_id_that_is_refused_resolves_every_record(broker):
 
 @pytest.mark.parametrize("part", ["encode_request", "InFlightRequest"])
 def test_a_request_that_finds_no_memory_is_sent_again(broker, monkeypatch, part):
-    """Its connection ends, and the producer does not; every byte of its memory comes back."""
+    """The connection ends, but the producer does not, and all of buffer.memory is freed."""
     real, produce_requests = getattr(broker_connection, part), []
 
     def short_once(*arguments: object) -> object:
-        # A header and a request, or what describes a request in flight.
+        # The arguments are a header and a request, or those of a request in flight.
         is_produce = isinstance(arguments[1], ProduceRequest) or arguments[1] is ApiKey.PRODUCE
         produce_requests.extend([arguments] * is_produce)
         if is_produce and len(produce_requests) == 1:
@@ -97,7 +97,7 @@ def test_a_request_that_finds_no_memory_is_sent_again(broker, monkeypatch, part)
 
 
 def test_every_use_after_close_is_an_error(broker):
-    """Not a hang; closing again is none."""
+    """Such calls raise an error instead of hanging, and a second close does nothing."""
     producer = sending_producer(broker)
     future = producer.send("one", b"v")
     producer.close()
@@ -116,7 +116,7 @@ def test_every_use_after_close_is_an_error(broker):
 
 
 def test_closing_sends_what_is_gathered(broker):
-    """A graceful close waits for every record, and calls every callback."""
+    """A graceful close waits for all records and calls all callbacks."""
     told = []
     producer = sending_producer(broker, **LONG_LINGER)
     futures = [
@@ -130,7 +130,7 @@ def test_closing_sends_what_is_gathered(broker):
 
 @pytest.mark.parametrize("timeout", [0, 0.2])
 def test_a_close_that_runs_out_of_time_fails_every_record(broker, timeout):
-    """What is staged, open, queued and in flight ends with an error, and is told to callbacks."""
+    """Staged, open, queued and in-flight records fail, and their callbacks receive the error."""
     broker.on(ApiKey.PRODUCE, NeverAnswer())
     told = []
     producer = sending_producer(
@@ -152,7 +152,7 @@ def test_a_close_that_runs_out_of_time_fails_every_record(broker, timeout):
 
 
 def test_a_block_that_fails_gives_up_what_is_gathered(broker):
-    """The context manager closes at once, and lets the block's own error through."""
+    """The context manager closes at once, and the block's own error is raised."""
     with pytest.raises(ZeroDivisionError), sending_producer(broker, **LONG_LINGER) as producer:  # noqa: PT012
         future = producer.send("one", b"v")
         raise ZeroDivisionError
@@ -161,7 +161,7 @@ def test_a_block_that_fails_gives_up_what_is_gathered(broker):
 
 
 def test_closing_wakes_who_waits(broker):
-    """A thread that waits for a record, or for memory, is told when another one closes."""
+    """A thread that waits for a record gets an error when another thread closes the producer."""
     broker.on(ApiKey.PRODUCE, NeverAnswer())
     producer = sending_producer(broker, **{"linger.ms": 0})
     future = producer.send("one", b"v")
@@ -208,7 +208,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 
 
 def test_a_record_may_be_waited_for_while_another_thread_closes_its_producer(broker):
-    """Only new calls are refused from then on."""
+    """Closing only refuses new calls."""
     is_asked, may_answer = threading.Event(), threading.Event()
 
     def refuse_at_first(request, context) -> AnswerError | None:
@@ -220,7 +220,7 @@ def test_a_record_may_be_waited_for_while_another_thread_closes_its_producer(bro
     future = producer.send("one", b"v")
     closing = threading.Thread(target=producer.close)
     closing.start()
-    # Nothing but the closing sends it.
+    # Only the close sends it.
     assert is_asked.wait(TIMEOUT)
     with pytest.raises(TimeoutError):
         future.result(0)
@@ -230,7 +230,7 @@ def test_a_record_may_be_waited_for_while_another_thread_closes_its_producer(bro
 
 
 def test_a_forked_child_is_told_to_make_its_own_producer(broker):
-    """No call hangs or sends the parent's records twice; a new producer works."""
+    """No call hangs or resends the parent's records, and a new producer works."""
     root = Path(__file__).parents[3]
     done = subprocess.run(  # noqa: S603  our own interpreter and code
         [

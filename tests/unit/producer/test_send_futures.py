@@ -1,4 +1,4 @@
-"""Callbacks of single sends, what comes with their futures, and what is raised."""
+"""Callbacks of single sends, errors that their futures report, and errors that are raised."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _carries(request: ProduceRequest, value: bytes) -> bool:
 
 
 def _in_time(call):
-    """Make a call on another thread that must not hang; give what it gives or raises."""
+    """Run a call that must not hang on another thread, and return its result or raise its error."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(call).result(TIMEOUT)
 
@@ -56,7 +56,7 @@ def _in_time(call):
 
 
 def test_callbacks_hear_of_each_record_in_order(broker):
-    """Metadata and no error, once each, in the order of the offsets."""
+    """Each callback gets the metadata and no error, once, in the order of the offsets."""
     told = []
     with sending_producer(broker, **{"batch.size": 1_000}) as producer:
         for number in range(1_500):
@@ -68,7 +68,7 @@ def test_callbacks_hear_of_each_record_in_order(broker):
 
 
 def test_flush_returns_when_the_callbacks_have_been_called(broker):
-    """Who has flushed may look at what its callbacks have gathered, as in Java."""
+    """After a flush the results of callbacks are complete, as in Java."""
     with sending_producer(broker, **LONG_LINGER) as producer:
         for _ in range(20):
             told = []
@@ -80,7 +80,7 @@ def test_flush_returns_when_the_callbacks_have_been_called(broker):
 
 
 def test_a_callback_that_raises_is_logged_and_harms_nobody(broker, caplog):
-    """The record is delivered, and so are all others."""
+    """Its record and all others are delivered."""
     told = []
     with sending_producer(broker) as producer:
         producer.send("one", b"a", on_delivery=lambda *_: 1 / 0)
@@ -94,7 +94,7 @@ def test_a_callback_that_raises_is_logged_and_harms_nobody(broker, caplog):
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit])
 @pytest.mark.parametrize("way", ["on_delivery", "add_done_callback", "interceptor"])
 def test_a_callback_cannot_end_the_producer(broker, caplog, error, way):
-    """What would end a program is logged; the next callback is called, the next record sent."""
+    """Its error is logged, the next callback is called, and the next record is sent."""
     told = []
 
     def end(*_: object) -> None:
@@ -121,7 +121,7 @@ def test_a_callback_cannot_end_the_producer(broker, caplog, error, way):
 
 
 def test_callbacks_are_called_on_the_network_thread_with_a_future_that_is_done(broker):
-    """In the order of the records; of a future that is done already at once, by who asks."""
+    """Callbacks run in record order, and one added to a done future runs in the calling thread."""
     told = []
     with sending_producer(broker, **LONG_LINGER) as producer:
         futures = [producer.send("one", b"%d" % number) for number in range(3)]
@@ -138,7 +138,7 @@ def test_callbacks_are_called_on_the_network_thread_with_a_future_that_is_done(b
 
 
 def test_a_callback_may_send(broker):
-    """A chain of records, each sent when the one before it is acknowledged."""
+    """Each record of a chain is sent when the one before it is acknowledged."""
     done = threading.Event()
     with sending_producer(broker, **{"linger.ms": 0}) as producer:
 
@@ -154,7 +154,7 @@ def test_a_callback_may_send(broker):
 
 
 def test_a_callback_may_send_more_than_a_chunk(broker):
-    """The network thread writes what it can, and waits for nothing."""
+    """The network thread writes what fits into memory, and does not wait."""
     count = 3 * CHUNK_RECORDS
     futures = []
     with sending_producer(broker) as producer:
@@ -181,7 +181,7 @@ def test_a_callback_may_send_more_than_a_chunk(broker):
     ids=["flush", "close", "partitions_for", "append", "send_arrow", "result"],
 )
 def test_the_network_thread_is_told_that_it_must_not_wait(broker, wait):
-    """What could never end on that thread raises there instead."""
+    """A call that would wait forever on that thread raises an error instead."""
     raised = []
     with sending_producer(broker) as producer:
 
@@ -196,7 +196,7 @@ def test_the_network_thread_is_told_that_it_must_not_wait(broker, wait):
 
 
 def test_the_network_thread_may_send_only_to_topics_that_are_known(broker):
-    """It must not wait for metadata, and the record's future says so."""
+    """It must not wait for metadata, so the record's future fails."""
     futures = []
     with sending_producer(broker) as producer:
         producer.send(
@@ -211,7 +211,7 @@ def test_the_network_thread_may_send_only_to_topics_that_are_known(broker):
 
 
 def test_a_topic_that_does_not_come_fails_its_record():
-    """As in Java, send returns a future with the error; callbacks hear of it."""
+    """As in Java, send returns a failed future, and callbacks receive the error."""
     told = []
     with DevBroker(auto_create_topics=False) as broker:
         with sending_producer(broker, **{"max.block.ms": 1_000}) as producer:
@@ -224,7 +224,7 @@ def test_a_topic_that_does_not_come_fails_its_record():
 
 
 def test_a_partition_that_does_not_come_fails_its_record(broker):
-    """A partition may be added within max.block.ms; after that the error names it."""
+    """A partition may be added within max.block.ms, after which the error names it."""
     with sending_producer(broker, **{"max.block.ms": 200}) as producer:
         patiently(lambda: producer.partitions_for("t"))
         producer.send("t", b"v").result(TIMEOUT)
@@ -233,7 +233,7 @@ def test_a_partition_that_does_not_come_fails_its_record(broker):
 
 
 def test_a_topic_that_is_refused_fails_its_record(broker):
-    """A name that no topic can have is told at once."""
+    """An invalid topic name fails at once."""
     with (
         sending_producer(broker) as producer,
         pytest.raises(BrokerError, match="INVALID_TOPIC_EXCEPTION"),
@@ -242,7 +242,7 @@ def test_a_topic_that_is_refused_fails_its_record(broker):
 
 
 def test_a_topic_name_that_is_no_text_harms_nobody(broker):
-    """Half a surrogate pair cannot be asked for; the producer goes on."""
+    """A lone surrogate has no UTF-8 and raises an error, and the producer continues."""
     with sending_producer(broker) as producer:
         with pytest.raises(ValueError, match="surrogates not allowed"):
             producer.send("\ud800", b"v")
@@ -264,7 +264,7 @@ def test_unreachable_brokers_fail_the_record(broker):
 
 
 def test_a_record_too_large_fails_alone(broker):
-    """It can never be sent, and says so at once; others go."""
+    """Its future fails at once, and other records are sent."""
     with sending_producer(broker, **{"max.request.size": 100_000}) as producer:
         future = producer.send("one", bytes(200_000))
         assert isinstance(future.exception(0), RecordTooLargeError)
@@ -273,7 +273,7 @@ def test_a_record_too_large_fails_alone(broker):
 
 
 def test_a_small_limit_holds_for_records_that_are_staged(broker):
-    """Also where a record is small enough to be staged unlooked at."""
+    """The limit applies even to records small enough to be staged without a check."""
     with sending_producer(broker, **{"max.request.size": 1_000}) as producer:
         producer.send("one", b"a").result(TIMEOUT)
         refused = producer.send("one", bytes(2_000))
@@ -299,7 +299,7 @@ def test_a_small_limit_holds_for_records_that_are_staged(broker):
     ids=str,
 )
 def test_what_is_no_record_is_raised(broker, arguments, error):
-    """A mistake of the caller is raised where it is made, and sends nothing."""
+    """Invalid arguments raise an error in `send`, and nothing is sent."""
     with sending_producer(broker) as producer:
         producer.send("t", b"v").result(TIMEOUT)
         with pytest.raises(error):
@@ -308,7 +308,7 @@ def test_what_is_no_record_is_raised(broker, arguments, error):
 
 
 def test_memory_that_does_not_come_free_fails_each_record(broker):
-    """When brokers do not answer, records end with BufferExhaustedError; none stays pending."""
+    """If brokers do not respond, records fail with BufferExhaustedError, and none stays pending."""
     broker.on(ApiKey.PRODUCE, NeverAnswer())
     sizes = {
         "buffer.memory": 20_000,
@@ -332,7 +332,7 @@ def test_memory_that_does_not_come_free_fails_each_record(broker):
 
 
 def test_a_batch_that_is_refused_leaves_the_others(broker):
-    """One topic's trouble is not another's, with idempotence as well."""
+    """A refused topic does not affect other topics, with idempotence as well."""
     broker.create_topic("refused", partitions=1)
     broker.on(
         ApiKey.PRODUCE,
@@ -353,7 +353,7 @@ def test_a_batch_that_is_refused_leaves_the_others(broker):
 
 
 def test_a_lost_record_fails_its_future_and_no_later_call(broker):
-    """Who holds a future hears of it there: flush and close do not raise it again."""
+    """The error is reported by the future, so flush and close do not raise it again."""
     broker.on(ApiKey.PRODUCE, REFUSAL, times=1)
     with sending_producer(broker, **LONG_LINGER) as producer:
         lost = producer.send("one", b"a")
@@ -365,7 +365,7 @@ def test_a_lost_record_fails_its_future_and_no_later_call(broker):
 
 
 def test_lost_rows_of_append_fail_every_later_call(broker):
-    """Rows have no future, so the next call tells, whichever it is."""
+    """Rows have no future, so every later call raises the error."""
     broker.on(ApiKey.PRODUCE, REFUSAL, times=1)
     producer = sending_producer(broker, **LONG_LINGER)
     producer.append(columns([b"a"], topic="one"))
@@ -383,7 +383,7 @@ def test_lost_rows_of_append_fail_every_later_call(broker):
 
 
 def test_rows_of_append_are_not_lost_with_a_batch_that_breaks_off(broker, monkeypatch):
-    """A batch may hold records and rows: its records fail, and the rows fail the next call."""
+    """In a batch of records and rows, the records fail, and the next calls raise for the rows."""
 
     def fail(records: object) -> bytes:
         raise MemoryError

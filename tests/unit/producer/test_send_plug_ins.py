@@ -1,4 +1,4 @@
-"""Serializers, interceptors and partitioners of the caller's, in single sends."""
+"""Serializers, interceptors and partitioners provided by the caller, in single sends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.sending import (
 
 
 def test_serializers_make_bytes(broker):
-    """Each side has its own; keys that serialize alike go to one partition."""
+    """Key and value have serializers of their own, and equal keys go to one partition."""
     settings = {"key.serializer": "string", "value.serializer": "json"}
     with sending_producer(broker, **settings) as producer:
         places = {
@@ -44,7 +44,7 @@ def test_serializers_make_bytes(broker):
 
 
 class _Interceptor:
-    """Appends its mark to each value, and notes what it sees."""
+    """An interceptor that appends its mark to each value and records its calls."""
 
     def __init__(self, mark: bytes, seen: list[object], *, raises: bool = False) -> None:
         self.mark, self.seen, self.raises = mark, seen, raises
@@ -64,7 +64,7 @@ class _Interceptor:
 
 
 def test_interceptors_are_asked_in_order_and_may_raise(broker):
-    """One that raises is passed over; each hears of every end, before the sender's own callback."""
+    """One that raises is skipped, and all are called before the sender's own callback."""
     seen = []
     interceptors = (
         _Interceptor(b"1", seen),
@@ -81,7 +81,7 @@ def test_interceptors_are_asked_in_order_and_may_raise(broker):
 
 
 def test_interceptors_hear_of_records_that_got_nowhere(broker):
-    """A record that failed before any batch is acknowledged to them with its error."""
+    """A record that failed before it reached a batch is reported to them with its error."""
     seen = []
     settings = {"interceptor.classes": (_Interceptor(b"1", seen),), "max.request.size": 1_000}
     with sending_producer(broker, **settings) as producer:
@@ -99,7 +99,7 @@ def test_interceptors_hear_of_records_that_got_nowhere(broker):
     ],
 )
 def test_interceptors_hear_of_what_is_no_record(broker, record, settings, error):
-    """They saw it go, so they hear why it did not; the caller is raised the same error."""
+    """Interceptors that saw the record receive the same error as the caller."""
     seen = []
     settings |= {"interceptor.classes": (_Listener(seen),)}
     with sending_producer(broker, **settings) as producer:
@@ -109,18 +109,18 @@ def test_interceptors_hear_of_what_is_no_record(broker, record, settings, error)
 
 
 class _Listener:
-    """An interceptor that only listens."""
+    """An interceptor that only receives acknowledgements."""
 
     def __init__(self, seen: list[object]) -> None:
         self._seen = seen
 
     def on_acknowledgement(self, metadata, error) -> None:
-        """Take down both."""
+        """Record the metadata and the error."""
         self._seen.append((metadata, error))
 
 
 def test_a_function_places_each_record(broker):
-    """A partitioner plug-in sees every record that names no partition."""
+    """A partitioner plug-in is called for every record without a partition."""
 
     def last_digit(topic, key, value, partition_count, available) -> int:
         return int(value) % partition_count
@@ -136,7 +136,7 @@ def test_a_function_places_each_record(broker):
 
 @pytest.mark.parametrize("answer", [lambda: 1 / 0, lambda: "1", lambda: None, lambda: 2**31])
 def test_a_function_that_places_no_record_is_named(broker, answer):
-    """Its record fails with the function's name and the topic, and no row, for it has none."""
+    """Its record fails with the function's name and the topic, but without a row number."""
 
     def lost(topic, key, value, partition_count, available) -> int:
         return 0 if value == b"right" else answer()
@@ -150,7 +150,7 @@ def test_a_function_that_places_no_record_is_named(broker, answer):
 
 
 def test_a_plug_in_that_raises_fails_the_records_it_was_asked_for_and_is_named(broker):
-    """All records that were staged together; those after them go on."""
+    """All records staged together fail, and later ones are sent."""
 
     class Moody:
         is_angry = True
@@ -173,7 +173,7 @@ def test_a_plug_in_that_raises_fails_the_records_it_was_asked_for_and_is_named(b
 
 
 def test_errors_of_single_records_name_their_place_and_no_row(broker):
-    """Nobody has counted them: neither what is refused here, nor what a broker refuses."""
+    """Single records have no row number, whether the producer or the broker refuses them."""
     with sending_producer(broker, **{"max.request.size": 1_000}) as producer:
         large = producer.send("one", bytes(2_000))
         assert str(large.exception(0)).startswith("topic 'one': the record takes ")
@@ -185,7 +185,7 @@ def test_errors_of_single_records_name_their_place_and_no_row(broker):
 
 
 def test_a_partitioner_that_names_no_partition_fails_its_record(broker):
-    """The error is the record's, and others go on."""
+    """Only that record fails."""
 
     def wrong(topic, key, value, partition_count, available) -> int:
         return 7 if value == b"wrong" else 0
@@ -197,7 +197,7 @@ def test_a_partitioner_that_names_no_partition_fails_its_record(broker):
 
 
 def test_round_robin_serves_the_partitions_in_turn(broker):
-    """As Java's RoundRobinPartitioner, for records with and without a key."""
+    """Records with and without a key take turns, as with Java's RoundRobinPartitioner."""
     with sending_producer(broker, **{"partitioner.class": "round_robin"}) as producer:
         places = [producer.send("t", b"v", key=b"k" if number % 2 else None) for number in range(9)]
         partitions = [future.result(TIMEOUT).partition for future in places]

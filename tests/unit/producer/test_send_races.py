@@ -1,4 +1,4 @@
-"""Row-wise sends against the embedded broker, where threads, time and errors meet."""
+"""Single sends against the embedded broker, where threads, time and errors interact."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 TRANSACTIONAL = {"transactional.id": "x", "linger.ms": 1_000}
 FAST_RETRIES = {"retry.backoff.ms": 1, "retry.backoff.max.ms": 5}
-#: Seconds for which a node is to be left alone.
+#: Seconds for which a node receives no requests.
 PAUSE = 0.3
 
 
@@ -56,14 +56,14 @@ def _producer(broker: DevBroker, **settings: object) -> KafkaProducer:
 
 
 def _deliver(producer: KafkaProducer, value: bytes) -> None:
-    """Send a record, and wait until it is written; for its linger nobody waits."""
+    """Send a record, and wait without its linger until it is acknowledged."""
     written = producer.send("t", value)
     producer.flush()
     written.result(10)
 
 
 def _await(condition: Callable[[], bool]) -> None:
-    """Wait for what another thread does soon, or fail."""
+    """Wait for a condition that another thread makes true soon, or fail."""
     pause = threading.Event()
     assert any(condition() or pause.wait(0.01) for _ in range(6_000))
 
@@ -82,7 +82,7 @@ def _leader(producer: KafkaProducer) -> Node:
 
 
 def test_an_open_batch_goes_when_its_broker_takes_requests_again(broker):
-    """A throttle (KIP-219) ends without a sound; the last records of a burst are not forgotten."""
+    """Nothing signals the end of a throttle (KIP-219), yet the last records of a burst are sent."""
     with _producer(broker) as producer:
         producer.send("t", b"a").result(10)
         leader, client = _leader(producer), producer._core._client
@@ -91,7 +91,7 @@ def test_an_open_batch_goes_when_its_broker_takes_requests_again(broker):
 
 
 def test_an_open_batch_goes_when_its_broker_may_be_connected_to_again(broker):
-    """A back-off ends without a sound likewise."""
+    """Nothing signals the end of a back-off either."""
     backoff = {"reconnect.backoff.ms": int(PAUSE * 1000), "reconnect.backoff.max.ms": 1_000}
     with _producer(broker, **backoff) as producer:
         producer.send("t", b"a").result(10)
@@ -104,7 +104,7 @@ def test_an_open_batch_goes_when_its_broker_may_be_connected_to_again(broker):
 
 
 def test_a_staged_record_that_finds_no_memory_fails_its_transaction(broker):
-    """Nobody need look at the future: the commit must not succeed without the record."""
+    """The commit fails even if the application does not check the record's future."""
     with _producer(broker, **{"transactional.id": "x", "max.block.ms": 100}) as producer:
         patiently(producer.init_transactions)
         patiently(lambda: producer.partitions_for("t"))
@@ -129,7 +129,7 @@ def test_a_staged_record_that_finds_no_memory_fails_its_transaction(broker):
 def test_a_record_that_is_late_for_its_transaction_does_not_get_into_the_next(
     broker, monkeypatch, end
 ):
-    """A send that was overtaken by the transaction's end fails its future."""
+    """The future of a send that the end of its transaction overtook fails."""
     with _producer(broker, **TRANSACTIONAL) as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -152,7 +152,7 @@ def test_a_record_that_is_late_for_its_transaction_does_not_get_into_the_next(
 
 
 def test_rows_that_are_late_for_their_transaction_are_refused(broker):
-    """Whether a transaction takes rows is looked at again with the lock on the batches."""
+    """The state of the transaction is checked again under the lock of the batches."""
     with _producer(broker, **TRANSACTIONAL) as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -173,7 +173,7 @@ def test_rows_that_are_late_for_their_transaction_are_refused(broker):
 
 
 def test_a_batch_that_is_closed_while_its_transaction_is_aborted_stays_outside(broker):
-    """Between asking whether it may go, and going, the whole abort may happen."""
+    """The whole abort may happen between the check and the append."""
     with _producer(broker, **TRANSACTIONAL) as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -205,7 +205,7 @@ def test_a_batch_that_is_closed_while_its_transaction_is_aborted_stays_outside(b
     ids=["answers", "loop"],
 )
 def test_no_commit_succeeds_after_a_failure_of_the_network_thread(broker, part, where):
-    """A mistake on that thread fails what is on its way, and with it the transaction, at once."""
+    """A bug on that thread fails the batches in flight, and with them the transaction, at once."""
     producer = _producer(broker, **TRANSACTIONAL)
     producer.init_transactions()
     producer.begin_transaction()
@@ -232,7 +232,7 @@ def test_no_commit_succeeds_after_a_failure_of_the_network_thread(broker, part, 
 
 
 def _without_memory(broker: DevBroker) -> tuple[KafkaProducer, FutureRecordMetadata]:
-    """Make a producer with a staged record that finds no memory."""
+    """Build a producer with a staged record for which there is no memory."""
     producer = _producer(broker, **{"linger.ms": 3_600_000, "max.block.ms": 3_600_000})
     producer.partitions_for("t")
     pool = producer._core.accumulator._pool
@@ -243,7 +243,7 @@ def _without_memory(broker: DevBroker) -> tuple[KafkaProducer, FutureRecordMetad
 @pytest.mark.parametrize("is_locked", [False, True], ids=["free", "locked"])
 @pytest.mark.parametrize("call", ["result", "flush", "close"])
 def test_no_call_takes_longer_than_it_was_given(broker, call, is_locked):
-    """Neither max.block.ms nor another thread that waits for memory extends a time-out."""
+    """Neither max.block.ms nor another thread's wait for memory extends a timeout."""
     producer, future = _without_memory(broker)
     waiting = threading.Thread(target=future.exception, daemon=True)
     if is_locked:
@@ -262,7 +262,7 @@ def test_no_call_takes_longer_than_it_was_given(broker, call, is_locked):
 
 
 def test_a_send_behind_a_long_wait_for_memory_is_not_refused_and_written_too(broker):
-    """Its record is staged by then: an error would have the caller send it twice."""
+    """Its record is already staged, so an error would make the caller send it twice."""
     producer, first = _without_memory(broker)
     waiting = threading.Thread(target=first.exception, daemon=True)
     waiting.start()
@@ -280,7 +280,7 @@ def test_a_send_behind_a_long_wait_for_memory_is_not_refused_and_written_too(bro
 
 
 def test_a_record_that_found_no_memory_is_looked_at_again(broker):
-    """Memory may come free without a sound, such as by batches that expire."""
+    """Memory may be freed without a signal, for example when batches expire."""
     with _producer(broker, **{"linger.ms": 20}) as producer:
         producer.send("t", b"a").result(10)
         pool = producer._core.accumulator._pool
@@ -307,7 +307,7 @@ def test_a_batch_size_of_nothing_switches_batching_off(broker, codec):
 
 
 def test_a_lost_row_does_not_end_the_network_thread(broker):
-    """Batches that come due after it are refused by their futures; memory and thread stay."""
+    """The futures of later batches fail, all memory is freed, and the thread stays alive."""
     producer = _producer(broker, **{"linger.ms": 100, "compression.type": "none"})
     producer.send("t", b"a").result(10)
     refusal = AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -325,7 +325,7 @@ def test_a_lost_row_does_not_end_the_network_thread(broker):
 
 
 def test_appended_rows_wait_for_linger_ms_and_no_longer(broker):
-    """Nobody need send, flush or look: the network thread knows of the open batches."""
+    """The network thread closes the open batches without another call."""
     with _producer(broker, **{"linger.ms": 50}) as producer:
         producer.partitions_for("t")
         producer.append(columns([b"a"]))
@@ -333,7 +333,7 @@ def test_appended_rows_wait_for_linger_ms_and_no_longer(broker):
 
 
 def test_the_rows_before_a_bad_one_wait_for_linger_ms_and_no_longer(broker):
-    """They are sent although the call has raised."""
+    """They are sent, although the call has raised an error."""
     values = pa.array([b"a", bytes(2_000_000)])
     with _producer(broker, **{"linger.ms": 50}) as producer:
         producer.partitions_for("t")

@@ -1,4 +1,4 @@
-"""Which records are staged, weighed or written at once, and what is sent of the others."""
+"""Which records are staged, weighed or written at once, and how the others are sent."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from tests.support.sending import LONG_LINGER, records_of, sending_producer, val
     ],
 )
 def test_a_record_is_staged_by_its_size(broker, record, staged, heavy_bytes):
-    """Up to 512 bytes it weighs nothing, and above 4,096 it is written into a batch at once."""
-    # Of a record that has more than key and value, all counts that it takes in a batch, at most.
+    """Up to 512 bytes a record weighs nothing, and above 4,096 it is written to a batch at once."""
+    # A record with more than a key and value weighs at most what it takes in a batch.
     with sending_producer(broker, **LONG_LINGER) as producer:
         producer.send("one", b"first")
         producer.send("one", **record)
@@ -40,7 +40,7 @@ def test_a_record_is_staged_by_its_size(broker, record, staged, heavy_bytes):
 
 
 def test_a_chunk_is_written_as_soon_as_it_is_full(broker):
-    """By the record that makes it full, and by none before."""
+    """The record that fills the chunk writes it, and none before does."""
     with sending_producer(broker, **LONG_LINGER) as producer:
         futures = [producer.send("one", b"v") for _ in range(2_047)]
         assert 2_047 == len(producer._staged)
@@ -54,7 +54,7 @@ def test_a_chunk_is_written_as_soon_as_it_is_full(broker):
     "record", [{"value": bytes(4_096)}, {"value": bytes(4_075), "partition": 0}], ids=len
 )
 def test_a_chunk_is_written_as_soon_as_its_records_weigh_enough(broker, record):
-    """256 records of 4,096 bytes are not more than 1 MiB yet."""
+    """256 records of 4,096 bytes do not exceed 1 MiB yet."""
     with sending_producer(broker, **LONG_LINGER) as producer:
         producer.send("one", b"first")
         for _ in range(256):
@@ -65,7 +65,7 @@ def test_a_chunk_is_written_as_soon_as_its_records_weigh_enough(broker, record):
 
 
 def test_a_record_that_is_not_plain_is_sent_with_all_that_it_has(broker):
-    """Also where all records of its topic before it were."""
+    """Earlier plain records of its topic make no difference."""
     told = []
     with sending_producer(broker, **LONG_LINGER) as producer:
         producer.send("one", b"plain")
@@ -94,7 +94,7 @@ def test_a_record_that_is_not_plain_is_sent_with_all_that_it_has(broker):
 
 
 def test_a_record_goes_where_it_says_though_it_lacks_nothing_else_of_a_plain_one(broker):
-    """Also where all records of its topic before it stuck to one partition."""
+    """Earlier records of its topic that stuck to one partition make no difference."""
     with sending_producer(broker, **LONG_LINGER) as producer:
         producer.send("t", b"plain")
         for partition in range(3):

@@ -1,4 +1,4 @@
-"""The Sender between a real accumulator and a network in memory; time is given.
+"""The Sender between a real accumulator and an in-memory network; time is an argument.
 
 The scenarios are those of Kafka's SenderTest.
 """
@@ -37,7 +37,7 @@ from tests.support.sender_harness import (
 
 
 def test_a_batch_is_sent_and_acknowledged(plain):
-    """One batch, one request, one offset, and the loop has no reason to look again soon."""
+    """One batch takes one request and gets an offset, and the loop need not run again soon."""
     added = plain.add()
     plain.step()
     plain.produce(offset=7)
@@ -48,7 +48,7 @@ def test_a_batch_is_sent_and_acknowledged(plain):
 
 
 def test_batches_for_partitions_of_one_node_share_a_request():
-    """What one broker leads goes in one request."""
+    """All batches for one broker go into one request."""
     with SenderHarness(leaders={0: 0, 1: 0}, **PLAIN) as harness:
         harness.add(0)
         harness.add(1)
@@ -58,7 +58,7 @@ def test_batches_for_partitions_of_one_node_share_a_request():
 
 
 def test_a_node_that_is_not_ready_is_not_spun_upon(plain):
-    """Nothing is sent to a broker that is down, and the loop waits until it may be tried again."""
+    """Nothing is sent to a broker that is down, and the loop waits until its next attempt."""
     plain.network.down.add(0)
     plain.network.retry_at[0] = plain.now + 5
     plain.add()
@@ -86,7 +86,7 @@ def test_a_node_that_cannot_be_sent_to_for_too_long_is_not_available():
 
 
 def test_a_partition_without_a_leader_has_the_metadata_asked_for():
-    """Batches whose leader is not known wait, and the topic is asked for."""
+    """Batches without a known leader wait, and metadata of the topic is requested."""
     with SenderHarness(leaders={0: None}, **PLAIN) as harness:
         harness.add()
         harness.step()
@@ -96,7 +96,7 @@ def test_a_partition_without_a_leader_has_the_metadata_asked_for():
 
 
 def test_a_topic_that_was_forgotten_as_idle_is_found_again_for_the_next_batch(plain):
-    """metadata.max.idle.ms: nothing is asked about it meanwhile, and nothing is lost."""
+    """An idle topic is not queried (metadata.max.idle.ms), and no batch is lost."""
     metadata = plain.network.metadata
     answer = described(NODES[0], {"t": 1})
     metadata.add_topic("t", plain.now)
@@ -126,7 +126,7 @@ def test_a_topic_that_was_forgotten_as_idle_is_found_again_for_the_next_batch(pl
     ],
 )
 def test_a_retriable_answer_has_the_batch_sent_again_after_the_backoff(plain, code, refreshes):
-    """It goes again with the same bytes; where the leader is in doubt, the metadata are too."""
+    """It is resent with the same bytes, and metadata is refreshed if the leader is in doubt."""
     asked = []
     plain.network.metadata.request_update = lambda: asked.append(code)
     added = plain.add()
@@ -142,7 +142,7 @@ def test_a_retriable_answer_has_the_batch_sent_again_after_the_backoff(plain, co
 
 
 def test_no_more_retries_than_allowed():
-    """With `retries` used up the last answer is the batch's error, and other batches go on."""
+    """After the last of `retries` the batch fails with that error, and other batches continue."""
     with SenderHarness(retries=1, **PLAIN) as harness:
         lost, other = harness.add(0), harness.add(1)
         harness.step()
@@ -157,7 +157,7 @@ def test_no_more_retries_than_allowed():
 
 
 def test_a_lost_connection_has_the_batch_sent_again(plain):
-    """Nobody knows what the broker did: the batch goes again."""
+    """It is unknown what the broker did, so the batch is resent."""
     plain.add()
     plain.step()
     plain.take(ApiKey.PRODUCE).disconnect()
@@ -168,7 +168,7 @@ def test_a_lost_connection_has_the_batch_sent_again(plain):
 
 
 def test_a_broker_that_forgets_a_partition_is_asked_again(plain):
-    """An answer that leaves a batch out is no acknowledgement."""
+    """A response that leaves a batch out does not acknowledge it."""
     added = plain.add()
     plain.step()
     sent = plain.take(ApiKey.PRODUCE)
@@ -179,7 +179,7 @@ def test_a_broker_that_forgets_a_partition_is_asked_again(plain):
 
 
 def test_a_refusal_fails_the_batch_alone(plain):
-    """A batch that is refused for good is the only one that fails."""
+    """Other batches are acknowledged as usual."""
     refused, other = plain.add(0), plain.add(1)
     plain.step()
     plain.produce(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -190,7 +190,7 @@ def test_a_refusal_fails_the_batch_alone(plain):
 
 
 def test_refused_records_are_told_one_by_one(plain):
-    """KIP-467: the records that the broker blames get its words, the others hear of them."""
+    """Blamed records get the broker's messages, and the others learn of them (KIP-467)."""
     added = plain.add(records=3)
     plain.step()
     plain.produce(
@@ -206,7 +206,7 @@ def test_refused_records_are_told_one_by_one(plain):
 
 
 def test_a_duplicate_is_a_success_without_an_offset(idempotent):
-    """DUPLICATE_SEQUENCE_NUMBER: the broker has the batch, and has forgotten where."""
+    """DUPLICATE_SEQUENCE_NUMBER means that the broker has the batch but not its offset."""
     added = idempotent.add()
     idempotent.step()
     idempotent.produce(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
@@ -216,7 +216,7 @@ def test_a_duplicate_is_a_success_without_an_offset(idempotent):
 
 
 def test_a_batch_that_was_appended_to_too_few_replicas_keeps_itsnumbers(idempotent):
-    """NOT_ENOUGH_REPLICAS_AFTER_APPEND means written: only the same numbers do not double it."""
+    """After NOT_ENOUGH_REPLICAS_AFTER_APPEND only the same numbers avoid a duplicate."""
     added = idempotent.add()
     idempotent.step()
     first = numbers(added)
@@ -227,7 +227,7 @@ def test_a_batch_that_was_appended_to_too_few_replicas_keeps_itsnumbers(idempote
 
 
 def test_a_batch_too_large_for_its_broker_goes_again_in_halves(idempotent, monkeypatch):
-    """MESSAGE_TOO_LARGE: the halves take the batch's place and its numbers, at once."""
+    """After MESSAGE_TOO_LARGE the halves take its place and its numbers at once."""
     whole = idempotent.add(records=5)
     monkeypatch.setattr(BatchCompression, "halves", halves_of(3, 2))
     idempotent.step()
@@ -242,7 +242,7 @@ def test_a_batch_too_large_for_its_broker_goes_again_in_halves(idempotent, monke
 
 
 def test_a_single_record_too_large_for_its_broker_fails(idempotent):
-    """What cannot be split is refused for good."""
+    """A batch that cannot be split fails for good."""
     refused = idempotent.add(records=1)
     idempotent.step()
     idempotent.produce(ErrorCode.MESSAGE_TOO_LARGE)
@@ -251,7 +251,7 @@ def test_a_single_record_too_large_for_its_broker_fails(idempotent):
 
 
 def test_a_leader_named_in_the_refusal_is_written_to_at_once(plain):
-    """KIP-951: a hint with a newer epoch spares the back-off and the question for metadata."""
+    """A hint with a newer epoch replaces the back-off and the metadata request (KIP-951)."""
     plain.add(0)
     plain.step()
     plain.produce(
@@ -263,7 +263,7 @@ def test_a_leader_named_in_the_refusal_is_written_to_at_once(plain):
 
 
 def test_a_leader_that_is_known_already_is_written_to_after_the_backoff(plain):
-    """A hint that is no news changes nothing."""
+    """A hint without news changes nothing."""
     plain.network.metadata.update_leaders({place(): (0, 7)}, [])
     assert PartitionMetadata(0, 7) == plain.network.metadata.snapshot.partition(place())
     plain.add(0)
@@ -276,7 +276,7 @@ def test_a_leader_that_is_known_already_is_written_to_after_the_backoff(plain):
 
 
 def test_without_acks_a_batch_is_done_when_it_is_written():
-    """acks=0 has no answer, and no offsets."""
+    """acks=0 has no response and no offsets."""
     with SenderHarness(acks=0, **PLAIN) as harness:
         added = harness.add()
         harness.step()
@@ -290,7 +290,7 @@ def test_without_acks_a_batch_is_done_when_it_is_written():
 
 
 def test_a_batch_that_is_not_acknowledged_in_time_fails(plain):
-    """delivery.timeout.ms: the error names the attempts and the last cause."""
+    """After delivery.timeout.ms the error reports the attempts and the last cause."""
     added = plain.add()
     plain.step()
     plain.produce(ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -303,7 +303,7 @@ def test_a_batch_that_is_not_acknowledged_in_time_fails(plain):
 
 
 def test_a_batch_that_expires_while_it_is_sent_stays_failed(plain):
-    """An acknowledgement that comes too late changes nothing."""
+    """A late acknowledgement changes nothing."""
     added = plain.add()
     plain.step()
     sent = plain.take(ApiKey.PRODUCE)
@@ -314,14 +314,14 @@ def test_a_batch_that_expires_while_it_is_sent_stays_failed(plain):
 
 
 def test_the_loop_wakes_up_for_the_next_expiry(plain):
-    """With nothing else to do the loop sleeps until the oldest batch expires."""
+    """With nothing else to do, the loop sleeps until the oldest batch expires."""
     plain.add()
     plain.step()
     assert plain.now + 120 == plain.step()
 
 
 def test_a_throttled_broker_expires_nothing(plain):
-    """KIP-219: a batch held back by a quota gets request.timeout.ms after the throttle's end."""
+    """A batch held back by a quota gets request.timeout.ms after the throttle ends (KIP-219)."""
     plain.network.down.add(0)
     plain.network.throttled[0] = plain.now + 130
     added = plain.add()
@@ -335,7 +335,7 @@ def test_a_throttled_broker_expires_nothing(plain):
 
 
 def test_a_throttle_that_is_over_in_time_postpones_nothing(plain):
-    """A batch that could have been sent in its time expires in its time."""
+    """A batch that could have been sent in time expires in time."""
     plain.network.down.add(0)
     plain.network.throttled[0] = plain.now + 110
     added = plain.add()
@@ -348,7 +348,7 @@ def test_a_throttle_that_is_over_in_time_postpones_nothing(plain):
 
 
 def test_closing_waits_for_what_is_on_its_way_and_no_longer(plain):
-    """The loop ends when the last batch has its answer."""
+    """The loop ends when the last batch has its response."""
     last = plain.add()
     plain.step()
     plain.sender.initiate_close(timeout=60)
@@ -359,7 +359,7 @@ def test_closing_waits_for_what_is_on_its_way_and_no_longer(plain):
 
 
 def test_closing_by_force_ends_at_once(plain):
-    """What is not acknowledged by then is given up."""
+    """Unacknowledged batches are abandoned."""
     added = plain.add()
     plain.step()
     plain.sender.initiate_close()
@@ -368,7 +368,7 @@ def test_closing_by_force_ends_at_once(plain):
 
 
 def test_closing_ends_when_its_time_is_up(plain):
-    """A broker that never answers does not hold up the end."""
+    """A broker that never responds does not delay the end."""
     plain.add()
     plain.step()
     plain.sender.initiate_close(timeout=5)
@@ -378,14 +378,14 @@ def test_closing_ends_when_its_time_is_up(plain):
 
 
 def test_an_idle_loop_has_nothing_to_wake_up_for():
-    """Without work the loop sleeps until the metadata are due."""
+    """Without work the loop sleeps until the metadata is due."""
     with SenderHarness(**PLAIN) as harness:
         harness.network.metadata.failed(1e9)
         assert harness.step() in {NEVER, harness.network.metadata.next_update_at()}
 
 
 def test_a_connection_that_has_just_ended_takes_nothing(plain):
-    """A batch that could not even be handed over goes again."""
+    """A batch that could not be written to the connection is retried."""
     added = plain.add()
 
     def refuse(*_: object, **__: object) -> None:
@@ -399,7 +399,7 @@ def test_a_connection_that_has_just_ended_takes_nothing(plain):
 
 
 def test_an_expiry_asks_about_no_batch_that_has_ended(plain, monkeypatch):
-    """Only the first is failed by its expiry where that ends the producer."""
+    """If the first expiry ends the producer, no other batch is failed by expiry."""
     asked = []
     for partition in (0, 1):
         plain.add(partition)

@@ -1,6 +1,6 @@
-"""Numbers of batches: what the Sender does where the order of an idempotent producer is in doubt.
+"""Sequence numbers: how the Sender restores the order of an idempotent producer.
 
-The scenarios are those of Kafka's SenderTest; time is given.
+The scenarios are those of Kafka's SenderTest; time is an argument.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.support.sender_harness import (
 
 
 def test_an_idempotent_producer_asks_for_its_id_when_it_has_something_to_send():
-    """No id is asked for before the first batch, and nothing is sent before it is there."""
+    """No id is requested before the first batch, and nothing is sent before it arrives."""
     with SenderHarness() as harness:
         harness.step()
         assert [] == harness.network.sent
@@ -39,7 +39,7 @@ def test_an_idempotent_producer_asks_for_its_id_when_it_has_something_to_send():
 
 
 def test_a_producer_id_that_is_refused_for_now_is_asked_for_again():
-    """COORDINATOR_LOAD_IN_PROGRESS, as a broker answers right after its start, is retried."""
+    """COORDINATOR_LOAD_IN_PROGRESS, which a broker returns right after its start, is retried."""
     with SenderHarness() as harness:
         harness.add()
         harness.init_producer_id(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -51,7 +51,7 @@ def test_a_producer_id_that_is_refused_for_now_is_asked_for_again():
 
 
 def test_a_missing_right_to_an_id_fails_what_waits_and_is_tried_again_for_the_next():
-    """CLUSTER_AUTHORIZATION_FAILED: the batches fail; with the right granted the next go."""
+    """CLUSTER_AUTHORIZATION_FAILED fails the batches; after it is granted, later ones are sent."""
     with SenderHarness() as harness:
         refused = harness.add()
         harness.init_producer_id(code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -65,7 +65,7 @@ def test_a_missing_right_to_an_id_fails_what_waits_and_is_tried_again_for_the_ne
 
 
 def test_several_batches_of_a_partition_are_in_flight_and_done_in_order(idempotent):
-    """Five requests go one after another, each following the one before by its numbers."""
+    """Up to five requests are in flight, each continuing the sequence numbers of the last."""
     batches = [idempotent.add(records=2) for _ in range(6)]
     idempotent.step()
     assert [1, 3, 5, 7, 9] == [each.base_sequence for each in batches[:5]]
@@ -75,7 +75,7 @@ def test_several_batches_of_a_partition_are_in_flight_and_done_in_order(idempote
 
 
 def test_a_batch_that_came_too_early_goes_again_in_its_turn(idempotent):
-    """A retriable answer to the first makes the second out of order: both go again, in order."""
+    """A retriable error of the first makes the second out of order; both are resent in order."""
     first, second = idempotent.add(), idempotent.add()
     idempotent.step()
     idempotent.produce(ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -90,7 +90,7 @@ def test_a_batch_that_came_too_early_goes_again_in_its_turn(idempotent):
 
 
 def test_an_unexplained_gap_starts_the_partition_anew(idempotent):
-    """KIP-360: with everything before acknowledged, a new epoch goes on from 0."""
+    """With everything before it acknowledged, a new epoch continues from 0 (KIP-360)."""
     first, second = idempotent.add(records=2), idempotent.add()
     idempotent.step()
     idempotent.produce(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
@@ -105,7 +105,7 @@ def test_an_unexplained_gap_starts_the_partition_anew(idempotent):
 
 
 def test_a_gap_right_behind_the_last_acknowledged_batch_is_left_by_a_new_epoch(idempotent):
-    """The broker has lost what it acknowledged: this batch begins anew, the next one follows it."""
+    """The broker lost acknowledged records, so this batch restarts, and the next follows it."""
     idempotent.add(records=2)
     idempotent.step()
     idempotent.produce()
@@ -122,7 +122,7 @@ def test_a_gap_right_behind_the_last_acknowledged_batch_is_left_by_a_new_epoch(i
 
 
 def test_a_partition_without_a_batch_on_its_way_begins_the_new_epoch_with_its_next_one(idempotent):
-    """It had no trouble, and keeps its numbers until there is something to number."""
+    """Its partition had no gap, so its numbers continue until it has a batch to number."""
     before = idempotent.add(1)
     idempotent.step()
     idempotent.produce()
@@ -139,7 +139,7 @@ def test_a_partition_without_a_batch_on_its_way_begins_the_new_epoch_with_its_ne
 
 
 def test_a_batch_that_fails_after_another_partition_got_a_new_epoch_leaves_no_old_numbers():
-    """Its retry keeps the old ones; when its retries are used up, the next one begins anew."""
+    """Its retry keeps the old numbers, and after its last retry the next batch restarts."""
     with SenderHarness(retries=1) as harness:
         for partition in (0, 1):
             harness.add(partition)
@@ -162,7 +162,7 @@ def test_a_batch_that_fails_after_another_partition_got_a_new_epoch_leaves_no_ol
 
 
 def test_with_one_request_in_flight_the_id_comes_first_and_then_batch_after_batch():
-    """max.in.flight.requests.per.connection=1: no request overtakes the one for the id."""
+    """With max.in.flight.requests.per.connection=1 no request overtakes InitProducerId."""
     with SenderHarness(max_in_flight_requests_per_connection=1) as harness:
         harness.network.max_in_flight = 1
         batches = [harness.add(), harness.add()]
@@ -177,7 +177,7 @@ def test_with_one_request_in_flight_the_id_comes_first_and_then_batch_after_batc
 
 
 def test_other_partitions_take_over_a_new_epoch_when_nothing_of_theirs_is_in_flight(idempotent):
-    """A partition that had no trouble goes on with its numbers until it is idle."""
+    """A partition without a gap keeps its numbers until nothing is in flight."""
     other = idempotent.add(1)
     idempotent.step()
     sent_to_other = idempotent.take()
@@ -203,7 +203,7 @@ def test_a_broker_that_refuses_the_beginning_of_an_epoch_is_not_asked_for_ever(i
 
 
 def test_a_batch_refused_for_good_leaves_no_gap(idempotent):
-    """What was sent behind it gets new numbers, as soon as it has been answered."""
+    """Batches sent behind it get new numbers as soon as they have been answered."""
     refused, behind = idempotent.add(records=3), idempotent.add(records=2)
     idempotent.step()
     idempotent.produce(ErrorCode.INVALID_RECORD)
@@ -232,7 +232,7 @@ def _sent_behind_an_expired_batch(idempotent):
 
 
 def test_nothing_new_goes_while_the_fate_of_an_expired_batch_is_unknown(idempotent):
-    """Those behind it tell: acknowledged, they show that it is in, and the numbers go on."""
+    """An acknowledged batch behind it shows that it was appended, and the numbers continue."""
     behind, sent = _sent_behind_an_expired_batch(idempotent)
     later = idempotent.add()
     idempotent.step()
@@ -243,7 +243,7 @@ def test_nothing_new_goes_while_the_fate_of_an_expired_batch_is_unknown(idempote
 
 
 def test_an_expired_batch_that_was_not_appended_starts_the_partition_anew(idempotent):
-    """The one right behind it is out of order: so it is not in, and a new epoch goes on."""
+    """The next batch is out of order, so the expired one was not appended; a new epoch begins."""
     behind, sent = _sent_behind_an_expired_batch(idempotent)
     idempotent.answer_produce(sent, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     idempotent.step(LATER)
@@ -251,7 +251,7 @@ def test_an_expired_batch_that_was_not_appended_starts_the_partition_anew(idempo
 
 
 def test_an_expired_batch_with_nothing_behind_it_starts_the_partition_anew(idempotent):
-    """Nobody will ever tell whether it is in: the next one begins a new epoch."""
+    """Its outcome can never be known, so the next batch begins a new epoch."""
     idempotent.add()
     idempotent.step()
     idempotent.take()
@@ -262,7 +262,7 @@ def test_an_expired_batch_with_nothing_behind_it_starts_the_partition_anew(idemp
 
 
 def test_a_batch_that_expires_before_it_was_sent_costs_no_epoch(idempotent):
-    """Without numbers it leaves no gap."""
+    """A batch without sequence numbers leaves no gap."""
     idempotent.network.down.add(0)
     expired = idempotent.add()
     idempotent.step(121)
@@ -274,7 +274,7 @@ def test_a_batch_that_expires_before_it_was_sent_costs_no_epoch(idempotent):
 
 
 def test_a_producer_that_retention_made_forgotten_goes_on(idempotent):
-    """UNKNOWN_PRODUCER_ID with the log's start past our last offset: start anew, lose nothing."""
+    """UNKNOWN_PRODUCER_ID with a log start past our last offset restarts without a loss."""
     added = idempotent.add()
     idempotent.step()
     idempotent.produce(ErrorCode.UNKNOWN_PRODUCER_ID, log_start_offset=10)
@@ -285,7 +285,7 @@ def test_a_producer_that_retention_made_forgotten_goes_on(idempotent):
 
 
 def test_an_unknown_producer_without_a_log_start_is_just_sent_again(idempotent):
-    """A partition that has just moved cannot tell: the numbers stay until it can."""
+    """A partition that has just moved has no log start yet, so the numbers are kept."""
     added = idempotent.add()
     idempotent.step()
     idempotent.produce(ErrorCode.UNKNOWN_PRODUCER_ID, log_start_offset=-1)
@@ -294,7 +294,7 @@ def test_an_unknown_producer_without_a_log_start_is_just_sent_again(idempotent):
 
 
 def test_a_used_up_epoch_has_a_new_id_asked_for(idempotent):
-    """After epoch 32767 comes another producer id, and numbers from 0."""
+    """After epoch 32767 there is a new producer id, and numbers start at 0."""
     idempotent.manager.producer_id_and_epoch = ProducerIdAndEpoch(PRODUCER_ID, 2**15 - 1)
     added = idempotent.add()
     idempotent.step()
@@ -316,7 +316,7 @@ def test_a_used_up_epoch_has_a_new_id_asked_for(idempotent):
     ],
 )
 def test_a_fatal_answer_ends_the_producer_and_every_later_call_says_of_what(idempotent, code):
-    """All batches fail, and nothing is taken any more."""
+    """All batches fail, and no more are accepted."""
     batches = [idempotent.add(0), idempotent.add(1)]
     idempotent.step()
     idempotent.produce(code)
@@ -328,7 +328,7 @@ def test_a_fatal_answer_ends_the_producer_and_every_later_call_says_of_what(idem
 
 
 def test_an_unexpected_failure_ends_the_producer(plain):
-    """What nobody expected is never passed over."""
+    """An unexpected error is never ignored."""
     added = plain.add()
 
     async def broken(deadline: float) -> None:
@@ -342,7 +342,7 @@ def test_an_unexpected_failure_ends_the_producer(plain):
 
 
 def test_a_retried_batch_of_another_partition_keeps_its_epoch(idempotent):
-    """Only partitions with a gap start anew: what is retried elsewhere stays as it was sent."""
+    """Only partitions with a gap restart, and batches retried elsewhere stay as they were sent."""
     healthy = idempotent.add(1)
     idempotent.step()
     idempotent.produce(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -360,7 +360,7 @@ def test_a_retried_batch_of_another_partition_keeps_its_epoch(idempotent):
 
 
 def test_an_acknowledgement_under_an_old_epoch_counts(idempotent):
-    """A batch that is with its broker while another partition's trouble raises the epoch."""
+    """Another partition's gap may raise the epoch while the batch is in flight."""
     on_its_way = idempotent.add(1)
     idempotent.step()
     sent = idempotent.take()
@@ -375,7 +375,7 @@ def test_an_acknowledgement_under_an_old_epoch_counts(idempotent):
 
 
 def test_numbers_are_not_given_anew_while_an_answer_to_the_old_ones_may_come(idempotent):
-    """A batch behind a gap that turns out to be in is done, and those behind it follow it."""
+    """A batch behind a gap may have been appended; it completes, and later batches follow it."""
     idempotent.add()
     behind, last = idempotent.add(), idempotent.add()
     idempotent.step()
@@ -390,7 +390,7 @@ def test_numbers_are_not_given_anew_while_an_answer_to_the_old_ones_may_come(ide
 
 
 def test_a_second_batch_does_not_overtake_an_expired_first_one():
-    """Without idempotence and with one request at a time, order is kept by waiting."""
+    """Without idempotence and with one request in flight, waiting preserves the order."""
     with SenderHarness(max_in_flight_requests_per_connection=1, **PLAIN) as harness:
         harness.network.max_in_flight = 1
         first = harness.add()

@@ -1,4 +1,4 @@
-"""When the Sender looks again, how long it waits for what, and how it ends."""
+"""When the Sender runs again, how long it waits, and how it ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BACKOFFS = {"retry_backoff_ms": 128, "retry_backoff_max_ms": 1_024}
 
 @pytest.fixture
 def no_jitter(monkeypatch):
-    """Have every back-off last exactly as long as its term."""
+    """Make every back-off last exactly as long as its base value."""
     monkeypatch.setattr(random.Random, "uniform", lambda *_: 1.0)
 
 
@@ -35,7 +35,7 @@ def no_jitter(monkeypatch):
 
 @pytest.mark.usefixtures("no_jitter")
 def test_a_batch_waits_twice_as_long_after_each_failure():
-    """From retry.backoff.ms up to retry.backoff.max.ms (KIP-580)."""
+    """The back-off grows from retry.backoff.ms to retry.backoff.max.ms (KIP-580)."""
     with SenderHarness(**BACKOFFS, **PLAIN) as harness:
         harness.add()
         harness.step()
@@ -49,7 +49,7 @@ def test_a_batch_waits_twice_as_long_after_each_failure():
 
 @pytest.mark.usefixtures("no_jitter")
 def test_a_request_for_an_id_waits_twice_as_long_after_each_failure():
-    """The first time is no failure: it is sent at once."""
+    """The first attempt is sent at once."""
     with SenderHarness(**BACKOFFS) as harness:
         harness.add()
         delays = []
@@ -72,7 +72,7 @@ def test_a_request_for_an_id_waits_twice_as_long_after_each_failure():
 
 
 def test_metadata_are_waited_for_as_long_as_for_any_answer():
-    """request.timeout.ms from now."""
+    """The deadline is request.timeout.ms from now."""
     with SenderHarness(request_timeout_ms=4_000, **PLAIN) as harness:
         deadlines = []
 
@@ -85,7 +85,7 @@ def test_metadata_are_waited_for_as_long_as_for_any_answer():
 
 
 def test_any_broker_is_looked_for_as_long_as_for_any_answer():
-    """An idempotent producer's id comes from the first that can be reached."""
+    """The producer id comes from the first broker that can be reached, until the same deadline."""
     with SenderHarness(request_timeout_ms=4_000) as harness:
         deadlines = []
 
@@ -101,7 +101,7 @@ def test_any_broker_is_looked_for_as_long_as_for_any_answer():
 
 @pytest.mark.parametrize(("left", "updates", "next_at"), [(-1, 1, NEVER), (0, 1, NEVER), (1, 0, 1)])
 def test_metadata_are_asked_for_when_they_are_due(left, updates, next_at):
-    """Not before; and their answer, not the clock, brings the next look."""
+    """They are not requested earlier, and the response rather than a timer runs the loop again."""
     with SenderHarness(**PLAIN) as harness:
         harness.network.metadata.next_update_at = lambda: harness.now + left
         assert harness.now + next_at == harness.step()
@@ -109,7 +109,7 @@ def test_metadata_are_asked_for_when_they_are_due(left, updates, next_at):
 
 
 def test_metadata_are_asked_for_once():
-    """While they are on their way the loop does not ask again."""
+    """While a request is in flight, the loop sends no second one."""
     with SenderHarness(**PLAIN) as harness:
         harness.network.is_updating_metadata = True
         harness.network.metadata.next_update_at = lambda: harness.now
@@ -135,7 +135,7 @@ def test_a_throttle_counts_that_lasts_to_the_end_of_the_delivery_time_out(thrott
 
 
 def test_a_batch_whose_expiry_is_put_off_is_looked_at_every_second():
-    """The throttle may end early; and the batches of other brokers expire in their time."""
+    """The throttle may end early, and batches of other brokers expire in time."""
     with SenderHarness(**PLAIN) as harness:
         harness.network.down = {0, 1}
         harness.network.throttled[0] = harness.now + 130
@@ -146,7 +146,7 @@ def test_a_batch_whose_expiry_is_put_off_is_looked_at_every_second():
 
 
 def test_a_batch_that_fails_with_its_connection_holds_up_no_expiry():
-    """Those behind it expire at the same look."""
+    """The batches behind it expire in the same run."""
     with SenderHarness(**PLAIN) as harness:
         harness.network.stalled = {0}
         harness.network.down = {1}
@@ -170,7 +170,7 @@ OWN, NETWORKS = NetworkError("the batch's"), NetworkError("the network's")
     ],
 )
 def test_a_batch_that_expires_names_what_went_wrong_last(plain, own, networks, told):
-    """With the batch itself, or else with the network."""
+    """The cause is the last error of the batch, or otherwise that of the network."""
     plain.network.down = {0}
     plain.network.last_error = networks
     added = plain.add()
@@ -198,7 +198,7 @@ def test_a_batch_that_expires_names_what_went_wrong_last(plain, own, networks, t
 def test_only_a_transaction_by_the_old_rules_holds_back_the_version_of_produce(
     settings, level, is_highest
 ):
-    """From 12 on Produce adds the partition by itself: such a transaction must not rely on it."""
+    """From version 12 on Produce adds the partition, on which a TV1 transaction must not rely."""
     with SenderHarness(transaction_version=level, **settings) as harness:
         if settings is TRANSACTIONAL:
             harness.begin(0)
@@ -215,7 +215,7 @@ def test_only_a_transaction_by_the_old_rules_holds_back_the_version_of_produce(
 
 
 def test_a_transaction_may_end_only_once_its_end_has_begun(monkeypatch):
-    """A commit that begins in the middle of a look might have batches that it has not seen."""
+    """A commit that begins during a run may have batches that the run has not seen."""
     asked = []
     advance = TxnRequestSender.advance
 
@@ -235,7 +235,7 @@ def test_a_transaction_may_end_only_once_its_end_has_begun(monkeypatch):
 
 
 def test_an_end_that_needs_no_request_has_the_loop_look_again(tv2):
-    """No answer will wake it; where one is to come, looking again would be for nothing."""
+    """No response will wake the loop, while an end with a request needs no extra run."""
     tv2.initialize()
     tv2.manager.begin_transaction()
     result = tv2.manager.begin_commit()
@@ -258,7 +258,7 @@ def test_an_end_that_needs_no_request_has_the_loop_look_again(tv2):
 
 
 def _looks(harness: SenderHarness, *answers: float) -> list[float]:
-    """Have the loop look as often as there are answers; return for how long it set a timer."""
+    """Run the loop once for each answer, and return the timeouts of its timers."""
     delays: list[float] = []
     left = list(answers)
 
@@ -274,12 +274,12 @@ def _looks(harness: SenderHarness, *answers: float) -> list[float]:
 
 
 def test_the_loop_sleeps_until_the_next_look(plain):
-    """For what is late already it does not sleep; for nothing it sets no timer."""
+    """It does not sleep if it is late, and sets no timer if it has nothing to wait for."""
     assert [7.0, 0, 0.25] == _looks(plain, plain.now + 7, plain.now - 3, NEVER, plain.now + 0.25)
 
 
 def test_the_loop_sleeps_no_longer_than_until_its_end(plain):
-    """However far the next look is."""
+    """The deadline of the close applies, however late the next run is."""
     plain.add()
     plain.sender.initiate_close(timeout=5)
     assert [5.0, 2.0] == _looks(plain, NEVER, plain.now + 2)
@@ -287,7 +287,7 @@ def test_the_loop_sleeps_no_longer_than_until_its_end(plain):
 
 @pytest.mark.parametrize("timeouts", [(60, 5), (5, 60)], ids=str)
 def test_the_earlier_of_two_ends_counts(plain, timeouts):
-    """A close that is asked for twice does not put itself off."""
+    """A second close does not postpone the first."""
     plain.add()
     plain.step()
     for timeout in timeouts:
@@ -298,7 +298,7 @@ def test_the_earlier_of_two_ends_counts(plain, timeouts):
 
 
 def test_the_end_cancels_what_is_under_way(plain):
-    """It does not wait for an answer that nobody needs any more, nor raise its cancellation."""
+    """The end waits for no pending task, and does not raise its cancellation."""
     ends = []
 
     async def update_metadata(deadline: float) -> None:
@@ -315,7 +315,7 @@ def test_the_end_cancels_what_is_under_way(plain):
 
 @pytest.mark.parametrize("settings", [PLAIN, {}, TRANSACTIONAL], ids=["plain", "idempotent", "tv2"])
 def test_an_idle_loop_looks_once(settings):
-    """Nothing that it does while there is nothing to do wakes it up again."""
+    """Without work nothing that the loop does wakes it again."""
     with SenderHarness(**settings) as harness:
         harness.step()
         looks = []

@@ -1,4 +1,4 @@
-"""Serializers that cannot be called as the producer calls them are refused when it is made."""
+"""Serializers with an unsupported signature are refused when the producer is created."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _Called:
 def test_a_serializer_of_another_signature_is_refused_before_any_record(
     part, plug_in, name, own, given
 ):
-    """The error names the setting and the serializer, what it takes, and what it is given."""
+    """The error names the setting, the serializer, its parameters, and the expected ones."""
     with pytest.raises(ConfigError) as raised:
         KafkaProducer({"bootstrap.servers": "127.0.0.1:9", f"{part}.serializer": plug_in})
     expected = (
@@ -85,7 +85,7 @@ class _Flexible:
 
 
 class _Untold:
-    #: No signature can be made of this.
+    #: This cannot be parsed as a signature.
     __signature__ = "(nobody knows"
 
     def __call__(self, value):
@@ -104,6 +104,6 @@ class _Untold:
     ],
 )
 def test_a_serializer_that_may_be_called_is_taken(plug_in, expected):
-    """So is one that does not tell its own signature: nothing is wrong with that."""
+    """So is a serializer whose signature is unknown."""
     made = resolve_serializer(SERIALIZERS.read(plug_in), is_key=False)
     assert expected == made.serialize(7, TOPIC, [])

@@ -1,4 +1,4 @@
-"""Values become the bytes that Java's serializers make of them, or an error that helps."""
+"""Serializers produce the same bytes as Java's, or a helpful error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def serializer(value: object, *, is_key: bool = False, **options: str):
 
 @pytest.mark.parametrize("name", SERIALIZERS.names)
 def test_none_stays_none(name):
-    """No serializer makes anything of a tombstone, or of a missing key."""
+    """Every serializer leaves null as it is, as for a tombstone or a missing key."""
     assert serializer(name)(None, TOPIC) is None
 
 
@@ -60,7 +60,7 @@ def test_none_stays_none(name):
     ],
 )
 def test_values_become_the_bytes_of_java(name, value, expected):
-    """Numbers are big-endian, text is UTF-8, JSON is compact."""
+    """Numbers are big-endian, text is UTF-8, and JSON is compact."""
     data = serializer(name)(value, TOPIC)
     assert expected == data
     assert bytes is type(data)
@@ -68,13 +68,13 @@ def test_values_become_the_bytes_of_java(name, value, expected):
 
 @given(INT64)
 def test_integers_are_eight_bytes_big_endian(number):
-    """As LongSerializer writes them, over the whole range."""
+    """The bytes are those of LongSerializer over the whole range."""
     assert number.to_bytes(8, "big", signed=True) == serializer("int")(number, TOPIC)
 
 
 @given(st.floats())
 def test_floats_are_doubles(number):
-    """Every float comes back, infinities and NaN too."""
+    """Every float can be decoded again, including infinities and NaN."""
     (back,) = struct.unpack(">d", serializer("float")(number, TOPIC))
     assert (math.isnan(number) and math.isnan(back)) or number == back
 
@@ -84,12 +84,12 @@ JSON_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
 @given(st.recursive(st.booleans() | INT64 | JSON_TEXT, st.lists, max_leaves=10))
 def test_json_can_be_read_back(value):
-    """Whatever JSON can hold comes back."""
+    """Every JSON value can be decoded again."""
     assert value == json.loads(serializer("json")(value, TOPIC))
 
 
 def test_text_is_written_as_utf_8():
-    """Another encoding is a function's business, as the refusal of serializer.encoding says."""
+    """Other encodings need a function, as the error for serializer.encoding says."""
     assert b"\xc3\xbc" == serializer("string")("ü", TOPIC)
     assert b"\xfc" == serializer(lambda text: text.encode("latin-1"))("ü", TOPIC)
 
@@ -123,7 +123,7 @@ def test_text_is_written_as_utf_8():
     ],
 )
 def test_what_does_not_fit_is_refused(name, value):
-    """The error names the topic, the part, the type and the serializer, and keeps the cause."""
+    """The error names the topic, the part, the type and the serializer, and has a cause."""
     sentence = f"topic 'orders': the value, of type {type(value).__name__}, .* serializer '{name}'"
     with pytest.raises(SerializationError, match=sentence) as raised:
         serializer(name)(value, TOPIC)
@@ -133,7 +133,7 @@ def test_what_does_not_fit_is_refused(name, value):
 
 
 def test_the_error_says_which_of_the_two_it_was():
-    """A key's error names the key and its setting, and shows nothing of its content."""
+    """A key's error names the key and its setting, but not its content."""
     with pytest.raises(
         SerializationError, match=r"the key, of type str.*key\.serializer"
     ) as raised:
@@ -142,7 +142,7 @@ def test_the_error_says_which_of_the_two_it_was():
 
 
 def test_without_a_reference_bytes_are_taken():
-    """As they are, and nothing else."""
+    """Bytes are sent as they are, and other types are refused."""
     plain = resolve_serializer(None, is_key=False).serialize
     assert b"v" == plain(b"v", TOPIC)
     with pytest.raises(SerializationError, match="the serializer 'bytes'"):
@@ -153,7 +153,7 @@ def test_without_a_reference_bytes_are_taken():
 
 
 def test_a_function_gets_the_value():
-    """What it returns is sent; None is kept from it."""
+    """Its result is sent, and None is not passed to it."""
     seen = []
 
     def to_bytes(value):
@@ -167,20 +167,20 @@ def test_a_function_gets_the_value():
 
 
 def test_a_function_with_a_topic_gets_it():
-    """By keyword, with a default or without."""
+    """The topic is passed by keyword, whether or not the parameter has a default."""
     assert b"orders/1" == serializer(lambda value, topic: f"{topic}/{value}".encode())(1, TOPIC)
     assert b"orders/1" == serializer(lambda value, *, topic: f"{topic}/{value}".encode())(1, TOPIC)
 
 
 def test_functions_written_in_c_are_taken():
-    """They get the value alone, whether they tell their parameters or not."""
+    """They get only the value, whether or not they have a signature."""
     assert b"abc" == serializer(str.encode)("abc", TOPIC)
     assert b"01 02" == serializer(lambda value: value.hex(" ").encode())(b"\x01\x02", TOPIC)
     assert b"\x01" == serializer(struct.Struct("B").pack)(1, TOPIC)
 
 
 def test_a_class_is_made_and_called():
-    """It is made once, without arguments."""
+    """It is instantiated once, without arguments."""
 
     class Suffixing:
         made = 0
@@ -197,12 +197,12 @@ def test_a_class_is_made_and_called():
 
 
 def test_serializers_can_be_imported():
-    """`package.module:attribute` names one."""
+    """A serializer is named as `package.module:attribute`."""
     assert b"QUI=" == serializer("base64:b64encode")(b"AB", TOPIC)
 
 
 def test_a_function_may_make_a_tombstone():
-    """None from it is None."""
+    """A function that returns None makes the value null."""
     assert serializer(lambda _: None)("gone", TOPIC) is None
 
 
@@ -221,7 +221,7 @@ class _AsJavas:
     ids=["function", "method"],
 )
 def test_a_serializer_must_return_bytes(make, name, returned, kind):
-    """Anything else is told as the serializer's fault, by its name, and not as the value's."""
+    """The error for any other result blames the serializer by name, and not the value."""
     sentence = rf"^topic 'a': the serializer \S*{name} \(value\.serializer\) returned {kind}, not"
     with pytest.raises(SerializationError, match=sentence) as raised:
         serializer(make(returned))(1, "a")
@@ -235,7 +235,7 @@ def test_what_holds_bytes_is_bytes(returned):
 
 
 def test_what_a_function_raises_is_the_cause():
-    """The error is ours, and is caught as one."""
+    """The error is a SerializationError, with the function's error as its cause."""
     cause = ZeroDivisionError()
 
     def fail(value):
@@ -253,7 +253,7 @@ def test_what_cannot_be_called_is_refused():
 
 
 def test_a_class_whose_objects_cannot_be_called_is_refused():
-    """It is the object that counts."""
+    """The instance, and not the class, must be callable."""
 
     class Silent:
         pass

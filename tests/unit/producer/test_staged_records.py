@@ -1,4 +1,4 @@
-"""Single records become the same bytes as the rows of a table, whatever they have and lack."""
+"""Single records become the same bytes as rows of a table, whichever fields they have."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOW_MS = 1_700_000_000_000
 
 @pytest.fixture(params=["compiled", "portable"], scope="module", autouse=True)
 def _way(request):
-    """Have objects read by compiled loops, and as on an interpreter that those do not know."""
+    """Read objects with compiled loops, and as on an interpreter that those do not support."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "portable":
             patch.setattr(staged_records, "scan_items", lambda *_: None)
@@ -43,7 +43,7 @@ def _way(request):
 
 @dataclass(frozen=True)
 class _Sent:
-    """What a caller sent."""
+    """A record as a caller sends it."""
 
     topic: str = "t"
     value: bytes | None = b"v"
@@ -53,7 +53,7 @@ class _Sent:
     timestamp: int | None = None
 
     def stage(self, staged: StagedRecords, *, callback=None) -> FutureRecordMetadata:
-        """Stage it with the smallest future that can hold it, as a send does."""
+        """Stage the record with the smallest future that can hold it, as a send does."""
         rest = (self.headers, self.partition, self.timestamp, callback)
         future = FutureRecordMetadata() if rest == (None,) * 4 else FutureOfFullRecord()
         future.chunk = future.error = None
@@ -90,7 +90,7 @@ _PLAIN = st.builds(_Sent, value=_BYTES, key=_BYTES)
 
 @given(st.lists(_SENT | _PLAIN, min_size=1, max_size=20) | st.lists(_PLAIN, min_size=1))
 def test_every_record_is_written_as_it_was_sent(sent):
-    """Any mix of fields comes through the kernel as the same records, in the same order."""
+    """Records with any mix of fields are encoded unchanged and in order."""
     chunk = _take(*sent)
     columns = chunk.columns
     written = write_records(columns, now_ms=NOW_MS).batch()
@@ -121,7 +121,7 @@ def test_every_record_is_written_as_it_was_sent(sent):
 
 @given(st.lists(_SENT, min_size=1, max_size=10))
 def test_metadata_is_kept_beside_the_columns(sent):
-    """What a RecordMetadata tells beside the offset is known once a record is written."""
+    """The metadata of a record, apart from its offset, is known once the record is written."""
     written = _take(*sent).written
     times = [NOW_MS if each.timestamp is None else each.timestamp for each in sent]
     assert times == written.timestamps.tolist()
@@ -133,12 +133,12 @@ def test_metadata_is_kept_beside_the_columns(sent):
 
 
 def test_nothing_is_taken_out_of_nothing():
-    """An empty deque gives no chunk rather than an empty one."""
+    """Taking from an empty queue returns None rather than an empty chunk."""
     assert _take() is None
 
 
 def test_a_chunk_has_no_more_records_than_asked_for():
-    """The oldest come first; the rest stays."""
+    """The oldest records come first, and the rest stays staged."""
     staged = StagedRecords()
     futures = [_Sent(value=b"%d" % number).stage(staged) for number in range(5)]
     assert futures[:3] == list(staged.take(NOW_MS, 3).futures)
@@ -147,7 +147,7 @@ def test_a_chunk_has_no_more_records_than_asked_for():
 
 
 def test_records_that_are_put_back_come_before_all_others():
-    """What could not be written keeps its place in the order."""
+    """Records that could not be written keep their place in the order."""
     staged = StagedRecords()
     futures = [_Sent(value=b"%d" % number).stage(staged) for number in range(4)]
     chunk = staged.take(NOW_MS, 4)
@@ -159,7 +159,7 @@ def test_records_that_are_put_back_come_before_all_others():
 
 
 def test_the_bytes_of_large_records_count_until_those_are_taken():
-    """And again from when they are put back."""
+    """They count again when their records are put back."""
     staged = StagedRecords()
     for size in (1_000, 2_000):
         _Sent(key=b"key", value=bytes(size)).stage(staged)
@@ -172,7 +172,7 @@ def test_the_bytes_of_large_records_count_until_those_are_taken():
 
 
 def test_records_around_a_refused_one_are_staged_again():
-    """They keep their order and their weight; only the refused one ends, with its error."""
+    """They keep their order and weight, and only the refused record fails."""
     staged = StagedRecords()
     futures = [_Sent(value=b"%d" % number * 100).stage(staged) for number in range(4)]
     chunk = staged.take(NOW_MS, 3)
@@ -184,7 +184,7 @@ def test_records_around_a_refused_one_are_staged_again():
 
 
 def test_records_may_be_staged_while_others_are_taken():
-    """Each record of several threads is taken once, in its thread's order."""
+    """Each record is taken once, in its thread's order."""
     staged = StagedRecords()
 
     def stage(thread: int) -> None:
@@ -216,7 +216,7 @@ def _result() -> ProduceResult:
 
 
 def test_futures_learn_where_their_records_are():
-    """A future points to the batch and the record's place in it, by the batch that was open."""
+    """Each future refers to the batch that was open, and to the record's index in it."""
     chunk = _take(*[_Sent()] * 4)
     held = list(chunk.futures)
     results = [_result() for _ in range(3)]
@@ -230,7 +230,7 @@ def test_futures_learn_where_their_records_are():
 
 
 def test_futures_of_records_that_went_nowhere_are_not_told_of_a_place():
-    """Those behind the last one written go again, and those without a batch have failed already."""
+    """The records behind the last one written will be retried, and those without a batch failed."""
     chunk = _take(_Sent(), _Sent(), _Sent())
     held = list(chunk.futures)
     chunk.fail([0], DeliveryError("refused"))
@@ -240,7 +240,7 @@ def test_futures_of_records_that_went_nowhere_are_not_told_of_a_place():
 
 
 def _written(staged: StagedRecords, *, refused: int | None = None) -> None:
-    """Write all that is staged into one batch."""
+    """Write all staged records into one batch."""
     chunk = staged.take(NOW_MS, 1_000)
     count = len(chunk.futures)
     rows = np.arange(count, dtype=np.int32)
@@ -257,7 +257,7 @@ def _written(staged: StagedRecords, *, refused: int | None = None) -> None:
 
 
 def test_futures_that_nobody_has_kept_serve_other_records():
-    """They know nothing that the next one to be given out would tell."""
+    """Such a future is reset before it is reused."""
     staged = StagedRecords()
     for _ in range(3):
         _Sent().stage(staged)
@@ -268,7 +268,7 @@ def test_futures_that_nobody_has_kept_serve_other_records():
 
 @pytest.mark.parametrize("rows", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
 def test_futures_that_somebody_has_kept_serve_nobody_else(rows):
-    """They know their places."""
+    """Futures held by the caller keep their places."""
     staged = StagedRecords()
     futures = [_Sent().stage(staged) for _ in range(3)]
     kept = {row: futures[row] for row in rows}
@@ -281,7 +281,7 @@ def test_futures_that_somebody_has_kept_serve_nobody_else(rows):
 
 
 def test_where_many_futures_are_kept_all_are():
-    """Looking for the few others would take longer than making them."""
+    """Looking for the few others would take longer than creating new ones."""
     staged = StagedRecords()
     kept = [_Sent().stage(staged) for _ in range(MAX_HELD + 2)][1:]
     _written(staged)
@@ -290,7 +290,7 @@ def test_where_many_futures_are_kept_all_are():
 
 
 def test_the_future_of_a_record_that_was_refused_serves_nobody_else():
-    """It has its error, which is nobody else's."""
+    """It keeps its own error."""
     staged = StagedRecords()
     for _ in range(3):
         _Sent().stage(staged)
@@ -301,7 +301,7 @@ def test_the_future_of_a_record_that_was_refused_serves_nobody_else():
 
 
 def test_futures_with_callbacks_serve_nobody_else():
-    """They are handed out once more, at the end of their batch."""
+    """They are passed to the callback once more, at the end of their batch."""
     staged = StagedRecords()
     _Sent().stage(staged, callback=lambda _: None)
     _Sent().stage(staged)
@@ -310,7 +310,7 @@ def test_futures_with_callbacks_serve_nobody_else():
 
 
 def test_no_more_futures_are_kept_than_are_of_use():
-    """A burst leaves no heap behind."""
+    """A burst of records does not leave its futures in memory."""
     staged = StagedRecords()
     staged.spare += [FutureRecordMetadata()] * MAX_SPARE
     _Sent().stage(staged)
@@ -319,14 +319,14 @@ def test_no_more_futures_are_kept_than_are_of_use():
 
 
 def test_a_record_without_a_place_is_reported_as_our_mistake():
-    """Rather than an index error, a clear word."""
+    """The error is clearer than an IndexError."""
     chunk = _take(_Sent())
     with pytest.raises(KafkaError, match="please report it"):
         chunk.written.place(0)
 
 
 def test_callbacks_are_called_at_the_end_of_their_batch():
-    """A callback gets its own future, once, when the record's batch has ended."""
+    """A callback is called once, with its own future, when the record's batch has ended."""
     told = []
     staged = StagedRecords()
     futures = [
@@ -344,7 +344,7 @@ def test_callbacks_are_called_at_the_end_of_their_batch():
 
 
 def test_callbacks_of_failed_records_are_called_at_once():
-    """Records that get into no batch end when that is known, one by one."""
+    """Records that are in no batch end one by one, as soon as their error is known."""
     told = []
     staged = StagedRecords()
     _Sent().stage(staged, callback=lambda _: 1 / 0)
@@ -359,7 +359,7 @@ def test_callbacks_of_failed_records_are_called_at_once():
 
 @pytest.mark.parametrize(("spare", "left"), [(MAX_SPARE - 1, MAX_SPARE), (MAX_SPARE, MAX_SPARE)])
 def test_spare_futures_are_kept_up_to_a_number(spare, left):
-    """A chunk's are kept together, or none of them."""
+    """The futures of a chunk are kept together or not at all."""
     staged = StagedRecords()
     staged.spare += [FutureRecordMetadata()] * spare
     _Sent().stage(staged)
@@ -369,7 +369,7 @@ def test_spare_futures_are_kept_up_to_a_number(spare, left):
 
 @pytest.mark.parametrize(("held", "spare"), [(MAX_HELD, 3), (MAX_HELD + 1, 0)])
 def test_where_few_futures_are_kept_the_others_serve_again(held, spare):
-    """A caller that holds the last ones only has new ones made for no other record."""
+    """If a caller holds only the last futures, the others are reused."""
     staged = StagedRecords()
     kept = [_Sent().stage(staged) for _ in range(held + 3)][3:]
     _written(staged)
@@ -377,7 +377,7 @@ def test_where_few_futures_are_kept_the_others_serve_again(held, spare):
 
 
 def test_where_counts_of_references_are_hints_no_future_serves_again(monkeypatch):
-    """An interpreter without a GIL counts them otherwise."""
+    """An interpreter without a GIL counts references differently."""
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
     assert -1 == staged_records._count_of_unheld()
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: True)
@@ -385,7 +385,7 @@ def test_where_counts_of_references_are_hints_no_future_serves_again(monkeypatch
 
 
 def test_a_row_is_found_in_the_stretch_that_it_is_in():
-    """Rows between the stretches, before them and behind them are in no batch."""
+    """Rows before, between and behind the stretches are in no batch."""
     chunk = _take(*[_Sent()] * 9)
     results = [_result(), _result()]
     for start, stop, result in ((2, 4, results[0]), (6, 8, results[1])):
@@ -400,7 +400,7 @@ def test_a_row_is_found_in_the_stretch_that_it_is_in():
 
 
 def test_futures_in_a_later_stretch_know_their_rows():
-    """Counted from the beginning of the chunk."""
+    """Rows are counted from the beginning of the chunk."""
     staged = StagedRecords()
     kept = [_Sent().stage(staged) for _ in range(9)][7:]
     chunk = staged.take(NOW_MS, 10)
@@ -412,7 +412,7 @@ def test_futures_in_a_later_stretch_know_their_rows():
 
 
 def test_what_breaks_off_fails_the_records_that_have_neither_a_batch_nor_an_error():
-    """From a row on, or all of them."""
+    """`unresolved` lists the records from a row on, and `fail_rest` fails them all."""
     chunk = _take(*[_Sent()] * 6)
     refused, broken = DeliveryError("refused"), DeliveryError("broken off")
     held = list(chunk.futures)
@@ -425,7 +425,7 @@ def test_what_breaks_off_fails_the_records_that_have_neither_a_batch_nor_an_erro
 
 @pytest.mark.parametrize("number", range(3))
 def test_a_record_is_withdrawn_wherever_it_is_staged(number):
-    """It fails and is told of; the others stay in their order."""
+    """The record fails, its callback is called, and the others keep their order."""
     told = []
     staged = StagedRecords()
     futures = [_Sent(value=b"%d" % n).stage(staged, callback=told.append) for n in range(3)]
@@ -439,7 +439,7 @@ def test_a_record_is_withdrawn_wherever_it_is_staged(number):
 
 
 def test_records_that_are_put_back_around_a_refused_one_come_before_all_others():
-    """Of those that were staged meanwhile none overtakes them."""
+    """No record that was staged meanwhile overtakes them."""
     staged = StagedRecords()
     futures = [_Sent(value=b"%d" % number).stage(staged) for number in range(3)]
     chunk = staged.take(NOW_MS, 3)
@@ -451,7 +451,7 @@ def test_records_that_are_put_back_around_a_refused_one_come_before_all_others()
 
 
 def test_records_that_cannot_be_taken_out_stay_before_all_others(monkeypatch):
-    """Whatever strikes on the way: none is lost, and none is overtaken."""
+    """After an error on the way no record is lost or overtaken."""
     staged = StagedRecords()
     futures = [_Sent().stage(staged) for _ in range(4)]
 
@@ -468,7 +468,7 @@ def test_records_that_cannot_be_taken_out_stay_before_all_others(monkeypatch):
 
 @pytest.mark.parametrize(("taken", "left"), [(1, 900), (2, 600), (3, 300), (4, 0)])
 def test_the_bytes_of_large_records_are_shared_out_among_those_that_are_left(taken, left):
-    """Which of them were large is not known any more."""
+    """It is no longer known which of them were large."""
     staged = StagedRecords()
     for _ in range(4):
         _Sent(value=bytes(300)).stage(staged)
@@ -480,7 +480,7 @@ def test_the_bytes_of_large_records_are_shared_out_among_those_that_are_left(tak
 
 
 def test_a_key_or_a_value_that_is_missing_weighs_nothing():
-    """Of what is put back, all others weigh as many bytes as they have."""
+    """All other records weigh their size in bytes when they are put back."""
     staged = StagedRecords()
     for key, value in ((None, bytes(300)), (b"key", None), (None, None)):
         _Sent(key=key, value=value).stage(staged)

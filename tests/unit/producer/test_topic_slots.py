@@ -1,4 +1,4 @@
-"""Where a topic's slots are while its number of partitions changes."""
+"""The slots of a topic while its number of partitions changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COUNTS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 9)), min_size=
 
 @given(COUNTS)
 def test_a_topic_has_as_many_slots_as_it_has_partitions_now(changes):
-    """Whatever it had before: more after it has grown, fewer after it was created anew."""
+    """The count may rise when a topic grows, and fall when it is recreated."""
     batches = OpenBatches()
     for name, count in changes:
         topic = batches.topic(name, count)
@@ -30,7 +30,7 @@ def test_a_topic_has_as_many_slots_as_it_has_partitions_now(changes):
 
 @given(COUNTS, st.data())
 def test_open_batches_stay_those_of_their_partitions(changes, data):
-    """Also those of partitions that are gone, which end by their time-outs."""
+    """So do those of deleted partitions, which end by timeout."""
     batches = OpenBatches()
     opened = set()
     for name, count in changes:
@@ -44,7 +44,7 @@ def test_open_batches_stay_those_of_their_partitions(changes, data):
 
 
 def test_the_sticky_partition_is_chosen_anew_when_it_is_gone():
-    """One that is still there stays: its batch has room."""
+    """A sticky partition that still exists is kept, because its batch has room."""
     batches = OpenBatches()
     topic = batches.topic("t", 6)
     batches.sticky["slot"][topic.index] = topic.first_slot + 3
@@ -55,7 +55,7 @@ def test_the_sticky_partition_is_chosen_anew_when_it_is_gone():
 
 
 def test_topics_get_their_slots_one_behind_the_other():
-    """Whoever has remembered slots by number forgets them once some have moved."""
+    """`moves` counts moved slots, after which remembered slot numbers are invalid."""
     batches = OpenBatches()
     assert [(0, 0, 3, 3), (1, 3, 2, 2)] == [
         astuple(batches.topic(name, count)) for name, count in (("t", 3), ("u", 2))
@@ -78,7 +78,7 @@ def test_topics_get_their_slots_one_behind_the_other():
 
 @pytest.mark.parametrize("offset", range(3))
 def test_the_sticky_partition_and_the_last_size_move_with_their_topic(offset):
-    """Wherever the topic was: what has been chosen and seen of a partition still holds."""
+    """The choice and the sizes of its partitions remain valid wherever the topic was."""
     batches = OpenBatches()
     if offset:
         batches.topic("before", offset)
@@ -99,7 +99,7 @@ def test_the_sticky_partition_and_the_last_size_move_with_their_topic(offset):
 
 
 def test_a_topic_without_a_sticky_partition_moves_without_one():
-    """It is chosen with the next record that has neither partition nor key."""
+    """It is chosen for the next record without a partition and a key."""
     batches = OpenBatches()
     topic = batches.topic("t", 3)
     assert NO_SLOT == batches.sticky["slot"][topic.index]

@@ -1,4 +1,4 @@
-"""Calls of transactions: which are allowed, how they are waited for, and what closing does."""
+"""Transactional calls: which are allowed, how they wait, and what closing does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.transactions_over_mock import GROUP, OFFSETS, S, answer_end, 
 
 
 def test_calls_out_of_turn_are_refused_and_change_nothing(either):
-    """Each state names itself and what is not possible in it."""
+    """The error names the state, in which the call is not possible."""
     manager = either.manager
     for call in (manager.begin_transaction, manager.begin_commit, manager.begin_abort):
         with pytest.raises(IllegalStateError, match="UNINITIALIZED"):
@@ -54,7 +54,7 @@ def test_calls_out_of_turn_are_refused_and_change_nothing(either):
 
 
 def test_a_producer_without_a_transactional_id_has_no_transactions():
-    """Each of the calls says which setting it needs."""
+    """The error of each call names the setting that it needs."""
     manager = TransactionManager()
     for call in (
         manager.initialize_transactions,
@@ -72,7 +72,7 @@ def test_a_producer_without_a_transactional_id_has_no_transactions():
 @pytest.mark.parametrize("source", list(S), ids=lambda state: state.name)
 @pytest.mark.parametrize("target", list(S), ids=lambda state: state.name)
 def test_only_the_table_moves_the_state(source, target):
-    """What is not in it is refused: by a caller without effect, in the Sender's hands for good."""
+    """An illegal call has no effect, and an illegal step of the Sender is fatal."""
     for poison in (False, True):
         manager = TransactionManager(transactional_id="x")
         manager._state = source
@@ -88,7 +88,7 @@ def test_only_the_table_moves_the_state(source, target):
 
 
 def test_an_answer_that_does_not_fit_the_state_ends_the_producer(tv2):
-    """KAFKA-14831: what cannot be is not gone on from."""
+    """After an impossible response the producer does not continue (KAFKA-14831)."""
     tv2.begin(0)
     tv2.produce()
     result = tv2.manager.begin_commit()
@@ -105,7 +105,7 @@ def test_an_answer_that_does_not_fit_the_state_ends_the_producer(tv2):
 
 
 def test_an_operation_that_timed_out_is_resumed_by_the_same_call(either):
-    """It is done once, however often it is called; nothing else is allowed meanwhile."""
+    """It is sent once, however often it is called, and other calls are refused meanwhile."""
     either.begin(0)
     either.produce()
     first = either.manager.begin_commit()
@@ -127,7 +127,7 @@ def test_an_operation_that_timed_out_is_resumed_by_the_same_call(either):
 
 
 def test_initializing_that_timed_out_is_resumed_by_the_same_call(either):
-    """The id is asked for once."""
+    """The producer id is requested once."""
     first = either.manager.initialize_transactions()
     with pytest.raises(KafkaTimeoutError):
         first.wait(0)
@@ -138,7 +138,7 @@ def test_initializing_that_timed_out_is_resumed_by_the_same_call(either):
 
 
 def test_a_failure_that_nobody_heard_of_is_told_to_the_next_call(either):
-    """A commit that failed after its wait timed out is still that commit."""
+    """If a commit fails after its wait timed out, the next commit raises its error."""
     either.begin(0)
     first = either.manager.begin_commit()
     either.produce(ErrorCode.INVALID_RECORD)
@@ -149,7 +149,7 @@ def test_a_failure_that_nobody_heard_of_is_told_to_the_next_call(either):
 
 
 def test_a_thread_that_waits_is_woken_by_the_answer(either):
-    """The caller's thread sleeps until the network thread has the answer."""
+    """The calling thread sleeps until the network thread has the response."""
     result = either.manager.initialize_transactions()
     waiter = threading.Thread(target=result.wait, args=(10,), daemon=True)
     waiter.start()
@@ -164,7 +164,7 @@ def test_a_thread_that_waits_is_woken_by_the_answer(either):
 
 
 def test_closing_finishes_a_commit(either):
-    """What was asked for is done before the end."""
+    """A pending commit completes before the end."""
     either.begin(0)
     either.produce()
     result = either.manager.begin_commit()
@@ -179,7 +179,7 @@ def test_closing_finishes_a_commit(either):
 
 
 def test_closing_aborts_an_open_transaction(either):
-    """The next producer of this id need not wait for the time-out."""
+    """The next producer with this id need not wait for the transaction timeout."""
     either.begin(0)
     either.produce()
     either.sender.initiate_close(timeout=60)
@@ -194,7 +194,7 @@ def test_closing_aborts_an_open_transaction(either):
 
 
 def test_closing_aborts_a_transaction_that_has_failed(either):
-    """Its error does not keep the producer from ending it."""
+    """The error does not prevent closing from aborting the transaction."""
     either.begin(0)
     either.produce(ErrorCode.INVALID_RECORD)
     either.sender.initiate_close(timeout=60)
@@ -209,7 +209,7 @@ def test_closing_aborts_a_transaction_that_has_failed(either):
 
 
 def test_closing_after_a_fatal_error_ends_at_once(either):
-    """Nobody is waited for any more."""
+    """Closing then waits for nothing."""
     batch = either.begin(0)[0]
     either.manager.transition_to_fatal_error(ValueError("lost"))
     either.step()
@@ -219,7 +219,7 @@ def test_closing_after_a_fatal_error_ends_at_once(either):
 
 
 def test_closing_by_force_fails_what_is_waited_for(either):
-    """No call waits for ever for a producer that is gone."""
+    """No call waits forever for a producer that has ended."""
     either.begin(0)
     result = either.manager.begin_commit()
     either.sender.initiate_close()
@@ -232,7 +232,7 @@ def test_closing_by_force_fails_what_is_waited_for(either):
 def test_a_commit_that_begins_while_the_sender_looks_waits_for_its_batches(
     either, monkeypatch, reads
 ):
-    """However the threads interleave: the last batch of a transaction goes before its end."""
+    """However the threads interleave, the last batch of a transaction is sent before EndTxn."""
     either.begin(0)
     either.produce()
     asked = itertools.count()

@@ -1,4 +1,4 @@
-"""Coordinators that move, hang up, or are busy with the transaction before; time is given."""
+"""Coordinators that move, disconnect, or still end the last transaction; time is an argument."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.transactions_over_mock import TRANSACTIONAL, answer_end
 
 
 def test_a_coordinator_that_has_moved_is_found_again(either):
-    """NOT_COORDINATOR: ask who it is now, then ask that one."""
+    """After NOT_COORDINATOR the producer looks up the coordinator and sends to the new one."""
     either.manager.initialize_transactions()
     either.find_coordinator(node_id=0)
     either.init_producer_id(code=ErrorCode.NOT_COORDINATOR)
@@ -26,7 +26,7 @@ def test_a_coordinator_that_has_moved_is_found_again(either):
 
 
 def test_a_coordinator_that_hangs_up_is_looked_for_again(either):
-    """Whatever it did with the request, it is asked again, wherever it is now."""
+    """The outcome of the request is unknown, so it is resent to the current coordinator."""
     either.begin(0)
     either.produce()
     result = either.manager.begin_commit()
@@ -41,7 +41,7 @@ def test_a_coordinator_that_hangs_up_is_looked_for_again(either):
 
 
 def test_a_coordinator_that_cannot_be_connected_to_is_looked_for_again(either):
-    """Its broker may be gone, and another one have its work."""
+    """Its broker may be down, and another one may have taken over."""
     either.network.down.add(1)
     either.manager.initialize_transactions()
     either.find_coordinator(node_id=1)
@@ -54,7 +54,7 @@ def test_a_coordinator_that_cannot_be_connected_to_is_looked_for_again(either):
 
 
 def test_a_coordinator_that_never_gets_ready_is_looked_for_again(either):
-    """After request.timeout.ms without a connection."""
+    """It is looked up again after request.timeout.ms without a connection."""
     either.network.down.add(1)
     either.manager.initialize_transactions()
     either.find_coordinator(node_id=1)
@@ -64,7 +64,7 @@ def test_a_coordinator_that_never_gets_ready_is_looked_for_again(either):
 
 
 def test_a_throttled_coordinator_is_waited_for(either):
-    """KIP-219: it is the right one, and will be there again when it has said."""
+    """It is still the right one, and is available after the throttle (KIP-219)."""
     either.network.down.add(1)
     either.network.throttled[1] = either.now + 40
     either.manager.initialize_transactions()
@@ -76,7 +76,7 @@ def test_a_throttled_coordinator_is_waited_for(either):
 
 
 def test_a_coordinator_has_all_its_time_again_once_it_is_not_throttled_any_more(either):
-    """It is looked for again when it has not got ready within request.timeout.ms from then on."""
+    """The next lookup is request.timeout.ms after the end of the throttle."""
     either.network.down.add(1)
     either.network.throttled[1] = either.now + 40
     either.manager.initialize_transactions()
@@ -89,7 +89,7 @@ def test_a_coordinator_has_all_its_time_again_once_it_is_not_throttled_any_more(
 
 
 def test_no_broker_at_all_is_waited_for(either):
-    """Without anybody to ask the question is put off, and not dropped."""
+    """Without an available broker the lookup is postponed, not dropped."""
     either.network.down |= {0, 1, 2}
     either.manager.initialize_transactions()
     either.step()
@@ -102,7 +102,7 @@ def test_no_broker_at_all_is_waited_for(either):
 
 
 def test_a_request_that_keeps_failing_waits_twice_as_long_each_time():
-    """The first failure costs retry.backoff.ms, give or take 20 %, and none more than the limit."""
+    """The back-off starts at retry.backoff.ms, give or take 20 %, and stays within the limit."""
     with SenderHarness(
         retry_backoff_ms=100, retry_backoff_max_ms=1_000, **TRANSACTIONAL
     ) as harness:
@@ -116,7 +116,7 @@ def test_a_request_that_keeps_failing_waits_twice_as_long_each_time():
 
 
 def test_the_first_partitions_are_asked_for_again_soon_while_the_last_transaction_ends(tv1):
-    """CONCURRENT_TRANSACTIONS: 20 ms for the first request, the back-off for later ones."""
+    """After CONCURRENT_TRANSACTIONS the first request waits for 20 ms, later ones for a back-off."""
     tv1.initialize()
     tv1.manager.begin_transaction()
     tv1.add(0)
@@ -134,7 +134,7 @@ def test_the_first_partitions_are_asked_for_again_soon_while_the_last_transactio
 
 
 def test_the_first_batch_is_sent_again_soon_while_the_last_transaction_ends(tv2):
-    """Under TV2 it is Produce that hears of it."""
+    """Under TV2 the response to Produce has CONCURRENT_TRANSACTIONS."""
     tv2.begin(0)
     tv2.produce(ErrorCode.CONCURRENT_TRANSACTIONS)
     assert tv2.now + 0.02 == tv2.step()

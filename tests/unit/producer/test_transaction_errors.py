@@ -1,4 +1,4 @@
-"""Errors of a transaction: those that an abort gets over, and those that end the producer."""
+"""Errors of a transaction: those that need an abort, and those that end the producer."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from tests.support.transactions_over_mock import (
     ],
 )
 def test_a_refused_batch_fails_the_transaction_and_not_the_producer(either, code):
-    """Sending and committing say which error it was; after the abort the producer goes on."""
+    """Sends and commits raise the error, and after an abort the producer continues."""
     [refused] = either.begin(0)
     either.produce(code)
     assert isinstance(refused.result.error, DeliveryError)
@@ -73,7 +73,7 @@ def test_a_refused_batch_fails_the_transaction_and_not_the_producer(either, code
 
 
 def test_a_commit_fails_when_a_batch_is_refused_meanwhile(either):
-    """The commit says so, and is not sent."""
+    """The commit raises the error, and EndTxn is not sent."""
     either.begin(0)
     result = either.manager.begin_commit()
     either.produce(ErrorCode.INVALID_RECORD)
@@ -86,7 +86,7 @@ def test_a_commit_fails_when_a_batch_is_refused_meanwhile(either):
 
 
 def test_what_was_not_sent_when_the_transaction_failed_is_dropped(either):
-    """It could only be aborted."""
+    """Unsent batches could only be aborted."""
     either.begin(0)
     waiting = either.add(0)
     either.produce(ErrorCode.INVALID_RECORD)
@@ -94,7 +94,7 @@ def test_what_was_not_sent_when_the_transaction_failed_is_dropped(either):
 
 
 def test_what_follows_a_refused_batch_is_not_sent_again_for_ever(either):
-    """Behind a gap everything is out of order until the transaction has ended."""
+    """After a gap every batch is out of order until the transaction has ended."""
     either.begin(0)
     either.produce()
     either.add(0)
@@ -109,7 +109,7 @@ def test_what_follows_a_refused_batch_is_not_sent_again_for_ever(either):
 
 
 def test_an_unexplained_gap_fails_the_transaction(either):
-    """In a transaction lost records are never passed over with a new epoch."""
+    """In a transaction lost records are never ignored by starting a new epoch."""
     either.begin(0)
     either.produce()
     batch = either.add(0)
@@ -120,7 +120,7 @@ def test_an_unexplained_gap_fails_the_transaction(either):
 
 
 def test_a_transaction_that_retention_made_forgotten_goes_on(either):
-    """UNKNOWN_PRODUCER_ID with the log's start past our last offset: numbers from 0, same epoch."""
+    """UNKNOWN_PRODUCER_ID with a log start past our last offset restarts at 0, in the same epoch."""
     either.begin(0)
     either.produce(offset=3)
     batch = either.add(0)
@@ -133,7 +133,7 @@ def test_a_transaction_that_retention_made_forgotten_goes_on(either):
 
 
 def test_a_broker_that_forgot_a_transaction_without_a_reason_fails_it(either):
-    """UNKNOWN_PRODUCER_ID with our records still in the log."""
+    """UNKNOWN_PRODUCER_ID with our records still in the log fails the transaction."""
     either.begin(0)
     either.produce(offset=30)
     either.add(0)
@@ -147,7 +147,7 @@ def test_a_broker_that_forgot_a_transaction_without_a_reason_fails_it(either):
 )
 @pytest.mark.parametrize("version", [1, 2], ids=["tv1", "tv2"])
 def test_a_batch_whose_retries_are_used_up_fails_the_transaction(version, code):
-    """What would have passed may be all right in the next transaction, after an abort."""
+    """A temporary error may have gone by the next transaction, after an abort."""
     with SenderHarness(transaction_version=version, retries=1, **TRANSACTIONAL) as harness:
         [refused] = harness.begin(0)
         harness.produce(code)
@@ -160,7 +160,7 @@ def test_a_batch_whose_retries_are_used_up_fails_the_transaction(version, code):
 
 
 def test_a_batch_that_expires_fails_the_transaction_and_not_the_producer(either):
-    """KIP-654: a time-out says that it can be aborted; the next epoch keeps its number apart."""
+    """After a timeout an abort is possible (KIP-654), and the next epoch avoids its numbers."""
     either.begin(0)
     either.take(ApiKey.PRODUCE)
     either.step(121)
@@ -175,7 +175,7 @@ def test_a_batch_that_expires_fails_the_transaction_and_not_the_producer(either)
 
 
 def test_a_batch_that_expires_during_an_abort_does_not_spoil_the_next_transaction(tv1):
-    """Its number may be taken: the next transaction has another epoch."""
+    """Its sequence number may have been used, so the next transaction has another epoch."""
     tv1.begin(0)
     tv1.take(ApiKey.PRODUCE)
     abort = tv1.manager.begin_abort()
@@ -187,7 +187,7 @@ def test_a_batch_that_expires_during_an_abort_does_not_spoil_the_next_transactio
 
 
 def test_a_batch_that_expires_before_it_was_sent_costs_no_epoch(tv1):
-    """Without a number it leaves no gap."""
+    """A batch without a sequence number leaves no gap."""
     tv1.network.down.add(1)
     tv1.begin(0)
     tv1.produce()
@@ -211,7 +211,7 @@ def test_a_batch_that_expires_before_it_was_sent_costs_no_epoch(tv1):
     ],
 )
 def test_partitions_that_are_refused_fail_the_transaction(tv1, code):
-    """Batches for them are dropped; after the abort the producer goes on."""
+    """Batches for them are dropped, and after an abort the producer continues."""
     tv1.begin()
     batch = tv1.add(0)
     tv1.add_partitions(code)
@@ -223,7 +223,7 @@ def test_partitions_that_are_refused_fail_the_transaction(tv1, code):
 
 
 def test_the_worst_answer_for_a_partition_decides(tv1):
-    """The one that was refused is named, not those that were not tried because of it."""
+    """The error names the refused partition, not those that were not attempted because of it."""
     tv1.begin()
     tv1.add(0)
     tv1.add(1)
@@ -234,7 +234,7 @@ def test_the_worst_answer_for_a_partition_decides(tv1):
 
 
 def test_partitions_that_are_refused_do_not_hold_up_those_that_were_added(tv1):
-    """A batch that is being retried still ends before the abort does."""
+    """A batch in a retry still ends before the abort."""
     [retried] = tv1.begin(0)
     tv1.produce(ErrorCode.NOT_ENOUGH_REPLICAS)
     tv1.add(1)
@@ -248,7 +248,7 @@ def test_partitions_that_are_refused_do_not_hold_up_those_that_were_added(tv1):
 
 
 def test_a_transaction_that_timed_out_before_its_commit_can_be_aborted(either):
-    """KIP-588: INVALID_TXN_STATE says that nothing was committed; a new epoch goes on."""
+    """INVALID_TXN_STATE means that nothing was committed, and a new epoch follows (KIP-588)."""
     either.begin(0)
     either.produce()
     commit = either.manager.begin_commit()
@@ -264,7 +264,7 @@ def test_a_transaction_that_timed_out_before_its_commit_can_be_aborted(either):
 
 @pytest.mark.parametrize("code", [ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH])
 def test_an_abort_that_comes_after_the_coordinators_own_is_no_fencing(either, code):
-    """The coordinator aborted it after its time-out: InitProducerId says that we may go on."""
+    """After the coordinator's own abort on timeout, InitProducerId lets the producer continue."""
     either.begin(0)
     either.produce(ErrorCode.INVALID_PRODUCER_EPOCH)
     abort = either.manager.begin_abort()
@@ -276,7 +276,7 @@ def test_an_abort_that_comes_after_the_coordinators_own_is_no_fencing(either, co
 
 
 def test_the_halves_of_a_split_batch_belong_to_the_transaction(either, monkeypatch):
-    """MESSAGE_TOO_LARGE splits a transaction's batch like any other."""
+    """MESSAGE_TOO_LARGE splits a transactional batch like any other."""
     [whole] = either.begin(0)
     monkeypatch.setattr(BatchCompression, "halves", halves_of(1, 1))
     whole.record_count = 2
@@ -292,7 +292,7 @@ def test_the_halves_of_a_split_batch_belong_to_the_transaction(either, monkeypat
 
 
 def test_an_abort_of_a_fenced_producer_says_so(either):
-    """InitProducerId with the old epoch is refused: another producer has the transactional id."""
+    """InitProducerId with the old epoch fails if another producer has the transactional id."""
     either.begin(0)
     either.produce(ErrorCode.INVALID_PRODUCER_EPOCH)
     abort = either.manager.begin_abort()
@@ -307,7 +307,7 @@ def test_an_abort_of_a_fenced_producer_says_so(either):
 @pytest.mark.parametrize("code", [ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH])
 @pytest.mark.parametrize("api", ["init", "partitions", "offsets", "offset_commit", "commit"])
 def test_a_fenced_producer_is_ended_and_says_so(tv1, api, code):
-    """Coordinators say it in either of two ways; every later call says it again."""
+    """Coordinators return either of two codes, and every later call raises ProducerFencedError."""
     if api == "init":
         result = tv1.manager.initialize_transactions()
         tv1.find_coordinator()
@@ -354,7 +354,7 @@ def test_a_fenced_producer_is_ended_and_says_so(tv1, api, code):
     ],
 )
 def test_a_coordinator_that_disowns_the_transaction_ends_the_producer(tv1, code):
-    """What was to be sent fails, and every later call says of what."""
+    """Unsent batches fail, and every later call names the error."""
     tv1.begin(0)
     on_its_way = tv1.take(ApiKey.PRODUCE)
     waiting = tv1.add(1)
@@ -367,7 +367,7 @@ def test_a_coordinator_that_disowns_the_transaction_ends_the_producer(tv1, code)
 
 
 def test_an_abort_that_can_only_be_aborted_ends_the_producer(either):
-    """TRANSACTION_ABORTABLE to an abort would go round in a circle."""
+    """Responding to TRANSACTION_ABORTABLE with an abort would loop."""
     either.begin(0)
     either.produce()
     abort = either.manager.begin_abort()
@@ -391,7 +391,7 @@ def test_a_broker_too_old_for_new_epochs_ends_a_producer_whose_batch_failed(tv1)
 
 
 def test_a_broker_without_transactions_ends_the_producer(tv1):
-    """An API that it lacks is told by name."""
+    """The error names the API that the broker lacks."""
     versions = dict(tv1.network.api_versions.versions)
     del versions[ApiKey.ADD_PARTITIONS_TO_TXN]
     tv1.network.api_versions = replace(tv1.network.api_versions, versions=versions)
@@ -404,7 +404,7 @@ def test_a_broker_without_transactions_ends_the_producer(tv1):
 
 
 def test_a_fatal_error_fails_the_request_on_its_way_too(tv2):
-    """Nobody waits for an answer that nobody will look at."""
+    """No call waits for a response that will not be handled."""
     tv2.begin(0)
     result = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
     tv2.step()
@@ -414,7 +414,7 @@ def test_a_fatal_error_fails_the_request_on_its_way_too(tv2):
 
 
 def test_a_missing_right_to_the_transactional_id_may_be_granted_later(either):
-    """init_transactions says so, and can be called again."""
+    """init_transactions raises the error, and can be called again."""
     refused = either.manager.initialize_transactions()
     either.find_coordinator()
     either.init_producer_id(code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -427,7 +427,7 @@ def test_a_missing_right_to_the_transactional_id_may_be_granted_later(either):
 
 
 def test_a_batch_whose_failure_is_no_legal_step_fails_all_the_same(tv2, monkeypatch):
-    """A mistake of ours, which has ended the producer, leaves no caller waiting (KAFKA-14831)."""
+    """A bug that ends the producer leaves no caller waiting (KAFKA-14831)."""
 
     def refuse(*_: object, **__: object) -> None:
         raise IllegalStateError("no legal step")

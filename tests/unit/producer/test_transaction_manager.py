@@ -31,7 +31,7 @@ def test_nothing_may_be_sent_before_there_is_a_producer_id():
 
 
 def test_sequence_numbers_follow_each_other_within_a_partition(manager):
-    """Each batch starts where the one before it ended, and each partition counts for itself."""
+    """Each batch starts where the last one ended, and each partition counts on its own."""
     first, second, other = batch(0, records=3), batch(0, records=2), batch(1)
     for each in (first, second, other):
         manager.assign_sequence(each)
@@ -40,7 +40,7 @@ def test_sequence_numbers_follow_each_other_within_a_partition(manager):
 
 
 def test_a_retried_batch_keeps_its_sequence_number(manager):
-    """Draining a batch again does not number it again."""
+    """Draining a batch again does not renumber it."""
     first, second = batch(records=3), batch()
     manager.assign_sequence(first)
     manager.assign_sequence(first)
@@ -49,7 +49,7 @@ def test_a_retried_batch_keeps_its_sequence_number(manager):
 
 
 def test_sequence_numbers_wrap_to_zero(manager):
-    """After 2**31 - 1 comes 0, never a negative number."""
+    """0 follows 2**31 - 1, never a negative number."""
     big, next_one, last = batch(records=2**31 - 2), batch(records=4), batch()
     for each in (big, next_one, last):
         manager.assign_sequence(each)
@@ -58,12 +58,12 @@ def test_sequence_numbers_wrap_to_zero(manager):
 
 @given(st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1))
 def test_a_sequence_number_is_never_negative(sequence, increment):
-    """Adding to a sequence number stays within 31 bits."""
+    """Incrementing a sequence number stays within 31 bits."""
     assert 0 <= increment_sequence(sequence, increment) < 2**31
 
 
 def test_several_new_batches_of_a_partition_may_be_in_flight(manager):
-    """A batch that was never sent need not wait for those before it."""
+    """A new batch need not wait for those before it."""
     _acknowledge_first(manager)
     first, second = batch(), batch()
     manager.assign_sequence(first)
@@ -71,7 +71,7 @@ def test_several_new_batches_of_a_partition_may_be_in_flight(manager):
 
 
 def test_nothing_follows_the_first_batch_before_it_is_acknowledged(manager):
-    """A broker takes an unknown producer's first batch with any number, so it must be the first."""
+    """A broker accepts any number from an unknown producer, so the first batch must be alone."""
     first, second, other = batch(0), batch(0), batch(1)
     assert manager.may_drain(first)
     manager.assign_sequence(first)
@@ -82,7 +82,7 @@ def test_nothing_follows_the_first_batch_before_it_is_acknowledged(manager):
 
 
 def test_only_the_oldest_of_several_retried_batches_may_go(manager):
-    """While batches are retried they go one by one, oldest first."""
+    """Until the first acknowledgement batches are sent one by one, oldest first."""
     first, second = batch(), batch()
     manager.assign_sequence(first)
     manager.assign_sequence(second)
@@ -93,7 +93,7 @@ def test_only_the_oldest_of_several_retried_batches_may_go(manager):
 
 
 def test_no_new_batch_goes_while_one_is_retried(manager):
-    """A broker remembers five batches: a retry must not come after more new ones than that."""
+    """A broker remembers five batches, so no new ones may overtake a retry."""
     retried, new = batch(), batch()
     manager.assign_sequence(retried)
     retried.attempts = 1
@@ -115,7 +115,7 @@ def test_no_more_batches_are_on_their_way_than_a_broker_remembers(manager):
 
 
 def test_nothing_new_goes_while_a_batch_waits_for_the_answer_of_a_leader_that_has_moved(manager):
-    """The new leader acknowledges those behind it: five more, and it would know it no longer."""
+    """With five more acknowledged batches the new leader would no longer recognize it."""
     _acknowledge_first(manager)
     unanswered, behind = batch(), batch()
     manager.assign_sequence(unanswered)
@@ -127,7 +127,7 @@ def test_nothing_new_goes_while_a_batch_waits_for_the_answer_of_a_leader_that_ha
 
 
 def test_retried_batches_are_sorted_by_their_sequence_numbers(manager):
-    """Whatever order the answers came in, retries go in the order of the numbers."""
+    """Retries follow the sequence numbers, whatever the order of the responses."""
     batches = [batch() for _ in range(5)]
     for each in batches:
         manager.assign_sequence(each)
@@ -136,7 +136,7 @@ def test_retried_batches_are_sorted_by_their_sequence_numbers(manager):
 
 
 def test_an_out_of_order_answer_is_explained_while_an_earlier_batch_is_unacknowledged(manager):
-    """A batch that overtook a failed one is tried again in its turn."""
+    """A batch that overtook a failed one is retried in its turn."""
     first, second = batch(), batch()
     manager.assign_sequence(first)
     manager.assign_sequence(second)
@@ -144,7 +144,7 @@ def test_an_out_of_order_answer_is_explained_while_an_earlier_batch_is_unacknowl
 
 
 def test_an_out_of_order_answer_without_a_reason_starts_the_partition_anew_once(manager):
-    """Records that were acknowledged are lost: a new epoch goes on (KIP-360), if it is taken."""
+    """Acknowledged records were lost, so the batch is retried once, in a new epoch (KIP-360)."""
     first, second = batch(records=2), batch()
     manager.assign_sequence(first)
     manager.complete(first)
@@ -169,14 +169,14 @@ def test_an_out_of_order_answer_without_a_reason_starts_the_partition_anew_once(
     ],
 )
 def test_other_answers_are_retried_as_kafka_says(manager, code, expected):
-    """Whether an error code is worth another try is Kafka's own classification."""
+    """Kafka's own classification decides which error codes are retriable."""
     first = batch()
     manager.assign_sequence(first)
     assert expected is manager.can_retry(first, code, -1)
 
 
 def test_the_parts_of_a_split_batch_share_its_sequence_numbers(manager):
-    """A split changes no number: the parts cover what the whole covered, in its place."""
+    """A split changes no numbers: the parts cover those of the whole batch, in its place."""
     first, whole, last = batch(records=2), batch(records=5), batch()
     for each in (first, whole, last):
         manager.assign_sequence(each)
@@ -188,7 +188,7 @@ def test_the_parts_of_a_split_batch_share_its_sequence_numbers(manager):
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_prepared_transaction_says_by_which_rules_it_began(version):
-    """Whoever ends it has to follow them (KIP-890)."""
+    """The process that ends it has to use the same transaction version (KIP-890)."""
     with SenderHarness(transaction_version=version, transactional_id="x") as harness:
         harness.begin()
         prepared = harness.manager.prepare_transaction()

@@ -1,4 +1,4 @@
-"""Offsets of consumer groups that are committed with a transaction, over a network in memory."""
+"""Consumer group offsets committed with a transaction, over an in-memory network."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.transactions_over_mock import GROUP, OFFSETS, S, answer_end, 
 
 
 def test_offsets_go_with_the_transaction_under_tv1(tv1):
-    """The group is added at the transaction's coordinator, then told its offsets at its own."""
+    """The transaction coordinator adds the group, and the group coordinator gets the offsets."""
     tv1.begin()
     result = tv1.manager.send_offsets_to_transaction(OFFSETS, GROUP)
     assert "readers" == tv1.add_offsets().request.group_id
@@ -55,7 +55,7 @@ def test_offsets_go_with_the_transaction_under_tv1(tv1):
 
 
 def test_offsets_go_with_the_transaction_under_tv2(tv2):
-    """TxnOffsetCommit 5 adds the group by itself."""
+    """TxnOffsetCommit 5 adds the group implicitly."""
     tv2.begin()
     result = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
     tv2.find_coordinator(node_id=2)
@@ -67,7 +67,7 @@ def test_offsets_go_with_the_transaction_under_tv2(tv2):
 
 
 def test_offsets_that_were_refused_for_now_are_sent_again_without_the_others(tv2):
-    """Each partition is asked for until it is taken."""
+    """Each partition is retried until its offset is accepted."""
     tv2.begin()
     result = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
     tv2.find_coordinator()
@@ -99,7 +99,7 @@ def test_each_group_has_its_own_coordinator(tv2):
     ],
 )
 def test_a_group_coordinator_that_has_moved_is_found_again(tv2, code):
-    """Then the offsets are sent there."""
+    """The offsets are then sent to the new coordinator."""
     tv2.begin()
     result = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
     tv2.find_coordinator(node_id=1)
@@ -121,7 +121,7 @@ def test_a_group_coordinator_that_has_moved_is_found_again(tv2, code):
     ],
 )
 def test_offsets_that_are_refused_fail_the_transaction_alone(either, code):
-    """A consumer that has lost its partitions (KIP-447) must abort, and may go on."""
+    """A consumer that has lost its partitions (KIP-447) must abort, and may then continue."""
     either.begin()
     result = either.manager.send_offsets_to_transaction(OFFSETS, GROUP)
     if not either.manager.is_transaction_v2:
@@ -139,7 +139,7 @@ def test_offsets_that_are_refused_fail_the_transaction_alone(either, code):
 
 
 def test_offsets_may_be_refused_for_the_group_while_it_is_looked_for(tv2):
-    """Without the right to the group its coordinator is not told."""
+    """Without permission for the group its coordinator is not returned."""
     tv2.begin()
     result = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
     tv2.find_coordinator(code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -150,7 +150,7 @@ def test_offsets_may_be_refused_for_the_group_while_it_is_looked_for(tv2):
 
 
 def test_offsets_whose_wait_was_over_are_waited_for_not_sent_again(either):
-    """Equal arguments are the same request until its end is known; others come after it."""
+    """A call with equal arguments resumes the pending request, and other calls come after it."""
     either.begin()
     first = either.manager.send_offsets_to_transaction(OFFSETS, GROUP)
     with pytest.raises(KafkaTimeoutError, match="call send_offsets_to_transaction again"):
@@ -173,7 +173,7 @@ def test_offsets_whose_wait_was_over_are_waited_for_not_sent_again(either):
 
 
 def test_offsets_of_the_transaction_before_are_no_excuse(tv2):
-    """The same offsets in the next transaction are sent again."""
+    """The same offsets are sent again in the next transaction."""
     tv2.begin()
     first = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
     tv2.find_coordinator()
@@ -188,7 +188,7 @@ def test_offsets_of_the_transaction_before_are_no_excuse(tv2):
 
 @pytest.mark.parametrize("is_lost", [False, True], ids=["not found", "not reached"])
 def test_an_abort_does_not_wait_for_a_group_without_a_coordinator(either, is_lost):
-    """Offsets that no broker has seen are dropped, and whoever waits for them is told."""
+    """Offsets that no broker has received are dropped, and the call that waits for them fails."""
     either.begin()
     offsets = either.manager.send_offsets_to_transaction(OFFSETS, GROUP)
     if not either.manager.is_transaction_v2:
@@ -208,7 +208,7 @@ def test_an_abort_does_not_wait_for_a_group_without_a_coordinator(either, is_los
 
 
 def test_an_abort_waits_for_offsets_that_a_broker_may_have_seen(tv1):
-    """Else they might be written after the end of their transaction."""
+    """Otherwise they could be written after the end of their transaction."""
     tv1.begin()
     tv1.manager.send_offsets_to_transaction(OFFSETS, GROUP)
     tv1.add_offsets()
@@ -225,7 +225,7 @@ def test_an_abort_waits_for_offsets_that_a_broker_may_have_seen(tv1):
 
 
 def test_a_wait_in_vain_tells_the_last_error_of_the_network(tv2):
-    """A group coordinator that cannot be reached is named to whoever waited for it."""
+    """The timeout of a group coordinator that cannot be reached names the cause."""
     tv2.begin()
     offsets = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
     cause = KafkaError("127.0.0.1:9094 refused the connection")
@@ -237,7 +237,7 @@ def test_a_wait_in_vain_tells_the_last_error_of_the_network(tv2):
 
 
 def _offsets_answered_by(harness, code):
-    """Have a transaction's offsets on their way, and answer by this code."""
+    """Send a transaction's offsets, and answer the request with an error code."""
     harness.begin()
     result = harness.manager.send_offsets_to_transaction(OFFSETS, GROUP)
     if not harness.manager.is_transaction_v2:
@@ -267,38 +267,38 @@ def _end_the_producer(harness, code, *, by: str) -> bool:
 
 
 def test_offsets_of_a_partition_that_is_not_known_yet_are_sent_again(either):
-    """UNKNOWN_TOPIC_OR_PARTITION: the group's coordinator may learn of it late."""
+    """After UNKNOWN_TOPIC_OR_PARTITION the group coordinator may still learn of the partition."""
     assert _go_again_to_the_same_coordinator(either, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def test_offsets_wait_for_a_coordinator_that_is_loading(either):
-    """COORDINATOR_LOAD_IN_PROGRESS: it is the right one, and nobody else is asked."""
+    """After COORDINATOR_LOAD_IN_PROGRESS the same coordinator is tried again."""
     assert _go_again_to_the_same_coordinator(either, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 def test_offsets_are_sent_again_after_a_network_exception(either):
-    """NETWORK_EXCEPTION, which a broker has from another one, is retriable."""
+    """NETWORK_EXCEPTION, which a broker gets from another broker, is retriable."""
     assert _go_again_to_the_same_coordinator(either, ErrorCode.NETWORK_EXCEPTION)
 
 
 def test_offsets_of_a_fenced_producer_end_it(either):
-    """PRODUCER_FENCED: another producer has the transactional id."""
+    """PRODUCER_FENCED means that another producer has the transactional id."""
     assert _end_the_producer(either, ErrorCode.PRODUCER_FENCED, by="newer producer has taken over")
 
 
 def test_offsets_under_an_old_epoch_are_taken_for_those_of_a_fenced_producer(either):
-    """INVALID_PRODUCER_EPOCH is what brokers before 2.7 call it."""
+    """Brokers before 2.7 return INVALID_PRODUCER_EPOCH for a fenced producer."""
     fenced = "newer producer has taken over"
     assert _end_the_producer(either, ErrorCode.INVALID_PRODUCER_EPOCH, by=fenced)
 
 
 def test_offsets_without_the_right_to_the_transactional_id_end_the_producer(either):
-    """TRANSACTIONAL_ID_AUTHORIZATION_FAILED: an abort would be refused, too."""
+    """After TRANSACTIONAL_ID_AUTHORIZATION_FAILED an abort would be refused as well."""
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert _end_the_producer(either, code, by=f"{code.name}.*Close this producer")
 
 
 def test_offsets_in_a_message_format_without_transactions_end_the_producer(either):
-    """UNSUPPORTED_FOR_MESSAGE_FORMAT: no retry makes the group's topic another one."""
+    """After UNSUPPORTED_FOR_MESSAGE_FORMAT no retry can succeed."""
     code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
     assert _end_the_producer(either, code, by=code.name)

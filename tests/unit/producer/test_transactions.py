@@ -1,9 +1,8 @@
-"""Transactions of the producer as they should go, over a network in memory; time is given.
+"""Successful transactions of the producer over an in-memory network; time is an argument.
 
-The scenarios are those of Kafka's TransactionManagerTest; errors, offsets, coordinators and
-calls have modules of their own.
-TV1 and TV2 are transaction.version 1 and 2 (KIP-890): requests that add partitions, or Produce that
-does it by itself and EndTxn that brings a new epoch.
+The scenarios are those of Kafka's TransactionManagerTest; errors, offsets, coordinators and calls
+have modules of their own. TV1 and TV2 are transaction.version 1 and 2 (KIP-890). Under TV1 requests
+of their own add partitions; under TV2 Produce adds them, and EndTxn returns a new epoch.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from tests.support.transactions_over_mock import TRANSACTIONAL, S, answer_end, i
 
 
 def test_initializing_finds_the_coordinator_and_fences_those_before(either):
-    """InitProducerId goes to the coordinator of the transactional id, with the time-out."""
+    """InitProducerId with the timeout goes to the coordinator of the transactional id."""
     result = either.manager.initialize_transactions()
     asked = either.find_coordinator(node_id=1)
     assert CoordinatorType.TRANSACTION == asked.request.key_type
@@ -51,7 +50,7 @@ def test_initializing_finds_the_coordinator_and_fences_those_before(either):
 
 
 def test_a_coordinator_of_before_the_list_of_keys_is_found_too(tv1):
-    """FindCoordinator 3 has one key, as a field of the message."""
+    """FindCoordinator 3 has a single key, as a field of the message."""
     versions = {**tv1.network.api_versions.versions, ApiKey.FIND_COORDINATOR: (0, 3)}
     tv1.network.api_versions = replace(tv1.network.api_versions, versions=versions)
     tv1.manager.initialize_transactions()
@@ -63,7 +62,7 @@ def test_a_coordinator_of_before_the_list_of_keys_is_found_too(tv1):
 
 
 def test_a_transaction_under_tv1(tv1):
-    """Partitions are added by a request of their own, and the epoch stays what it was."""
+    """Requests of their own add partitions, and the epoch does not change."""
     tv1.initialize()
     tv1.manager.begin_transaction()
     batch = tv1.add()
@@ -85,7 +84,7 @@ def test_a_transaction_under_tv1(tv1):
 
 
 def test_a_transaction_under_tv2(tv2):
-    """Nothing is asked before Produce, and EndTxn brings the next epoch, with numbers from 0."""
+    """Produce is the first request, and EndTxn returns the next epoch, with numbers from 0."""
     tv2.initialize()
     tv2.manager.begin_transaction()
     batch = tv2.add()
@@ -104,7 +103,7 @@ def test_a_transaction_under_tv2(tv2):
 
 
 def test_an_epoch_that_has_run_out_brings_another_producer_id(tv2):
-    """The coordinator may answer EndTxn with a new id."""
+    """The coordinator may return a new producer id from EndTxn."""
     tv2.begin(0)
     tv2.produce()
     tv2.manager.begin_commit()
@@ -126,7 +125,7 @@ def test_a_partition_is_added_once_per_transaction(tv1):
 
 
 def test_partitions_are_added_together(tv1):
-    """What was written meanwhile goes into one request."""
+    """Partitions written at the same time are added in one request."""
     tv1.initialize()
     tv1.manager.begin_transaction()
     tv1.add(1)
@@ -136,7 +135,7 @@ def test_partitions_are_added_together(tv1):
 
 
 def test_nothing_is_sent_to_a_partition_before_it_belongs_to_the_transaction(tv1):
-    """Other partitions of the transaction go on meanwhile."""
+    """Other partitions of the transaction continue meanwhile."""
     tv1.begin(0)
     tv1.produce()
     waiting, going = tv1.add(1), tv1.add(0)
@@ -146,7 +145,7 @@ def test_nothing_is_sent_to_a_partition_before_it_belongs_to_the_transaction(tv1
 
 
 def test_a_commit_waits_for_what_was_written(either):
-    """EndTxn goes when the last batch is acknowledged."""
+    """EndTxn is sent after the last batch has been acknowledged."""
     either.begin(0)
     result = either.manager.begin_commit()
     either.step()
@@ -158,7 +157,7 @@ def test_a_commit_waits_for_what_was_written(either):
 
 @pytest.mark.parametrize("end", ["begin_commit", "begin_abort"])
 def test_a_transaction_that_wrote_nothing_ends_without_a_word(either, end):
-    """The coordinator knows of no such transaction."""
+    """No request is sent, because the coordinator has no such transaction."""
     either.begin()
     result = getattr(either.manager, end)()
     either.step()
@@ -169,7 +168,7 @@ def test_a_transaction_that_wrote_nothing_ends_without_a_word(either, end):
 
 
 def test_an_abort_drops_what_was_not_sent_and_waits_for_what_was(either):
-    """Dropped batches say so; EndTxn goes when the one on its way has its answer."""
+    """Unsent batches fail, and EndTxn is sent after the response for the batch in flight."""
     [sent] = either.begin(0)
     dropped = either.add(0)
     result = either.manager.begin_abort()
@@ -184,7 +183,7 @@ def test_an_abort_drops_what_was_not_sent_and_waits_for_what_was(either):
 
 
 def test_an_abort_takes_no_partition_into_the_transaction_any_more(tv1):
-    """Partitions that were not asked for yet are forgotten."""
+    """Partitions that were not requested yet are dropped."""
     tv1.begin(0)
     tv1.produce()
     tv1.add(1)
@@ -194,7 +193,7 @@ def test_an_abort_takes_no_partition_into_the_transaction_any_more(tv1):
 
 
 def test_rules_change_between_transactions_only(tv1):
-    """A cluster that goes to TV2 in mid-transaction: it ends as it began, then the epoch rises."""
+    """A transaction ends under the version it began with; after it TV2 raises the epoch."""
     tv1.begin(0)
     tv1.produce()
     tv1.network.use_transaction_version(2)
@@ -208,14 +207,14 @@ def test_rules_change_between_transactions_only(tv1):
 
 
 def test_a_cluster_with_newer_rules_has_those_of_tv2_too():
-    """What a later transaction.version adds to them is not asked for."""
+    """Additions of a later transaction.version are not used."""
     with SenderHarness(transaction_version=3, **TRANSACTIONAL) as harness:
         harness.begin(0)
         assert 12 == harness.produce().version
 
 
 def test_only_the_finalized_feature_decides_the_rules():
-    """A service without transaction.version gets TV1, however new its Produce is."""
+    """Without the finalized feature TV1 applies, however new the Produce version is."""
     with SenderHarness(transaction_version=0, **TRANSACTIONAL) as harness:
         harness.begin(0)
         assert 11 == harness.produce().version

@@ -1,4 +1,4 @@
-"""The sequence numbers of one partition: how they are counted, compared, given and begun anew."""
+"""The sequence numbers of a partition: counted, compared, assigned and restarted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAST = 2_147_483_647
 
 
 def _entry(*record_counts: int, producer: ProducerIdAndEpoch = PRODUCER) -> TxnPartitionEntry:
-    """Make an entry with batches of so many records in flight."""
+    """Build an entry whose batches in flight have the given record counts."""
     entry = TxnPartitionEntry()
     for records in record_counts:
         entry.assign(batch(records=records), producer, is_transactional=False)
@@ -30,7 +30,7 @@ def _numbers(entry: TxnPartitionEntry) -> list[int]:
 
 
 def test_a_partition_begins_with_number_0_and_nothing_known():
-    """Of a partition that is first asked about, and after all was forgotten."""
+    """This holds for the first lookup of a partition, and after a reset."""
     partitions = TxnPartitionMap()
     place = TopicPartition("t", 0)
     for _ in range(2):
@@ -46,7 +46,7 @@ def test_a_partition_begins_with_number_0_and_nothing_known():
 
 
 def test_the_partitions_of_a_topic_are_found_by_its_name():
-    """In the order in which they were first asked for, and no other topic's."""
+    """They are in the order of their first lookup, without those of other topics."""
     partitions = TxnPartitionMap()
     places = [TopicPartition(topic, partition) for topic in "bac" for partition in (1, 0)]
     entries = {place: partitions.entry(place) for place in places}
@@ -61,7 +61,7 @@ def test_the_partitions_of_a_topic_are_found_by_its_name():
     [(0, 1, 1), (5, 3, 8), (LAST - 1, 1, LAST), (LAST, 1, 0), (LAST, 5, 4), (3, -5, LAST - 1)],
 )
 def test_numbers_begin_again_at_0_behind_the_last_one(sequence, increment, following):
-    """That is 2^31 - 1."""
+    """The last number is 2^31 - 1."""
     assert following == increment_sequence(sequence, increment)
 
 
@@ -81,7 +81,7 @@ def test_numbers_begin_again_at_0_behind_the_last_one(sequence, increment, follo
     ],
 )
 def test_a_number_is_older_than_those_of_half_a_turn_behind_it(sequence, than, is_older):
-    """No more than that can be in flight."""
+    """No more than half of all numbers can be in flight."""
     assert is_older == is_older_sequence(sequence, than)
 
 
@@ -89,14 +89,14 @@ def test_a_number_is_older_than_those_of_half_a_turn_behind_it(sequence, than, i
 
 
 def test_batches_get_the_numbers_behind_those_of_the_batches_before():
-    """A batch takes as many as it has records."""
+    """A batch takes as many numbers as it has records."""
     entry = _entry(3, 1, 2)
     assert [0, 3, 4] == _numbers(entry)
     assert (6, PRODUCER) == (entry.next_sequence, entry.producer_id_and_epoch)
 
 
 def test_a_new_producer_begins_at_0_once_nothing_is_in_flight():
-    """Until then the batches of a partition keep the identity that the first of them has."""
+    """Until then the batches of a partition keep the producer id and epoch of the first."""
     entry = _entry(3)
     newer = ProducerIdAndEpoch(1, 1)
     second, third = batch(), batch()
@@ -118,7 +118,7 @@ def test_a_new_producer_begins_at_0_once_nothing_is_in_flight():
 
 
 def test_a_producer_with_a_lower_epoch_is_another_one_too():
-    """A new id begins with epoch 0."""
+    """A new producer id begins with epoch 0."""
     entry = _entry(3, producer=ProducerIdAndEpoch(2, 5))
     entry.remove(entry.in_flight[0])
     later = batch()
@@ -127,7 +127,7 @@ def test_a_producer_with_a_lower_epoch_is_another_one_too():
 
 
 def test_a_restart_gives_what_is_in_flight_numbers_from_0():
-    """In the order that it has, and everything else is as at the beginning."""
+    """The batches keep their order, and all else is reset."""
     entry = _entry(3, 1, 2)
     first, second, third = entry.in_flight
     entry.acknowledge(first)
@@ -151,7 +151,7 @@ def test_a_restart_gives_what_is_in_flight_numbers_from_0():
 
 
 def test_a_number_is_the_next_if_all_before_it_are_acknowledged():
-    """Of an empty log that is the first that it gets, which another log may have begun."""
+    """In an empty log it is the first number of the partition in that log."""
     entry = _entry(3, 1)
     assert [True, False] == [entry.is_next_sequence(number) for number in (0, 3)]
     entry.acknowledge(entry.in_flight[0])
@@ -159,7 +159,7 @@ def test_a_number_is_the_next_if_all_before_it_are_acknowledged():
 
 
 def test_the_next_number_behind_the_last_one_is_0():
-    """A batch may reach beyond it."""
+    """A batch may span the last number and 0."""
     entry = TxnPartitionEntry(producer_id_and_epoch=PRODUCER, next_sequence=LAST)
     batches = [batch(records=records) for records in (1, 2)]
     for each in batches:
@@ -172,7 +172,7 @@ def test_the_next_number_behind_the_last_one_is_0():
 
 
 def test_an_acknowledgement_that_comes_late_takes_nothing_back():
-    """What was acknowledged behind it still is; and a batch that was given up is no news."""
+    """It does not undo later acknowledgements, and is ignored for a batch that was removed."""
     entry = _entry(2, 2, 2)
     first, second, third = entry.in_flight
     entry.acknowledge(second)
@@ -186,7 +186,7 @@ def test_an_acknowledgement_that_comes_late_takes_nothing_back():
 
 
 def test_a_new_log_begins_with_what_is_in_flight():
-    """Or with the next batch, where nothing is."""
+    """If nothing is in flight, it begins with the next batch."""
     entry = _entry(3, 1, 2)
     first, second, third = entry.in_flight
     entry.acknowledge(first)
@@ -202,7 +202,7 @@ def test_a_new_log_begins_with_what_is_in_flight():
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=str)
 def test_the_last_batch_of_unknown_fate_counts(order):
-    """Whichever of them was given up first."""
+    """The order in which their batches were given up makes no difference."""
     entry = _entry(2, 3)
     batches = list(entry.in_flight)
     for number in order:
@@ -211,7 +211,7 @@ def test_the_last_batch_of_unknown_fate_counts(order):
 
 
 def test_a_partition_is_quiet_while_no_broker_has_a_batch_of_it():
-    """What waits for a retry is with none, but may be in all the same."""
+    """No broker holds a batch that waits for a retry, but one may have appended it."""
     entry = _entry(1, 1)
     assert (True, False) == (entry.is_quiet, entry.may_have_unanswered)
     entry.in_flight[1].is_in_flight = True

@@ -1,4 +1,4 @@
-"""The requests of a producer's id and transactions, each by itself, and their verdicts."""
+"""The requests for a producer's id and transactions, one by one, and their verdicts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _of_transaction(kind: type, **fields: object):
 
 
 def _all() -> dict[str, object]:
-    """Make one of each kind."""
+    """Build a handler of each kind."""
     find = FindCoordinatorHandler(result=_result(), key_type=CoordinatorType.GROUP, key="readers")
     return {
         "find": find,
@@ -91,7 +91,7 @@ _BELONGS = _P.ADD_PARTITIONS_OR_OFFSETS
     ],
 )
 def test_a_request_goes_to_its_coordinator_in_its_turn(kind, expected):
-    """In the highest version that means what is meant; it has not been tried yet."""
+    """Each has its priority, its coordinator and its highest usable version, and no attempts."""
     handler = _all()[kind]
     assert expected == (
         handler.priority,
@@ -109,7 +109,7 @@ def test_a_request_goes_to_its_coordinator_in_its_turn(kind, expected):
 
 
 def test_requests_are_given_out_by_their_priority_and_then_as_they_came():
-    """One that is put back keeps its place."""
+    """A request that is put back keeps its place."""
     queue = TxnRequestQueue()
     kinds = ["bump", "end", "offsets", "partitions", "init", "find"]
     handlers = [_all()[kind] for kind in kinds]
@@ -127,7 +127,7 @@ def test_requests_are_given_out_by_their_priority_and_then_as_they_came():
 
 
 def test_requests_are_taken_out_of_the_middle():
-    """The others keep their order."""
+    """The other requests keep their order."""
     queue = TxnRequestQueue()
     handlers = [_all()[kind] for kind in ("bump", "offsets", "find", "offsets", "end")]
     for handler in handlers:
@@ -142,7 +142,7 @@ def test_requests_are_taken_out_of_the_middle():
 
 @pytest.mark.parametrize(("version", "is_list"), [(0, False), (3, False), (4, True), (6, True)])
 def test_a_coordinator_is_asked_for_in_either_of_two_forms(version, is_list):
-    """From version 4 on a list of keys is asked about (KIP-699)."""
+    """From version 4 on the request has a list of keys (KIP-699)."""
     request = _all()["find"].request(version)
     assert is_list == (("readers",) == request.coordinator_keys)
     assert is_list != ("readers" == request.key)
@@ -159,7 +159,7 @@ def _found(*node_ids: int, code: int = 0) -> FindCoordinatorResponse:
 
 
 def test_the_coordinator_is_the_only_one_in_the_answer():
-    """In the old form the answer itself is; of two neither can be meant."""
+    """The old form has one in the response itself, and two coordinators are ambiguous."""
     handler = _all()["find"]
     old = SimpleNamespace(coordinators=(), node_id=5, host="h", port=1, error_code=0)
     assert old is handler.coordinator(old)
@@ -178,7 +178,7 @@ def test_the_coordinator_is_the_only_one_in_the_answer():
     ],
 )
 def test_a_verdict_says_what_was_asked(key_type, words):
-    """For the error that may follow from it."""
+    """The errors that follow from it use the description."""
     handler = FindCoordinatorHandler(result=_result(), key_type=key_type, key="k")
     verdict = handler.verdict(_found(5, code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
     assert (TxnAction.RETRY, ErrorCode.COORDINATOR_NOT_AVAILABLE, words) == verdict
@@ -192,7 +192,7 @@ def test_a_verdict_says_what_was_asked(key_type, words):
     ],
 )
 def test_to_an_abort_a_code_may_mean_something_else_than_to_a_commit(committed, action, words):
-    """There is nothing left to abort: the coordinator may have been faster."""
+    """With nothing left to abort, the coordinator may have aborted the transaction first."""
     handler = _of_transaction(EndTxnHandler, committed=committed, is_transaction_v2=False)
     code = ErrorCode.PRODUCER_FENCED
     assert (action, code, words) == handler.verdict(SimpleNamespace(error_code=code))
@@ -200,7 +200,7 @@ def test_to_an_abort_a_code_may_mean_something_else_than_to_a_commit(committed, 
 
 
 def test_offsets_that_were_taken_are_not_asked_for_again():
-    """The worst of the answers counts, and a partition that is left out was refused."""
+    """The worst code counts, and a partition that is left out was refused."""
     handler = _all()["commit offsets"]
     partitions = tuple(
         SimpleNamespace(partition_index=number, error_code=code)

@@ -1,4 +1,4 @@
-"""Batches whose broker has stopped reading: what is reported as failed is never sent."""
+"""Batches whose broker has stopped reading: a batch reported as failed is never sent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _free_bytes(harness: SenderHarness) -> int:
 
 @BOTH
 def test_one_request_at_a_time_waits_for_a_socket(acks):
-    """What is queued stays queued, where it can expire, while a request is not sent in full."""
+    """Queued batches, which can expire, wait until the request before them is sent in full."""
     with _harness(acks) as harness:
         harness.network.stalled = {0}
         first, second = _add(harness), _add(harness)
@@ -38,7 +38,7 @@ def test_one_request_at_a_time_waits_for_a_socket(acks):
 
 @BOTH
 def test_an_expired_batch_that_was_not_sent_in_full_fails_with_its_connection(acks):
-    """The connection is closed first, so that no byte of it goes out after its failure."""
+    """The connection is closed first, so that no byte is sent after the failure."""
     with _harness(acks) as harness:
         free = _free_bytes(harness)
         harness.network.stalled = {0}
@@ -55,7 +55,7 @@ def test_an_expired_batch_that_was_not_sent_in_full_fails_with_its_connection(ac
 
 @BOTH
 def test_its_connection_takes_other_batches_along_that_are_sent_again(acks):
-    """A batch of the same request that has not expired goes out by the next connection."""
+    """A batch of the same request that has not expired is resent over the next connection."""
     with SenderHarness(acks=acks, leaders={0: 0, 1: 0}, **PLAIN) as harness:
         harness.network.stalled = {0}
         expired = _add(harness, 0)
@@ -76,13 +76,13 @@ def test_its_connection_takes_other_batches_along_that_are_sent_again(acks):
 
 
 def test_a_batch_sent_in_its_last_moment_is_sent():
-    """Its socket took it before it was looked for among the expired: that is what is reported."""
+    """The socket took the batch before it could expire, so it succeeds."""
     with _harness("0") as harness:
         sent = _add(harness)
         harness.step()
         harness.network.sent[0].answer(None)
         harness.now += DELIVERY_TIMEOUT
-        # Before the loop has told anybody that the future is done.
+        # This runs before the loop has called back about the future.
         harness.sender.run_once(harness.now)
         assert not sent.is_done
         harness.step()
@@ -90,7 +90,7 @@ def test_a_batch_sent_in_its_last_moment_is_sent():
 
 
 def test_a_batch_that_waits_for_an_answer_expires_and_keeps_its_memory():
-    """The socket has it, so that it may be in: it fails at once, and counts until the answer."""
+    """It may have been appended, so it fails at once and counts until the response."""
     with _harness("1") as harness:
         free = _free_bytes(harness)
         expired = _add(harness)

@@ -1,4 +1,4 @@
-"""Work that is kept off the network thread."""
+"""Work that runs outside the network thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TIMEOUT = 30
 
 
 class _NetworkThread:
-    """Keeps what it is to run until it is asked."""
+    """A network thread that holds its calls until `run`."""
 
     def __init__(self) -> None:
         self.calls = []
@@ -30,7 +30,7 @@ class _NetworkThread:
 
 
 def test_jobs_are_done_in_order_on_another_thread():
-    """Each outcome comes to whoever gave the job, on the network thread, which no job runs on."""
+    """Each outcome is passed to its callback on the network thread, which runs no job itself."""
     network, outcomes, threads = _NetworkThread(), [], set()
     worker = WorkerThread(network.call_soon, client_id="c")
     for number in range(3):
@@ -41,14 +41,14 @@ def test_jobs_are_done_in_order_on_another_thread():
     network.run(3)
     worker.close()
     assert [WorkOutcome(number) for number in range(3)] == outcomes
-    # A process that forgets to close its producer ends all the same.
+    # A process that forgets to close its producer can still exit.
     assert [("kafka-producer-worker-thread | c", True)] == [
         (thread.name, thread.daemon) for thread in threads
     ]
 
 
 def test_an_error_is_an_outcome():
-    """What a job raises ends no thread: the next job is done."""
+    """An error in a job does not end the thread, and the next job runs."""
     network, outcomes = _NetworkThread(), []
     worker = WorkerThread(network.call_soon, client_id="c")
     worker.run_aside(lambda: 1 / 0, outcomes.append)
@@ -59,7 +59,7 @@ def test_an_error_is_an_outcome():
 
 
 def test_closing_waits_for_the_running_job_only():
-    """The others are not begun any more, but whoever gave them is told."""
+    """The other jobs do not start, and their callbacks get an error."""
     network, outcomes, began, goes_on = _NetworkThread(), [], threading.Event(), threading.Event()
     worker = WorkerThread(network.call_soon, client_id="c")
     worker.run_aside(lambda: (began.set(), goes_on.wait(TIMEOUT))[1], outcomes.append)
@@ -80,14 +80,14 @@ def test_closing_waits_for_the_running_job_only():
 
 
 def test_no_thread_is_made_without_a_job():
-    """A producer that need not compress anything has none, and can be closed all the same."""
+    """A producer that compresses nothing has no such thread, and can be closed."""
     worker = WorkerThread(_NetworkThread().call_soon, client_id="c")
     worker.close()
     assert worker._thread is None
 
 
 def test_a_thread_that_cannot_be_started_is_no_thread(monkeypatch):
-    """Where the system has no thread to give, the job's giver is told, and closing still works."""
+    """If the system has no thread left, the call raises an error, and closing still works."""
     worker = WorkerThread(_NetworkThread().call_soon, client_id="c")
     with monkeypatch.context() as short:
 
