@@ -41,7 +41,7 @@ class _HeldElsewhere:
 def test_the_network_thread_does_not_wait_for_a_lock_that_is_held(
     use: Callable[[object], float | None],
 ):
-    """It tries the lock once without waiting, because waiting would stall every connection."""
+    """The network thread tries the lock once, because waiting would stall every connection."""
     harness = GathererHarness(**{"linger.ms": 5_000})
     future = harness.stage(b"v")
     held = harness.gatherer._lock._lock = _HeldElsewhere()
@@ -66,7 +66,7 @@ def test_a_held_lock_is_waited_for_without_a_limit():
     assert [-1] == held.waits
 
 
-# --- for how long a caller waits for it
+# --- how long a caller waits for the lock
 
 
 class _NeverFree:
@@ -137,7 +137,7 @@ _CALLS = {
 def test_other_calls_wait_for_the_lock_until_they_are_to_give_up(
     never_free, call, give_up_at, wait
 ):
-    """Such a call waits without a limit or until its deadline, and then raises and does nothing."""
+    """A call that cannot get the lock until its deadline raises and does nothing."""
     future = never_free.harness.stage(b"v")
     with pytest.raises(KafkaTimeoutError):
         call(never_free.harness.gatherer, give_up_at)

@@ -154,7 +154,7 @@ def _taken(built: _Built) -> int:
 
 
 def test_the_less_memory_is_free_the_smaller_a_batch_begins():
-    """A batch starts with at most half of the free memory, and at most its fair share of all."""
+    """A batch may take half of the free memory or its fair share of all, whichever is larger."""
     built = _Built(**{"buffer.memory": 60_000, "batch.size": 60_000})
     taken = [0]
     for partition in range(4):
@@ -206,7 +206,7 @@ def test_the_largest_record_leaves_room_for_the_header_of_its_batch(limits, most
     assert most == _Built(**limits).builder.max_record_bytes
 
 
-# --- the numbers of rows
+# --- row numbers
 
 
 def _rows(built: _Built) -> list[tuple[int | None, int | None]]:

@@ -84,11 +84,11 @@ def test_lingering_batches_are_as_old_as_their_opening():
         assert [created_at] == [batch.created_at for batch in harness.batches]
 
 
-# --- given up
+# --- aborted batches
 
 
 def test_open_batches_can_be_given_up():
-    """Their results fail, their memory is freed, and the next rows open new batches."""
+    """The results of aborted batches fail, their memory is freed, and the next rows start anew."""
     harness = GathererHarness(partitions=2, **LINGER)
     watcher = _Watcher(2, goes_on=True)
     _append(harness, [b"a", b"b"], partitions=[0, 1], watcher=watcher)

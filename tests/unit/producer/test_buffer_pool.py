@@ -19,7 +19,7 @@ def test_a_block_size_is_never_smaller_and_at_most_a_quarter_larger_than_wanted(
 
 
 def test_there_are_four_block_sizes_to_each_doubling():
-    """There are so few sizes that a returned block fits the next batch."""
+    """With few block sizes, a returned block fits the next batch."""
     sizes = {block_bytes(wanted) for wanted in range(4097, 8193)}
     assert {5120, 6144, 7168, 8192} == sizes
 

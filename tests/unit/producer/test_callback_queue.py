@@ -131,7 +131,7 @@ def _with_callbacks(harness: GathererHarness, queue: CallbackQueue) -> RecordGat
     )
 
 
-# --- futures and the thread that writes them
+# --- futures and the writing thread
 
 
 def _two_partitions(**settings: object) -> GathererHarness:
@@ -182,7 +182,7 @@ def test_a_thread_that_waits_for_one_record_waits_for_no_memory_of_another():
 
 
 def test_a_thread_that_waits_for_the_batches_wakes_when_its_record_is_in_one():
-    """It need not wait for the writer to release the batches."""
+    """A waiting thread wakes when its record is in a batch, not when the writer is done."""
     lock = AppendLock(lambda: None)
     lock.acquire()
     placed = threading.Event()

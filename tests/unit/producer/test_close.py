@@ -221,7 +221,7 @@ def test_closing_says_which_callback_keeps_the_network_thread(broker, caplog, mo
 
 
 def test_closing_says_what_else_keeps_the_network_thread(broker, caplog, monkeypatch):
-    """Without a callback the log shows where the thread is, and nothing if it ends in time."""
+    """Without a callback the log shows where the thread is, unless it ends in time."""
     producer = _producer(broker)
     with caplog.at_level(logging.WARNING):
         producer.close()

@@ -137,7 +137,7 @@ def test_rows_are_written_to_partitions_that_are_added_in_mid_write():
 
 
 def test_records_of_a_topic_that_is_gone_for_a_moment_are_written_all_the_same():
-    """Such records are assigned by the last known partition count."""
+    """Records of a topic that is missing for a moment get partitions by its last known count."""
     with DevBroker(topics={"t": 2}) as broker, sending_producer(broker, **LONG_LINGER) as producer:
         patiently(lambda: producer.partitions_for("t"))
         futures = [producer.send("t", b"a"), producer.send("t", b"b", partition=1)]

@@ -205,7 +205,7 @@ def test_a_batch_that_fails_while_it_is_compressed_keeps_its_block(busy, end):
 
 
 def test_a_batch_that_cannot_be_compressed_fails(busy, monkeypatch):
-    """Its error reports the loss, its memory is freed, and the next batch is sent."""
+    """The batch's error reports the loss, its memory is freed, and the next batch is sent."""
     monkeypatch.setattr(BatchCompression, "compressed", lambda *_: 1 // 0)
     closed = _close_on_network_thread(busy)
     behind = busy.add()
@@ -242,11 +242,11 @@ def test_a_commit_waits_for_what_is_compressed():
         commit.wait(0)
 
 
-# --- batches that a broker refused as too large
+# --- batches refused as too large
 
 
 def test_a_refused_batch_is_halved_aside(idempotent, monkeypatch):
-    """Its partition pauses meanwhile, and then the halves are sent in its place."""
+    """A refused batch's partition pauses until its halves are sent in its place."""
     monkeypatch.setattr(BatchCompression, "halves", halves_of(1, 1))
     idempotent.is_busy = True
     refused = idempotent.add(records=2)
@@ -266,7 +266,7 @@ def test_a_refused_batch_is_halved_aside(idempotent, monkeypatch):
 
 
 def test_a_refused_batch_that_expires_while_it_is_halved_is_done(plain, monkeypatch):
-    """Its halves are dropped, and its partition continues."""
+    """The halves of an expired batch are dropped, and its partition continues."""
     monkeypatch.setattr(BatchCompression, "halves", halves_of(1, 1))
     plain.is_busy = True
     refused = plain.add(records=2)
@@ -282,7 +282,7 @@ def test_a_refused_batch_that_expires_while_it_is_halved_is_done(plain, monkeypa
 
 
 def test_a_batch_that_cannot_be_divided_leaves_a_gap_for_certain(idempotent, monkeypatch):
-    """It was refused, so its followers were not appended and are sent with new sequence numbers."""
+    """The batch was refused, so its followers were not appended and get new sequence numbers."""
     monkeypatch.setattr(BatchCompression, "halves", lambda *_: 1 / 0)
     refused, follower = idempotent.add(records=2), idempotent.add()
     idempotent.step()
@@ -295,7 +295,7 @@ def test_a_batch_that_cannot_be_divided_leaves_a_gap_for_certain(idempotent, mon
     assert (None, (1, 0)) == (follower.result.error, numbers(follower))
 
 
-# --- a whole producer
+# --- with a whole producer
 
 
 @pytest.fixture

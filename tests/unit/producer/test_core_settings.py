@@ -84,7 +84,7 @@ def test_times_are_given_to_the_parts_in_seconds(parts, undo):
 
 
 def test_a_producer_that_does_not_linger_has_no_time_for_it(parts, undo):
-    """Only callers close its batches, or the batches are full."""
+    """The batches of a bulk producer are closed by callers, or when they are full."""
     _core(undo, lingers=False)
     assert parts.given["RecordGatherer"]["linger"] is None
 
@@ -105,7 +105,7 @@ def test_the_time_of_a_record_is_in_milliseconds(parts, undo, monkeypatch):
     assert 1_700_000_000_987 == parts.given["RecordGatherer"]["wall_clock_ms"]()
 
 
-# --- what other threads ask for
+# --- calls from other threads
 
 
 class _Thread:
@@ -206,7 +206,7 @@ def test_the_network_thread_is_woken_once_until_it_has_come(undo):
     assert 1 == len(thread.calls)
 
 
-# --- what is learned of topics
+# --- limits of topics
 
 
 @pytest.mark.parametrize("refused", [[1_000], [1_000, 5_000], [5_001, 1_001]], ids=str)
@@ -234,7 +234,7 @@ def test_records_that_got_into_no_batch_are_counted(undo, records):
     assert records == metric.value()
 
 
-# --- how long the ends take
+# --- closing and flushing
 
 
 class _Ending:

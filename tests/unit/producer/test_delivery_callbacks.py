@@ -201,7 +201,7 @@ def test_only_records_of_callbacks_fail_at_the_bound(broker):
     assert list(range(CHUNK_RECORDS + 2)) == [future.result(0).offset for future in futures]
 
 
-# --- one deadline
+# --- one deadline for each call
 
 
 class _Waits:

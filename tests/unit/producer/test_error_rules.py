@@ -1,4 +1,4 @@
-"""Every row of the error rule tables: which state it applies in, and which not."""
+"""Every row of the error rule tables: where it applies, and where it does not."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_codes_that_end_a_producer_with_an_id(code, settings):
             assert harness.manager.has_fatal_error
 
 
-# --- requests on transactions
+# --- transactional requests
 
 FIELDS = {"transactional_id": "x", "producer": PRODUCER}
 GROUP = ConsumerGroupMetadata("g")

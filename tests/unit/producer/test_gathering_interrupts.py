@@ -86,7 +86,7 @@ def _interrupt(call: str, line: int) -> str | None:
 
 @pytest.mark.parametrize("call", ["write_staged", "close_batches"])
 def test_an_interrupt_anywhere_leaves_no_record_pending(call):
-    """Either nothing has happened yet, or the producer is aborted and every future is resolved."""
+    """After an interrupt nothing has happened yet, or the producer ends and all futures are done."""
     lines = itertools.takewhile(bool, (_interrupt(call, line) for line in itertools.count(1)))
     assert len(list(lines)) > 100
 
@@ -138,7 +138,7 @@ def _end_interrupted_at(line: int) -> bool:
         result.fail(error)
     assert not called, struck
     if not result.has_ended:
-        # The network thread ends such a batch a second time.
+        # The thread that ends batches would end this one again.
         result.fail(error)
     queue.end()
     assert [True] == called, struck
@@ -167,7 +167,7 @@ def _add_interrupted_at(line: int) -> bool:
 
 
 def test_an_interrupt_while_a_callback_is_queued_leaves_none_without_a_turn():
-    """There may be no later callback that would schedule a turn."""
+    """Every queued callback has a turn scheduled, since no later one may come to schedule it."""
     lines = itertools.takewhile(bool, (_add_interrupted_at(line) for line in itertools.count(1)))
     assert len(list(lines)) > 3
 

@@ -80,7 +80,7 @@ def test_the_network_thread_fails_no_record_for_want_of_memory():
 
 
 def test_the_record_that_made_a_chunk_full_fails_alone_for_want_of_memory():
-    """Only its sender has waited for long enough, and the other records stay staged."""
+    """Only the sender of that record has waited for long enough, so the others stay staged."""
     harness, waits = _without_memory()
     first, last = harness.stage(b"a"), harness.stage(b"b")
     harness.gatherer.write_for(last, 104.0)
@@ -91,7 +91,7 @@ def test_the_record_that_made_a_chunk_full_fails_alone_for_want_of_memory():
 
 
 def test_a_record_that_was_written_meanwhile_does_not_fail_for_want_of_memory():
-    """Only the records behind it are short of memory."""
+    """A record that is already written is not affected by the shortage of those behind it."""
     harness, _ = _without_memory()
     first, last = harness.stage(b"a"), harness.stage(b"b")
     harness.gatherer.staged.withdraw(first, DeliveryError("gone"))
@@ -119,7 +119,7 @@ def test_a_record_in_a_batch_is_not_staged_again():
     assert futures[2:] == list(harness.gatherer.staged.take(0, 10).futures)
 
 
-# --- who is woken
+# --- wake-ups
 
 
 @pytest.mark.parametrize(("lingers", "wakeups", "looks_at"), [(False, 0, NEVER), (True, 2, 5.0)])

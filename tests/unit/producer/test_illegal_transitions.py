@@ -142,7 +142,7 @@ def _needs_another_id() -> Callable[[], object]:
     ],
 )
 def test_an_illegal_move_of_the_network_thread_ends_the_producer(monkeypatch, make):
-    """Its view of the transaction is no longer reliable, and the first error is kept."""
+    """After an illegal transition the state is unreliable, so the first error ends the producer."""
     moved = make()
     nothing = dict.fromkeys(TransactionState, frozenset())
     monkeypatch.setattr(transaction_core, "TRANSITIONS", nothing)

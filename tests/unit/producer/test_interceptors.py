@@ -101,7 +101,7 @@ def test_one_that_raises_keeps_nobody_from_hearing(caplog):
 
 
 def test_an_interrupt_is_not_swallowed():
-    """Only `Exception`s are caught."""
+    """KeyboardInterrupt passes through, because only `Exception` is caught."""
 
     class Interrupted:
         def on_send(self, record):

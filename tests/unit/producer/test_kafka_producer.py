@@ -258,7 +258,7 @@ def test_a_row_that_is_refused_costs_no_other_row(broker):
 
 
 def test_acks_can_be_taken_away(broker):
-    """Each call returns the acknowledgements since the previous one."""
+    """`take_acks` returns the acknowledgements since the previous call, each once."""
     broker.create_topic("taken", partitions=1)
     settings = {"bootstrap.servers": broker.bootstrap_servers}
     with KafkaProducer(settings) as producer:

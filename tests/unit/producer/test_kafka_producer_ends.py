@@ -74,7 +74,7 @@ def test_an_unexpected_failure_of_the_network_thread_reaches_the_writer(broker):
 
 
 def test_a_new_topic_after_the_network_thread_has_ended_raises_what_ended_it(broker):
-    """A call that needs metadata raises that error instead of waiting."""
+    """A call that needs metadata raises the error that ended the network thread."""
     producer = bulk_producer(broker)
     producer.append(columns([b"v"]))
     producer._core._sender.run_once = lambda now: 1 / 0

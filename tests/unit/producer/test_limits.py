@@ -53,7 +53,7 @@ LIMITS = {
 
 @pytest.mark.parametrize("module", LIMITS)
 def test_the_limits_of_a_module_are_as_decided(module):
-    """Some come from the protocol or Java, and others were measured or bound what can be lost."""
+    """Some limits come from the protocol or Java; others were measured or bound losses."""
     found = vars(import_module(f"spark_kafka_sink.producer.{module}"))
     assert LIMITS[module] == {name: found[name] for name in LIMITS[module]}
 

@@ -65,7 +65,7 @@ def _append(harness: GathererHarness, *partitions: int, **given: object) -> None
     )
 
 
-# --- what is counted
+# --- metrics
 
 
 def test_a_wait_that_finds_memory_is_counted_as_a_wait_alone():
@@ -110,7 +110,7 @@ def test_a_wait_that_breaks_off_is_counted_as_a_wait():
     assert ([(2.0, 102.0)], []) == (waits.waited, waits.exhausted)
 
 
-# --- how long
+# --- how long a row waits
 
 
 def test_each_row_that_gets_memory_gives_the_next_one_its_full_time():
@@ -199,7 +199,7 @@ def test_the_oldest_batch_that_a_wait_leaves_open_is_told():
     assert 100.0 == harness.builder.first_opened_at
 
 
-# --- what is closed to make room
+# --- batches closed to free memory
 
 
 @pytest.mark.parametrize(("memory", "closed"), [(1_536, []), (1_535, [b"v"])])

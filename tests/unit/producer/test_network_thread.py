@@ -173,7 +173,7 @@ def test_a_thread_that_dies_before_it_has_started_keeps_nobody_waiting(monkeypat
     assert [ZeroDivisionError] == [hook.exc_type for hook in died]
 
 
-# --- a start that is interrupted
+# --- an interrupted start
 
 
 class _Interrupted:

@@ -109,7 +109,7 @@ def test_batches_that_were_closed_are_forgotten_many_at_a_time(monkeypatch):
 
 
 def test_batches_that_were_closed_are_dropped_when_most_are_of_them(monkeypatch):
-    """They are dropped if more than 64, plus two per open batch, which makes the cost small."""
+    """Stale entries are dropped once all entries exceed 64 plus two per open batch."""
     opened = []
     monkeypatch.setattr(open_batches, "heapify", lambda heap: dropped_at.append(len(opened)))
     for kept, expected in ((1, [69, 137]), (3, [73, 143])):
@@ -153,7 +153,7 @@ def test_a_batch_of_several_slots_is_the_fullest():
     assert 300 == batches.last_bytes[slot + 1]
 
 
-# --- as the builder sees it
+# --- through the builder
 
 
 def _append(harness: GathererHarness, topic: str, partition: int, **given: float) -> None:
@@ -182,7 +182,7 @@ def test_a_batch_of_a_record_that_was_staged_long_ago_is_due_in_its_time(harness
 
 
 def test_a_batch_whose_topic_has_grown_is_due_in_its_time(harness):
-    """Its slot has moved behind those of younger batches, but it is still due first."""
+    """A batch whose slot has moved behind those of younger batches is still due first."""
     _append(harness, "grows", 0)
     harness.now = 4.0
     _append(harness, "t", 0)

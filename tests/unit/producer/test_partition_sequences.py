@@ -140,7 +140,7 @@ def test_the_last_offset_of_a_batch_counts_and_the_highest_of_all(
     assert may_retry == sequences.can_retry(later, unknown, log_start_offset)
 
 
-# --- the way out
+# --- draining
 
 
 @pytest.mark.parametrize("in_flight", range(7))
@@ -262,7 +262,7 @@ def test_the_partitions_whose_batches_have_ended_are_resolved():
     assert {(1, 0)} == {(each.base_sequence, each.producer_id_and_epoch.epoch) for each in behind}
 
 
-# --- a topic that was created again
+# --- recreated topics
 
 
 @pytest.fixture
@@ -278,7 +278,7 @@ def replaced():
 
 
 def test_only_a_batch_that_may_be_in_goes_to_a_new_log_with_its_number(replaced):
-    """It is sent alone, because its response decides the numbers of the batches behind it."""
+    """The batch is sent alone, because its response decides the numbers of those behind it."""
     sequences, (first, second) = replaced
     assert sequences.restart_quiet_partitions()
     assert [True, False, False] == [sequences.may_drain(b) for b in (first, second, batch())]

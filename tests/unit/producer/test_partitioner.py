@@ -62,7 +62,7 @@ def draws(partitioner, available, number) -> Counter:
     return chosen
 
 
-# --- the built-in one
+# --- the built-in partitioner
 
 
 def test_another_partition_is_chosen_if_there_is_one():
@@ -175,11 +175,11 @@ def test_a_queue_for_each_partition_is_needed():
         BuiltInPartitioner(random.Random(1)).update_load_stats([1, 2], [0, 1, 2], 3)
 
 
-# --- who is left out
+# --- partitions that are left out
 
 
 def test_a_node_is_available_until_it_was_not_drained_for_the_timeout():
-    """Its latency is the time from the last drain to the last time that it had ready batches."""
+    """A node's latency is the time from its last drain to the last time it had ready batches."""
     latencies = NodeLatencies(5.0)
     assert latencies.is_available(1)
     latencies.update(1, 100.0, can_drain=False)
@@ -264,7 +264,7 @@ def test_round_robin_goes_on_where_a_java_int_ends():
 
 
 def test_a_function_sees_each_record():
-    """It gets the topic, key, value, partition count and the partitions with a leader."""
+    """The function gets the topic, key, value, partition count and partitions with a leader."""
     seen = []
 
     def choose(*arguments):
@@ -343,7 +343,7 @@ class _ByLengthOfKey:
 
 
 def test_a_plug_in_may_place_whole_columns():
-    """It views the keys as an Arrow array without a copy and returns one array."""
+    """A plug-in can view the keys as an Arrow array without a copy and return one array."""
     keys = [b"a", b"bb", b"ccc", b"", b"ddddd"]
     made = columns([b"v"] * 5, keys=keys, partitions=[None, None, 1, None, None])
     placed = place_rows(resolve_partitioner(reference(_ByLengthOfKey)), made, topics("t"))
@@ -431,7 +431,7 @@ def test_names_of_hashes_are_rules(name, rule):
 
 
 def test_round_robin_is_made_anew_for_each_producer():
-    """Each producer has turns of its own."""
+    """Every producer has its own turns."""
     name = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
     made = [resolve_partitioner(reference(name)) for _ in range(2)]
     assert [RoundRobinPartitioner] * 2 == [type(each) for each in made]

@@ -70,5 +70,5 @@ def test_a_decorated_partitioner_is_judged_by_its_wrapper():
 
 
 def test_a_partitioner_that_does_not_tell_its_signature_is_taken():
-    """Some functions written in C have no signature, which is not an error."""
+    """A function without a signature, such as some written in C, is accepted."""
     assert isinstance(resolve_partitioner(PARTITIONERS.read(max)), FunctionPartitioner)

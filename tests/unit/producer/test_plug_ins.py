@@ -84,7 +84,7 @@ NAMES = ["partitioner", "first", "second", "key", "value", "reporter"]
 
 @pytest.mark.parametrize("fails", [(), ("close",)], ids=["well", "closing fails"])
 def test_every_plug_in_is_configured_and_closed_once(broker, fails):
-    """Each is configured before its first use, and closed with the producer even after errors."""
+    """Plug-ins are configured before their first use, and closed even if closing another fails."""
     life = []
     producer = sending_producer(broker, **_all_kinds(life, fails))
     assert [(name, "configure") for name in NAMES] + [("reporter", "init")] == life
@@ -284,7 +284,7 @@ def test_what_a_serializers_method_raises_is_the_cause():
 
 
 def test_a_partitioner_sees_the_record_and_the_cluster(broker):
-    """It gets the key and value, as objects and as bytes, and the cluster metadata."""
+    """A partitioner gets key and value, as objects and as bytes, and the cluster metadata."""
     partitioner = _Partitioner("p", [])
     settings = {"key.serializer": "string", "value.serializer": "json"}
     with sending_producer(broker, **{"partitioner.class": partitioner, **settings}) as producer:
@@ -348,6 +348,6 @@ def test_interceptors_hear_with_which_headers_a_record_ended(broker):
 
 
 def test_a_function_that_tells_no_parameters_takes_none():
-    """Some functions written in C have no signature."""
+    """A function without a signature, such as some written in C, takes no extra arguments."""
     assert not takes(max, "headers")
     assert takes(lambda headers: headers, "headers")

@@ -53,7 +53,7 @@ def test_a_broker_that_does_not_lead_may_name_the_one_that_does(code, leader_id,
 
 
 def test_the_addresses_of_leaders_come_with_the_answer():
-    """They may belong to nodes that were unknown before."""
+    """A response names the addresses of leaders, which may be nodes that were unknown before."""
     response = SimpleNamespace(
         node_endpoints=(
             NodeEndpoint(node_id=3, host="a", port=1),

@@ -273,11 +273,11 @@ def test_callbacks_of_a_failed_batch_are_called_too(result):
     assert [REFUSED] == told
 
 
-# --- divided
+# --- split batches
 
 
 def test_a_divided_batch_never_ends_by_itself(result):
-    """Its records belong to the parts, one of which may fail alone."""
+    """The records of a split batch belong to its parts, one of which may fail alone."""
     first, second = result.divide([2, 1])
     first.complete(100)
     second.fail(REFUSED)

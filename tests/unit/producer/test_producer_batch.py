@@ -11,7 +11,7 @@ from tests.support.producer_batches import batch
 
 
 def test_a_new_batch_has_neither_an_identity_nor_an_attempt_behind_it():
-    """It may be sent at once, nothing holds it, and no broker may have it."""
+    """A new batch may be sent at once, nothing holds it, and no broker may have it."""
     new = batch()
     assert (NO_PRODUCER_ID_AND_EPOCH, -1) == (new.producer_id_and_epoch, new.base_sequence)
     assert (0, 0.0, None, None) == (new.attempts, new.retry_at, new.last_error, new.final_state)
@@ -38,7 +38,7 @@ def test_the_header_of_a_batch_counts(size):
     [(False, False, False), (True, False, True), (False, True, True), (True, True, True)],
 )
 def test_a_batch_is_held_by_a_connection_or_by_the_worker(in_flight, with_worker, is_held):
-    """Either of them may be reading its bytes."""
+    """A connection or the worker may be reading the bytes of a batch that it holds."""
     held = batch()
     held.is_in_flight, held.is_with_worker = in_flight, with_worker
     assert is_held == held.is_held

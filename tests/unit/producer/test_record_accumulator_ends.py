@@ -54,7 +54,7 @@ def _drain(accumulator, now: float = 0.0):
 
 
 def test_a_batch_that_fails_leaves_the_others(accumulator, caplog):
-    """Its result fails, its memory is freed, its partition continues, and a debug line says so."""
+    """The batch fails, its memory is freed, its partition continues, and a debug line says so."""
     wrong, next_one, other = _enqueue(accumulator, batch(0), batch(0), batch(1))
     assert [wrong, other] == _drain(accumulator)
     with caplog.at_level(logging.DEBUG):
@@ -137,7 +137,7 @@ def test_a_batch_that_is_not_taken_ends_without_a_queue(accumulator):
     assert not accumulator.has_incomplete
 
 
-# --- all of them
+# --- all batches fail
 
 
 def test_an_abort_ends_every_batch_and_takes_new_ones(accumulator, ended):
@@ -201,7 +201,7 @@ def test_a_flush_waits_for_callbacks_that_are_being_called(accumulator):
     assert [] == accumulator.unsettled()
 
 
-# --- the clock
+# --- expiry
 
 
 def _batches_in_memory() -> list[ProducerBatch]:

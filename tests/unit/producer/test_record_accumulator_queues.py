@@ -86,7 +86,7 @@ def test_partitions_that_wait_for_an_answer_keep_no_other_one_from_being_ready()
 
 
 def test_a_partition_that_cannot_be_drained_holds_up_no_other_one(accumulator):
-    """Another node leads it, or its first batch is in its back-off."""
+    """A partition that another node leads, or that is in its back-off, does not delay others."""
     waiting, elsewhere, mine = _enqueue(accumulator, batch(0), batch(1), batch(2))
     waiting.retry_at = 5.0
     leaders = snapshot({0: 0, 1: 1, 2: 0})
@@ -99,7 +99,7 @@ def test_a_partition_that_cannot_be_drained_holds_up_no_other_one(accumulator):
     ("max_bytes", "drained"), [(1, 1), (321, 1), (322, 2), (482, 2), (483, 3), (MAX, 3)]
 )
 def test_a_request_is_filled_to_its_last_byte(accumulator, max_bytes, drained):
-    """Each batch takes 161 bytes with its header, and the first one is taken whatever its size."""
+    """A batch takes 161 bytes with its header, and the first one is taken whatever its size."""
     batches = _enqueue(accumulator, *(batch(partition) for partition in range(3)))
     assert list(batches[:drained]) == _drain(accumulator, max_bytes)
 
@@ -113,7 +113,7 @@ def test_a_batch_that_does_not_fit_ends_the_request(accumulator):
 
 
 def test_what_is_drained_is_with_its_broker_until_it_is_answered(accumulator):
-    """Its memory stays taken until then, and other batches are not affected."""
+    """A drained batch stays in flight until its response, and other batches are not affected."""
     drained, queued = _enqueue(accumulator, batch(0), batch(0))
     _drain(accumulator)
     assert [(True, False), (False, False)] == [
@@ -175,7 +175,7 @@ def test_the_first_loss_is_the_one_that_is_told(accumulator):
 
 
 def test_expiries_are_dropped_when_most_are_of_batches_that_have_ended(accumulator, monkeypatch):
-    """They are dropped if more than 64, plus two per other batch, which makes the cost small."""
+    """Stale entries are dropped once all entries exceed 64 plus two per other batch."""
     queued: list[int] = []
     dropped_at: list[int] = []
     monkeypatch.setattr(record_accumulator, "heapify", lambda _: dropped_at.append(len(queued)))

@@ -33,7 +33,7 @@ def test_a_batch_that_was_sent_goes_again_although_its_transaction_can_only_be_a
 
 
 def test_a_batch_that_was_not_sent_is_dropped_by_the_abort(either):
-    """Its record fails with the abort, and its memory is freed."""
+    """The record of a dropped batch fails with the abort, and its memory is freed."""
     either.begin(0)
     either.produce()
     unsent = either.add(0)

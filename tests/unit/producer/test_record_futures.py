@@ -241,7 +241,7 @@ def test_unknown_offsets_stay_unknown(harness):
 
 
 def test_a_table_waits_for_each_part_of_a_divided_batch(harness):
-    """Its rows are found in the parts, and other parts are not waited for."""
+    """The table's rows are found in the parts, and other parts are not waited for."""
     place = TopicPartition("t", 0)
     result = ProduceResult(place)
     future = _table(harness, TablePart(result, 2, 3))
@@ -323,7 +323,7 @@ def test_nobody_waits_for_a_table_where_waiting_could_never_end(harness, monkeyp
         future.result()
 
 
-# --- for how long is waited
+# --- how long a wait takes
 
 
 @pytest.fixture
@@ -352,7 +352,7 @@ def _of_a_table(harness: GathererHarness):
 def test_a_wait_that_is_cut_short_goes_on_for_the_rest_of_its_time(
     harness, monkeypatch, waits, make
 ):
-    """It continues, as after a split, and ends exactly at its deadline."""
+    """A wait continues after a split, and ends exactly at its deadline."""
     future = make(harness)
     times = iter([100.0, 100.25, 100.5, 101.0])
     monkeypatch.setattr(harness, "monotonic", lambda: next(times))
@@ -374,7 +374,7 @@ def test_a_wait_that_comes_too_late_does_not_begin(harness, monkeypatch, waits, 
 
 @pytest.mark.parametrize("make", [_of_a_record, _of_a_table])
 def test_a_wait_without_a_limit_asks_for_no_time(harness, monkeypatch, make):
-    """It continues until the batch has ended."""
+    """A wait without a timeout continues until the batch has ended."""
     future = make(harness)
     timeouts = []
 
@@ -391,7 +391,7 @@ def test_a_wait_without_a_limit_asks_for_no_time(harness, monkeypatch, make):
 
 
 def test_a_delivery_callback_hears_of_each_end_once(harness):
-    """It receives the metadata or the error of the future."""
+    """A delivery callback receives the metadata or the error of the future."""
     told = []
     futures = [harness.stage(value) for value in (b"a", b"b")]
     harness.gatherer.close_batches()

@@ -141,7 +141,7 @@ def test_an_open_batch_of_rows_waits_for_linger_ms_too(harness):
 
 
 def test_a_batch_that_lingered_knows_its_rows(harness):
-    """Its error can name the range of its rows."""
+    """The error of a lingering batch can name the range of its rows."""
     _append(harness, b"a", b"b", first_row=70)
     harness.now = 5.0
     harness.gather()
@@ -149,7 +149,7 @@ def test_a_batch_that_lingered_knows_its_rows(harness):
 
 
 def test_a_batch_that_could_not_be_sent_goes_on_filling(harness):
-    """If it were closed, a small batch would only wait in the queue."""
+    """A batch that cannot be sent yet stays open, as it would only wait in the queue."""
     _append(harness, b"a")
     harness.now = 6.0
     assert NEVER == harness.gather(lambda topic_partition: False)
@@ -202,7 +202,7 @@ def test_a_full_batch_waits_for_nothing(harness):
     assert all(batch.size_bytes <= 1_000 for batch in harness.batches)
 
 
-# --- the order of things
+# --- order
 
 
 def test_records_go_before_rows_that_came_later(harness):
@@ -255,7 +255,7 @@ def test_the_network_thread_never_waits_for_the_lock(harness):
 
 
 def test_a_look_that_found_the_lock_taken_is_made_up_for(harness):
-    """A due batch that could not be sent has no timer any more, but could be sent now."""
+    """A due batch that could not be sent has no timer, so the release of the lock wakes it."""
     _append(harness, b"v")
     harness.now = 5.0
     assert NEVER == harness.gather(lambda topic_partition: False)
@@ -383,7 +383,7 @@ def test_a_chunk_of_records_whose_partitions_are_all_gone_leaves_nothing_staged(
     assert [] == harness.batches
 
 
-# --- what breaks off
+# --- interrupted writes
 
 
 @pytest.mark.parametrize("error", [MemoryError("out of it"), KafkaError("refused")], ids=repr)
@@ -445,7 +445,7 @@ def test_the_end_of_the_producer_resolves_all_that_is_in_no_closed_batch(harness
 
 
 def test_a_record_staged_in_the_moment_of_the_end_is_resolved(harness):
-    """The next call that stages a record fails it, because no write is scheduled for it."""
+    """A record staged as the producer ends fails, although no check was scheduled for it."""
     harness.stage(b"a")
     harness.gatherer.fail_all(ENDED)
     # `send` checks this before it leaves a record to the next scheduled check.

@@ -227,7 +227,7 @@ def test_a_batch_that_is_lost_after_the_one_before_it_was_refused_keeps_its_numb
 
 
 def test_a_batch_keeps_its_number_where_the_new_id_comes_before_new_numbers(idempotent):
-    """It may have been appended, although the batch before it was refused for good."""
+    """A batch may have been appended, although the one before it was refused for good."""
     refused, unanswered = idempotent.add(), idempotent.add()
     idempotent.step()
     idempotent.produce(ErrorCode.INVALID_RECORD)

@@ -34,7 +34,7 @@ from tests.support.sending import (
 LARGE = bytes(MAX_STAGED_BYTES + 1)
 
 
-# --- what arrives
+# --- delivery
 
 
 @pytest.mark.parametrize("linger", [0, 5], ids="linger {}".format)
@@ -106,7 +106,7 @@ def test_records_keep_the_order_of_their_keys(broker):
 
 
 def test_records_without_a_key_reach_every_partition(broker):
-    """They stay on a partition for about a batch, and then move on to the next."""
+    """Records without a key stay on a partition for about a batch, and then move on."""
     with sending_producer(broker, **{"batch.size": 500}) as producer:
         for number in range(3_000):
             producer.send("t", b"%09d" % number)
@@ -117,7 +117,7 @@ def test_records_without_a_key_reach_every_partition(broker):
 
 @pytest.mark.parametrize("threads", [2, 5])
 def test_several_threads_send_in_their_own_order(broker, threads):
-    """Each thread's records keep their order within a partition; none is lost or duplicated."""
+    """Records of a thread keep their order within a partition; none is lost or duplicated."""
     count = 2_000
 
     def send(thread: int) -> list[int]:
@@ -234,7 +234,7 @@ def test_a_batch_that_the_broker_finds_too_large_is_divided_under_its_futures(br
     assert values == values_of(broker, "small")
 
 
-# --- looking
+# --- queries
 
 
 def test_partitions_are_told_with_their_leaders(broker):

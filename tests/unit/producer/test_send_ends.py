@@ -97,7 +97,7 @@ def test_a_request_that_finds_no_memory_is_sent_again(broker, monkeypatch, part)
 
 
 def test_every_use_after_close_is_an_error(broker):
-    """Such calls raise an error instead of hanging, and a second close does nothing."""
+    """Calls after close raise an error instead of hanging, and a second close does nothing."""
     producer = sending_producer(broker)
     future = producer.send("one", b"v")
     producer.close()

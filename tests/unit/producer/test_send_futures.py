@@ -80,7 +80,7 @@ def test_flush_returns_when_the_callbacks_have_been_called(broker):
 
 
 def test_a_callback_that_raises_is_logged_and_harms_nobody(broker, caplog):
-    """Its record and all others are delivered."""
+    """The record of a failing callback and all others are delivered."""
     told = []
     with sending_producer(broker) as producer:
         producer.send("one", b"a", on_delivery=lambda *_: 1 / 0)
@@ -94,7 +94,7 @@ def test_a_callback_that_raises_is_logged_and_harms_nobody(broker, caplog):
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit])
 @pytest.mark.parametrize("way", ["on_delivery", "add_done_callback", "interceptor"])
 def test_a_callback_cannot_end_the_producer(broker, caplog, error, way):
-    """Its error is logged, the next callback is called, and the next record is sent."""
+    """The error of a callback is logged, and later callbacks and records are not affected."""
     told = []
 
     def end(*_: object) -> None:
@@ -196,7 +196,7 @@ def test_the_network_thread_is_told_that_it_must_not_wait(broker, wait):
 
 
 def test_the_network_thread_may_send_only_to_topics_that_are_known(broker):
-    """It must not wait for metadata, so the record's future fails."""
+    """The network thread must not wait for metadata, so the record's future fails."""
     futures = []
     with sending_producer(broker) as producer:
         producer.send(
@@ -207,7 +207,7 @@ def test_the_network_thread_may_send_only_to_topics_that_are_known(broker):
         futures[0].result(0)
 
 
-# --- what comes with the future, and what is raised
+# --- errors of futures, and errors that are raised
 
 
 def test_a_topic_that_does_not_come_fails_its_record():
@@ -264,7 +264,7 @@ def test_unreachable_brokers_fail_the_record(broker):
 
 
 def test_a_record_too_large_fails_alone(broker):
-    """Its future fails at once, and other records are sent."""
+    """The future of an oversized record fails at once, and other records are sent."""
     with sending_producer(broker, **{"max.request.size": 100_000}) as producer:
         future = producer.send("one", bytes(200_000))
         assert isinstance(future.exception(0), RecordTooLargeError)

@@ -136,7 +136,7 @@ def test_a_function_places_each_record(broker):
 
 @pytest.mark.parametrize("answer", [lambda: 1 / 0, lambda: "1", lambda: None, lambda: 2**31])
 def test_a_function_that_places_no_record_is_named(broker, answer):
-    """Its record fails with the function's name and the topic, but without a row number."""
+    """The record fails with the function's name and the topic, but without a row number."""
 
     def lost(topic, key, value, partition_count, available) -> int:
         return 0 if value == b"right" else answer()
@@ -185,7 +185,7 @@ def test_errors_of_single_records_name_their_place_and_no_row(broker):
 
 
 def test_a_partitioner_that_names_no_partition_fails_its_record(broker):
-    """Only that record fails."""
+    """A partition that does not exist fails only its record."""
 
     def wrong(topic, key, value, partition_count, available) -> int:
         return 7 if value == b"wrong" else 0

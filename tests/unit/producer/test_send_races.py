@@ -262,7 +262,7 @@ def test_no_call_takes_longer_than_it_was_given(broker, call, is_locked):
 
 
 def test_a_send_behind_a_long_wait_for_memory_is_not_refused_and_written_too(broker):
-    """Its record is already staged, so an error would make the caller send it twice."""
+    """The record is already staged, so an error would make the caller send it twice."""
     producer, first = _without_memory(broker)
     waiting = threading.Thread(target=first.exception, daemon=True)
     waiting.start()
@@ -333,7 +333,7 @@ def test_appended_rows_wait_for_linger_ms_and_no_longer(broker):
 
 
 def test_the_rows_before_a_bad_one_wait_for_linger_ms_and_no_longer(broker):
-    """They are sent, although the call has raised an error."""
+    """The rows before a bad one are sent, although the call has raised an error."""
     values = pa.array([b"a", bytes(2_000_000)])
     with _producer(broker, **{"linger.ms": 50}) as producer:
         producer.partitions_for("t")

@@ -126,7 +126,7 @@ def test_a_topic_that_was_forgotten_as_idle_is_found_again_for_the_next_batch(pl
     ],
 )
 def test_a_retriable_answer_has_the_batch_sent_again_after_the_backoff(plain, code, refreshes):
-    """It is resent with the same bytes, and metadata is refreshed if the leader is in doubt."""
+    """The batch is resent with the same bytes, and doubts about the leader refresh the metadata."""
     asked = []
     plain.network.metadata.request_update = lambda: asked.append(code)
     added = plain.add()

@@ -122,7 +122,7 @@ def test_a_gap_right_behind_the_last_acknowledged_batch_is_left_by_a_new_epoch(i
 
 
 def test_a_partition_without_a_batch_on_its_way_begins_the_new_epoch_with_its_next_one(idempotent):
-    """Its partition had no gap, so its numbers continue until it has a batch to number."""
+    """A partition without a gap keeps its numbers until it has a batch in the new epoch."""
     before = idempotent.add(1)
     idempotent.step()
     idempotent.produce()
@@ -139,7 +139,7 @@ def test_a_partition_without_a_batch_on_its_way_begins_the_new_epoch_with_its_ne
 
 
 def test_a_batch_that_fails_after_another_partition_got_a_new_epoch_leaves_no_old_numbers():
-    """Its retry keeps the old numbers, and after its last retry the next batch restarts."""
+    """A retry keeps the old numbers, and after the last one the next batch restarts."""
     with SenderHarness(retries=1) as harness:
         for partition in (0, 1):
             harness.add(partition)
@@ -251,7 +251,7 @@ def test_an_expired_batch_that_was_not_appended_starts_the_partition_anew(idempo
 
 
 def test_an_expired_batch_with_nothing_behind_it_starts_the_partition_anew(idempotent):
-    """Its outcome can never be known, so the next batch begins a new epoch."""
+    """The outcome of the expired batch is unknown, so the next batch begins a new epoch."""
     idempotent.add()
     idempotent.step()
     idempotent.take()

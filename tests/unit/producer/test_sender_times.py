@@ -68,7 +68,7 @@ def test_a_request_for_an_id_waits_twice_as_long_after_each_failure():
         assert [0.128, 0.256, 0.512, 1.024, 1.024] == pytest.approx(delays, rel=1e-6)
 
 
-# --- the request time-out
+# --- the request timeout
 
 
 def test_metadata_are_waited_for_as_long_as_for_any_answer():
@@ -101,7 +101,7 @@ def test_any_broker_is_looked_for_as_long_as_for_any_answer():
 
 @pytest.mark.parametrize(("left", "updates", "next_at"), [(-1, 1, NEVER), (0, 1, NEVER), (1, 0, 1)])
 def test_metadata_are_asked_for_when_they_are_due(left, updates, next_at):
-    """They are not requested earlier, and the response rather than a timer runs the loop again."""
+    """Metadata is requested when it is due, and its response, not a timer, runs the loop again."""
     with SenderHarness(**PLAIN) as harness:
         harness.network.metadata.next_update_at = lambda: harness.now + left
         assert harness.now + next_at == harness.step()
@@ -274,7 +274,7 @@ def _looks(harness: SenderHarness, *answers: float) -> list[float]:
 
 
 def test_the_loop_sleeps_until_the_next_look(plain):
-    """It does not sleep if it is late, and sets no timer if it has nothing to wait for."""
+    """The loop does not sleep if it is late, and sets no timer if nothing is scheduled."""
     assert [7.0, 0, 0.25] == _looks(plain, plain.now + 7, plain.now - 3, NEVER, plain.now + 0.25)
 
 

@@ -104,6 +104,6 @@ class _Untold:
     ],
 )
 def test_a_serializer_that_may_be_called_is_taken(plug_in, expected):
-    """So is a serializer whose signature is unknown."""
+    """A serializer is accepted if it can be called, or if its signature is unknown."""
     made = resolve_serializer(SERIALIZERS.read(plug_in), is_key=False)
     assert expected == made.serialize(7, TOPIC, [])

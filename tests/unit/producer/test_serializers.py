@@ -149,11 +149,11 @@ def test_without_a_reference_bytes_are_taken():
         plain("v", TOPIC)
 
 
-# --- the user's own
+# --- user-defined serializers
 
 
 def test_a_function_gets_the_value():
-    """Its result is sent, and None is not passed to it."""
+    """The function's result is sent, and None is not passed to it."""
     seen = []
 
     def to_bytes(value):
@@ -173,14 +173,14 @@ def test_a_function_with_a_topic_gets_it():
 
 
 def test_functions_written_in_c_are_taken():
-    """They get only the value, whether or not they have a signature."""
+    """Functions written in C get only the value, whether or not they have a signature."""
     assert b"abc" == serializer(str.encode)("abc", TOPIC)
     assert b"01 02" == serializer(lambda value: value.hex(" ").encode())(b"\x01\x02", TOPIC)
     assert b"\x01" == serializer(struct.Struct("B").pack)(1, TOPIC)
 
 
 def test_a_class_is_made_and_called():
-    """It is instantiated once, without arguments."""
+    """The class is instantiated once, without arguments."""
 
     class Suffixing:
         made = 0

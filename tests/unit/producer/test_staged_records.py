@@ -159,7 +159,7 @@ def test_records_that_are_put_back_come_before_all_others():
 
 
 def test_the_bytes_of_large_records_count_until_those_are_taken():
-    """They count again when their records are put back."""
+    """Bytes of large records count while staged, and again when the records are put back."""
     staged = StagedRecords()
     for size in (1_000, 2_000):
         _Sent(key=b"key", value=bytes(size)).stage(staged)
@@ -172,7 +172,7 @@ def test_the_bytes_of_large_records_count_until_those_are_taken():
 
 
 def test_records_around_a_refused_one_are_staged_again():
-    """They keep their order and weight, and only the refused record fails."""
+    """Records around a refused one keep their order and weight, and only that one fails."""
     staged = StagedRecords()
     futures = [_Sent(value=b"%d" % number * 100).stage(staged) for number in range(4)]
     chunk = staged.take(NOW_MS, 3)
@@ -204,7 +204,7 @@ def test_records_may_be_staged_while_others_are_taken():
     assert expected == [[v for v in taken if v.startswith(b"%d " % t)] for t in range(3)]
 
 
-# --- where records went
+# --- places of written records
 
 
 def _int32s(*numbers: int) -> np.ndarray:
@@ -216,7 +216,7 @@ def _result() -> ProduceResult:
 
 
 def test_futures_learn_where_their_records_are():
-    """Each future refers to the batch that was open, and to the record's index in it."""
+    """A future refers to the batch that was open, and to the record's index in it."""
     chunk = _take(*[_Sent()] * 4)
     held = list(chunk.futures)
     results = [_result() for _ in range(3)]
@@ -257,7 +257,7 @@ def _written(staged: StagedRecords, *, refused: int | None = None) -> None:
 
 
 def test_futures_that_nobody_has_kept_serve_other_records():
-    """Such a future is reset before it is reused."""
+    """A future that the caller has dropped is reset before it is reused."""
     staged = StagedRecords()
     for _ in range(3):
         _Sent().stage(staged)
@@ -290,7 +290,7 @@ def test_where_many_futures_are_kept_all_are():
 
 
 def test_the_future_of_a_record_that_was_refused_serves_nobody_else():
-    """It keeps its own error."""
+    """The future of a refused record keeps its own error and is not reused."""
     staged = StagedRecords()
     for _ in range(3):
         _Sent().stage(staged)
@@ -301,7 +301,7 @@ def test_the_future_of_a_record_that_was_refused_serves_nobody_else():
 
 
 def test_futures_with_callbacks_serve_nobody_else():
-    """They are passed to the callback once more, at the end of their batch."""
+    """Futures with callbacks are not reused, because they are passed to their callbacks later."""
     staged = StagedRecords()
     _Sent().stage(staged, callback=lambda _: None)
     _Sent().stage(staged)
@@ -468,7 +468,7 @@ def test_records_that_cannot_be_taken_out_stay_before_all_others(monkeypatch):
 
 @pytest.mark.parametrize(("taken", "left"), [(1, 900), (2, 600), (3, 300), (4, 0)])
 def test_the_bytes_of_large_records_are_shared_out_among_those_that_are_left(taken, left):
-    """It is no longer known which of them were large."""
+    """The remaining records share the weight, because it is unknown which of them were large."""
     staged = StagedRecords()
     for _ in range(4):
         _Sent(value=bytes(300)).stage(staged)

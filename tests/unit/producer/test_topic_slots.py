@@ -30,7 +30,7 @@ def test_a_topic_has_as_many_slots_as_it_has_partitions_now(changes):
 
 @given(COUNTS, st.data())
 def test_open_batches_stay_those_of_their_partitions(changes, data):
-    """So do those of deleted partitions, which end by timeout."""
+    """Open batches keep their partitions, even deleted ones, whose batches end by timeout."""
     batches = OpenBatches()
     opened = set()
     for name, count in changes:
@@ -99,7 +99,7 @@ def test_the_sticky_partition_and_the_last_size_move_with_their_topic(offset):
 
 
 def test_a_topic_without_a_sticky_partition_moves_without_one():
-    """It is chosen for the next record without a partition and a key."""
+    """The next record without a partition and a key chooses the sticky partition."""
     batches = OpenBatches()
     topic = batches.topic("t", 3)
     assert NO_SLOT == batches.sticky["slot"][topic.index]

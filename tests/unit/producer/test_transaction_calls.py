@@ -24,7 +24,7 @@ from tests.support.sender_harness import (
 )
 from tests.support.transactions_over_mock import GROUP, OFFSETS, S, answer_end, is_ready
 
-# --- calls that are not allowed
+# --- illegal calls
 
 
 def test_calls_out_of_turn_are_refused_and_change_nothing(either):
@@ -105,7 +105,7 @@ def test_an_answer_that_does_not_fit_the_state_ends_the_producer(tv2):
 
 
 def test_an_operation_that_timed_out_is_resumed_by_the_same_call(either):
-    """It is sent once, however often it is called, and other calls are refused meanwhile."""
+    """The request is sent once, however often it is called, and other calls are refused."""
     either.begin(0)
     either.produce()
     first = either.manager.begin_commit()

@@ -41,7 +41,7 @@ def test_a_coordinator_that_hangs_up_is_looked_for_again(either):
 
 
 def test_a_coordinator_that_cannot_be_connected_to_is_looked_for_again(either):
-    """Its broker may be down, and another one may have taken over."""
+    """A coordinator's broker may be down while another one has taken over, so it is looked up."""
     either.network.down.add(1)
     either.manager.initialize_transactions()
     either.find_coordinator(node_id=1)
@@ -54,7 +54,7 @@ def test_a_coordinator_that_cannot_be_connected_to_is_looked_for_again(either):
 
 
 def test_a_coordinator_that_never_gets_ready_is_looked_for_again(either):
-    """It is looked up again after request.timeout.ms without a connection."""
+    """A coordinator without a connection is looked up again after request.timeout.ms."""
     either.network.down.add(1)
     either.manager.initialize_transactions()
     either.find_coordinator(node_id=1)
@@ -64,7 +64,7 @@ def test_a_coordinator_that_never_gets_ready_is_looked_for_again(either):
 
 
 def test_a_throttled_coordinator_is_waited_for(either):
-    """It is still the right one, and is available after the throttle (KIP-219)."""
+    """A throttled coordinator is still the right one, so the throttle is waited out (KIP-219)."""
     either.network.down.add(1)
     either.network.throttled[1] = either.now + 40
     either.manager.initialize_transactions()
@@ -89,7 +89,7 @@ def test_a_coordinator_has_all_its_time_again_once_it_is_not_throttled_any_more(
 
 
 def test_no_broker_at_all_is_waited_for(either):
-    """Without an available broker the lookup is postponed, not dropped."""
+    """Without an available broker the coordinator lookup is postponed, not dropped."""
     either.network.down |= {0, 1, 2}
     either.manager.initialize_transactions()
     either.step()
@@ -116,7 +116,7 @@ def test_a_request_that_keeps_failing_waits_twice_as_long_each_time():
 
 
 def test_the_first_partitions_are_asked_for_again_soon_while_the_last_transaction_ends(tv1):
-    """After CONCURRENT_TRANSACTIONS the first request waits for 20 ms, later ones for a back-off."""
+    """After CONCURRENT_TRANSACTIONS the first request waits 20 ms, and later ones a back-off."""
     tv1.initialize()
     tv1.manager.begin_transaction()
     tv1.add(0)

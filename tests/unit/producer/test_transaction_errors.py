@@ -37,7 +37,7 @@ from tests.support.transactions_over_mock import (
     is_ready,
 )
 
-# --- errors that an abort gets over
+# --- abortable errors
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_an_unexplained_gap_fails_the_transaction(either):
 
 
 def test_a_transaction_that_retention_made_forgotten_goes_on(either):
-    """UNKNOWN_PRODUCER_ID with a log start past our last offset restarts at 0, in the same epoch."""
+    """UNKNOWN_PRODUCER_ID restarts at 0 in the same epoch if the log starts past our last one."""
     either.begin(0)
     either.produce(offset=3)
     batch = either.add(0)
@@ -147,7 +147,7 @@ def test_a_broker_that_forgot_a_transaction_without_a_reason_fails_it(either):
 )
 @pytest.mark.parametrize("version", [1, 2], ids=["tv1", "tv2"])
 def test_a_batch_whose_retries_are_used_up_fails_the_transaction(version, code):
-    """A temporary error may have gone by the next transaction, after an abort."""
+    """A temporary error may be over by the next transaction, after an abort."""
     with SenderHarness(transaction_version=version, retries=1, **TRANSACTIONAL) as harness:
         [refused] = harness.begin(0)
         harness.produce(code)
@@ -175,7 +175,7 @@ def test_a_batch_that_expires_fails_the_transaction_and_not_the_producer(either)
 
 
 def test_a_batch_that_expires_during_an_abort_does_not_spoil_the_next_transaction(tv1):
-    """Its sequence number may have been used, so the next transaction has another epoch."""
+    """The batch's sequence number may have been used, so the next transaction has another epoch."""
     tv1.begin(0)
     tv1.take(ApiKey.PRODUCE)
     abort = tv1.manager.begin_abort()
@@ -288,7 +288,7 @@ def test_the_halves_of_a_split_batch_belong_to_the_transaction(either, monkeypat
     assert S.IN_TRANSACTION is either.manager.state
 
 
-# --- errors that end the producer
+# --- fatal errors
 
 
 def test_an_abort_of_a_fenced_producer_says_so(either):

@@ -82,7 +82,7 @@ def test_nothing_follows_the_first_batch_before_it_is_acknowledged(manager):
 
 
 def test_only_the_oldest_of_several_retried_batches_may_go(manager):
-    """Until the first acknowledgement batches are sent one by one, oldest first."""
+    """Retried batches are sent one by one, oldest first."""
     first, second = batch(), batch()
     manager.assign_sequence(first)
     manager.assign_sequence(second)
@@ -115,7 +115,7 @@ def test_no_more_batches_are_on_their_way_than_a_broker_remembers(manager):
 
 
 def test_nothing_new_goes_while_a_batch_waits_for_the_answer_of_a_leader_that_has_moved(manager):
-    """With five more acknowledged batches the new leader would no longer recognize it."""
+    """With five more acknowledged batches the new leader would not recognize the waiting one."""
     _acknowledge_first(manager)
     unanswered, behind = batch(), batch()
     manager.assign_sequence(unanswered)

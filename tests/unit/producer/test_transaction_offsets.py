@@ -139,7 +139,7 @@ def test_offsets_that_are_refused_fail_the_transaction_alone(either, code):
 
 
 def test_offsets_may_be_refused_for_the_group_while_it_is_looked_for(tv2):
-    """Without permission for the group its coordinator is not returned."""
+    """Without permission for the group the response does not name its coordinator."""
     tv2.begin()
     result = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
     tv2.find_coordinator(code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -233,7 +233,7 @@ def test_a_wait_in_vain_tells_the_last_error_of_the_network(tv2):
         offsets.wait(0, lambda: cause)
 
 
-# --- each answer of the group's coordinator
+# --- responses of the group coordinator
 
 
 def _offsets_answered_by(harness, code):

@@ -28,7 +28,7 @@ from tests.support.sender_harness import (
 )
 from tests.support.transactions_over_mock import TRANSACTIONAL, S, answer_end, is_ready
 
-# --- the way it should go
+# --- the normal course
 
 
 def test_initializing_finds_the_coordinator_and_fences_those_before(either):

@@ -30,7 +30,7 @@ def _numbers(entry: TxnPartitionEntry) -> list[int]:
 
 
 def test_a_partition_begins_with_number_0_and_nothing_known():
-    """This holds for the first lookup of a partition, and after a reset."""
+    """A partition starts without a history, and does so again after a reset."""
     partitions = TxnPartitionMap()
     place = TopicPartition("t", 0)
     for _ in range(2):
@@ -46,7 +46,7 @@ def test_a_partition_begins_with_number_0_and_nothing_known():
 
 
 def test_the_partitions_of_a_topic_are_found_by_its_name():
-    """They are in the order of their first lookup, without those of other topics."""
+    """The partitions of a topic are in the order of their first lookup."""
     partitions = TxnPartitionMap()
     places = [TopicPartition(topic, partition) for topic in "bac" for partition in (1, 0)]
     entries = {place: partitions.entry(place) for place in places}
@@ -85,7 +85,7 @@ def test_a_number_is_older_than_those_of_half_a_turn_behind_it(sequence, than, i
     assert is_older == is_older_sequence(sequence, than)
 
 
-# --- giving numbers
+# --- assigning numbers
 
 
 def test_batches_get_the_numbers_behind_those_of_the_batches_before():
@@ -147,7 +147,7 @@ def test_a_restart_gives_what_is_in_flight_numbers_from_0():
     )
 
 
-# --- what is acknowledged
+# --- acknowledgements
 
 
 def test_a_number_is_the_next_if_all_before_it_are_acknowledged():
@@ -172,7 +172,7 @@ def test_the_next_number_behind_the_last_one_is_0():
 
 
 def test_an_acknowledgement_that_comes_late_takes_nothing_back():
-    """It does not undo later acknowledgements, and is ignored for a batch that was removed."""
+    """A late acknowledgement does not undo later ones, and is ignored after a removal."""
     entry = _entry(2, 2, 2)
     first, second, third = entry.in_flight
     entry.acknowledge(second)

@@ -91,7 +91,7 @@ _BELONGS = _P.ADD_PARTITIONS_OR_OFFSETS
     ],
 )
 def test_a_request_goes_to_its_coordinator_in_its_turn(kind, expected):
-    """Each has its priority, its coordinator and its highest usable version, and no attempts."""
+    """A new request has its priority, coordinator and highest usable version, and no attempts."""
     handler = _all()[kind]
     assert expected == (
         handler.priority,

@@ -90,7 +90,7 @@ def test_a_batch_sent_in_its_last_moment_is_sent():
 
 
 def test_a_batch_that_waits_for_an_answer_expires_and_keeps_its_memory():
-    """It may have been appended, so it fails at once and counts until the response."""
+    """The batch may have been appended, so it fails at once and counts until the response."""
     with _harness("1") as harness:
         free = _free_bytes(harness)
         expired = _add(harness)
