@@ -51,7 +51,7 @@ def test_the_network_thread_does_not_wait_for_a_lock_that_is_held(
 
 
 def test_a_thread_that_is_woken_by_progress_does_not_wait_in_the_lock_itself():
-    """Blocked in the lock itself, it would not notice that its condition has become true."""
+    """A thread blocked in the lock would not notice that its condition has become true."""
     lock = AppendLock(lambda: None)
     held = lock._lock = _HeldElsewhere()
     assert not lock.acquire_unless(lambda: False, timeout=0)
@@ -115,7 +115,7 @@ def test_a_thread_that_is_woken_before_its_time_waits_for_the_rest(never_free):
 
 
 def test_a_thread_that_need_not_wait_any_more_goes_without_the_lock(never_free):
-    """The wait ends without the lock once another thread has written the record."""
+    """The wait ends without the lock once another thread has written the thread's record."""
     never_free.harness.gatherer.write_staged(unless=lambda: bool(never_free.waits))
     assert [61.0] == never_free.waits
 
@@ -149,7 +149,7 @@ def test_other_calls_wait_for_the_lock_until_they_are_to_give_up(
 def test_the_record_that_makes_a_chunk_full_stays_staged_without_the_lock(
     never_free, give_up_at, wait
 ):
-    """The record is left for the next thread that writes."""
+    """A record that fills a chunk stays staged for the next writer if the lock is not free."""
     future = never_free.harness.stage(b"v")
     never_free.harness.gatherer.staged_since = None
     never_free.harness.gatherer.write_for(future, give_up_at)

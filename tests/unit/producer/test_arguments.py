@@ -60,7 +60,7 @@ def test_what_cannot_be_called_is_no_callback(producer):
 
 
 def test_what_is_no_list_is_no_headers(producer):
-    """The error names the type of the invalid headers."""
+    """The error for invalid headers names their type."""
     with pytest.raises(TypeError, match=r"the headers must be pairs .*, not int"):
         producer.send("t", b"v", headers=5)
 

@@ -151,7 +151,7 @@ def test_a_watcher_may_stop_the_writing():
 
 
 def test_rows_that_wait_in_vain_share_their_time():
-    """max.block.ms applies once to all rows of a call, not to each of them."""
+    """Rows of a call that get no memory share one wait of max.block.ms."""
     harness = GathererHarness(**TINY_MEMORY, **{"max.block.ms": 1_000})
     waits = []
 
@@ -257,7 +257,7 @@ def test_a_batch_that_was_left_open_is_closed_once_its_queue_is_empty():
 
 
 def test_what_a_wait_in_vain_leaves_open_is_looked_at_afterwards():
-    """After a failed wait the network thread learns of the oldest batch left open."""
+    """After a failed wait the network thread is given the age of the oldest batch left open."""
     harness = _lingering(**{"max.block.ms": 1_000})
     _wait_in_vain(harness)
     with pytest.raises(BufferExhaustedError):

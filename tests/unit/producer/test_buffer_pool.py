@@ -77,7 +77,7 @@ def test_no_more_than_the_total_is_handed_out():
 
 
 def test_a_block_that_comes_back_is_used_again():
-    """The next allocation of the same size reuses the memory."""
+    """The next allocation of a returned block's size reuses its memory."""
     pool = BufferPool(10_000)
     block = pool.try_allocate(4_096)
     address = block.ctypes.data

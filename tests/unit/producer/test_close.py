@@ -80,7 +80,7 @@ def _end_network_thread(producer: KafkaProducer) -> None:
 
 @pytest.mark.parametrize("is_noticed", [False, True], ids=["at once", "later"])
 def test_a_fenced_producer_closes_quietly_whenever_that_is(broker, is_noticed):
-    """The commit has raised the error, so closing raises nothing, ended thread or not."""
+    """Closing raises nothing if the commit has already raised the fencing error."""
     broker.on(ApiKey.END_TXN, AnswerError(ErrorCode.PRODUCER_FENCED))
     producer = _in_transaction(broker)
     producer.append(columns([b"v"]))
@@ -111,7 +111,7 @@ def test_records_whose_futures_tell_of_it_are_no_concern_of_closing(broker):
 
 @pytest.mark.parametrize("version", [0, 2], ids=["TV1", "TV2"])
 def test_closing_after_a_loss_aborts_the_open_transaction(version):
-    """The loss is raised, and consumers need not wait for transaction.timeout.ms."""
+    """Closing after a loss raises it and aborts, so that consumers need not wait for a timeout."""
     with DevBroker(topics={"t": 2}, transaction_version=version) as broker:
         ends = _seen(broker, ApiKey.END_TXN)
         producer = _in_transaction(broker)
@@ -127,7 +127,7 @@ def test_closing_after_a_loss_aborts_the_open_transaction(version):
 
 
 def test_closing_at_once_says_that_a_transaction_stays_open(broker, caplog):
-    """The coordinator aborts the transaction, and the log says how long consumers may wait."""
+    """Closing at once leaves the transaction to its timeout, and the log says for how long."""
     ends = _seen(broker, ApiKey.END_TXN)
     producer = _in_transaction(broker, **{"transaction.timeout.ms": 12_345})
     producer.send("t", b"v").result(TIMEOUT)
@@ -166,7 +166,7 @@ def test_appended_rows_that_were_refused_are_told_by_closing(broker):
 
 @pytest.mark.parametrize("is_closed", [False, True], ids=["open batch", "closed batch"])
 def test_appended_rows_that_the_end_of_the_producer_lost_are_told_by_closing(broker, is_closed):
-    """Lost rows are reported wherever they were when the network thread ended."""
+    """Rows lost with the network thread are raised by close, wherever they were."""
     broker.on(ApiKey.PRODUCE, NeverAnswer())
     producer = _producer(broker, **LONG_LINGER)
     producer.append(columns([b"v"]))

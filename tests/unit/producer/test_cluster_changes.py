@@ -169,7 +169,7 @@ def test_a_leader_that_is_unknown_for_a_while_is_waited_for():
 
 
 def test_a_leader_that_stays_unknown_is_told_after_the_delivery_timeout():
-    """The error names the partition after delivery.timeout.ms, instead of waiting forever."""
+    """After delivery.timeout.ms without a leader the error names the partition."""
     settings = {"delivery.timeout.ms": 300, "request.timeout.ms": 200, "linger.ms": 0}
     with DevBroker(topics={"t": 1}) as broker:
         producer = _producer(broker.bootstrap_servers, **settings)
@@ -270,14 +270,14 @@ def test_without_acks_a_connection_that_was_lost_is_made_anew():
 
 
 def test_records_follow_a_topic_that_comes_back_with_fewer_partitions():
-    """No record is sent to a partition that no longer exists."""
+    """Records after a topic was recreated go only to partitions that exist."""
     with DevBroker(topics={"t": BEFORE}, auto_create_topics=False) as broker:
         before, after = set(range(BEFORE)), set(range(AFTER))
         assert [before, before, after, after] == write_around_a_shrinking(broker, "t")
 
 
 def test_a_lingering_record_whose_partition_is_gone_fails_alone():
-    """Records sent with it arrive, as do records of other topics."""
+    """Only the record of the deleted partition fails, and all others arrive."""
     with DevBroker(topics={"t": BEFORE, "other": 1}, auto_create_topics=False) as broker:
         ended = send_before_a_shrinking(broker, "t", "other")
         assert isinstance(ended.gone, InvalidPartitionError)

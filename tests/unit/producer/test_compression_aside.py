@@ -74,7 +74,7 @@ def test_without_batching_a_batch_that_is_too_large_is_divided_into_its_records(
 
 
 def test_a_batch_that_is_not_compressed_yet_holds_up_those_behind_it(busy):
-    """Later batches of its partition wait, while other partitions continue."""
+    """Batches behind it wait until it is compressed, while other partitions continue."""
     first = _close_on_network_thread(busy)
     second, other = busy.add(0), busy.add(1)
     busy.step()
@@ -178,7 +178,7 @@ def test_the_parts_of_a_batch_fail_in_their_place(busy, monkeypatch):
 
 
 def test_a_block_is_given_up_for_what_it_was_compressed_to(busy):
-    """The block counts during compression, and then the bytes to be sent."""
+    """A batch counts with its block during compression, and then with the bytes to be sent."""
     closed = _close_on_network_thread(busy)
     assert BLOCK_BYTES == _used_bytes(busy)
     busy.do_jobs()
@@ -190,7 +190,7 @@ def test_a_block_is_given_up_for_what_it_was_compressed_to(busy):
 
 @pytest.mark.parametrize("end", ["expired", "the producer ended"])
 def test_a_batch_that_fails_while_it_is_compressed_keeps_its_block(busy, end):
-    """The worker still reads the block, which is freed afterwards; nothing is sent."""
+    """A batch that fails during compression keeps its block until the worker has read it."""
     closed = _close_on_network_thread(busy)
     if end == "expired":
         busy.step(DELIVERY_TIMEOUT)
@@ -227,7 +227,7 @@ def test_a_transaction_cannot_be_committed_without_a_batch_that_was_lost(monkeyp
 
 
 def test_a_commit_waits_for_what_is_compressed():
-    """EndTxn is sent after batches closed before the commit have been acknowledged."""
+    """A commit sends EndTxn after batches still being compressed have been acknowledged."""
     with SenderHarness(**TRANSACTIONAL) as harness:
         harness.is_busy = True
         harness.begin()

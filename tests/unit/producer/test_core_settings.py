@@ -72,7 +72,7 @@ def parts(monkeypatch) -> _Parts:
 
 
 def test_times_are_given_to_the_parts_in_seconds(parts, undo):
-    """The settings are in milliseconds, as in Kafka."""
+    """The parts get seconds, although the settings are in milliseconds, as in Kafka."""
     core = _core(undo)
     assert 1.001 == parts.given["RecordGatherer"]["linger"]
     assert 2.003 == parts.given["RecordGatherer"]["max_block"]
@@ -99,7 +99,7 @@ def test_order_is_guaranteed_with_one_request_in_flight(parts, undo, in_flight, 
 
 
 def test_the_time_of_a_record_is_in_milliseconds(parts, undo, monkeypatch):
-    """The time is truncated, not rounded, so that it is never in the future."""
+    """The timestamp is truncated, not rounded, so that it is never in the future."""
     _core(undo)
     monkeypatch.setattr(producer_core.time, "time", lambda: 1_700_000_000.9876)
     assert 1_700_000_000_987 == parts.given["RecordGatherer"]["wall_clock_ms"]()
@@ -152,7 +152,7 @@ def test_metadata_are_refreshed_for_no_longer_than_max_block_ms(undo, timeout, d
 
 
 def test_an_answer_that_is_overdue_is_asked_for_without_waiting(undo):
-    """If the deadline has passed meanwhile, the timeout is 0."""
+    """A refresh whose deadline has passed meanwhile waits for 0 seconds."""
     core = _core(undo)
     core._thread, core._client = _Thread(), _Client()
     times = iter([100.0, 100.0, 105.0])
@@ -163,7 +163,7 @@ def test_an_answer_that_is_overdue_is_asked_for_without_waiting(undo):
 
 @pytest.mark.parametrize(("give_up_at", "left"), [(101.5, 1.5), (100.0, 0), (99.0, 0)])
 def test_an_operation_on_a_transaction_is_waited_for_until_it_is_to_give_up(undo, give_up_at, left):
-    """The limit for the error message is max.block.ms, of which part may have passed before."""
+    """A transactional call waits for the rest of its deadline, and its error names max.block.ms."""
     core = _core(undo)
     core._thread, core._client = _Thread(), _Client()
     waits = []
@@ -178,7 +178,7 @@ def test_an_operation_on_a_transaction_is_waited_for_until_it_is_to_give_up(undo
 
 
 def test_the_network_thread_is_woken_once_until_it_has_come(undo):
-    """An interrupted wake-up does not suppress the next one."""
+    """The thread is woken once until it runs, and an interrupted wake-up does not count."""
     core = _core(undo)
     core._thread = thread = _Thread()
     for _ in range(3):
@@ -211,7 +211,7 @@ def test_the_network_thread_is_woken_once_until_it_has_come(undo):
 
 @pytest.mark.parametrize("refused", [[1_000], [1_000, 5_000], [5_001, 1_001]], ids=str)
 def test_a_batch_that_was_refused_halves_what_those_of_its_topic_may_take(undo, refused):
-    """The limit of a topic only falls, and other topics keep batch.size."""
+    """Refusals only lower the batch size of a topic, and other topics keep batch.size."""
     core = _core(undo, **{"batch.size": 9_000})
     for size in refused:
         core._lower_batch_size("t", size)
@@ -283,7 +283,7 @@ def ending(undo, monkeypatch) -> _Ending:
 def test_closing_gives_the_network_thread_what_is_left_of_the_time(
     ending, timeout, spent, deadlines, left
 ):
-    """The thread may take ten seconds more to end, and a timeout of 0 sends nothing."""
+    """The network thread gets the rest of the timeout, and ten seconds more to end."""
     ending.spent = spent
     ending.core.close(timeout)
     assert (deadlines, [left], [left + 10.0]) == (ending.deadlines, ending.closes, ending.joins)
@@ -314,7 +314,7 @@ def test_a_loss_of_rows_is_told_unless_the_end_is_at_once(ending, timeout, is_to
 def test_a_flush_waits_for_callbacks_in_what_is_left_of_the_time(
     ending, timeout, spent, deadline, left
 ):
-    """The callbacks get the time that is left after all batches have ended."""
+    """A flush gives callbacks the time that is left after all batches have ended."""
     ending.spent = spent
     ending.core.flush(timeout)
     assert ([deadline], [left]) == (ending.deadlines, ending.callback_waits)
@@ -324,7 +324,7 @@ def test_a_flush_waits_for_callbacks_in_what_is_left_of_the_time(
 
 
 def test_the_seconds_of_a_call_are_measured(ending):
-    """The time is recorded even if the call raises."""
+    """The duration of a call is recorded even if the call raises."""
     calls = []
     ending.core.sender_metrics.on_timed_call = lambda *measured: calls.append(measured)
 

@@ -67,7 +67,7 @@ def test_callbacks_come_in_order_on_the_network_thread_however_short_the_memory(
 
 @pytest.mark.parametrize("size", [2_000, 20_000], ids=["in its chunk", "at once"])
 def test_a_callback_may_take_a_lock_that_is_held_around_send(broker, size):
-    """The network thread also reports a record that fails inside of `send`."""
+    """The network thread calls the callback, so a lock held around `send` cannot deadlock."""
     lock = threading.Lock()
     told = []
 
@@ -128,7 +128,7 @@ def test_the_network_thread_stages_no_more_than_memory_has_room_for(broker):
 
 
 def test_large_records_of_the_network_thread_are_bounded_by_their_bytes(broker):
-    """A few large records fill a chunk."""
+    """Large records from a callback are limited by their bytes, because a few fill a chunk."""
     futures = []
     sizes = []
 
@@ -146,7 +146,7 @@ def test_large_records_of_the_network_thread_are_bounded_by_their_bytes(broker):
 
 
 def test_records_of_callbacks_may_wait_for_a_writer_while_there_is_memory():
-    """The thread holding the batches will write them, unless it waits for memory itself."""
+    """Records wait for a thread that holds the batches, unless it waits for memory itself."""
     harness = GathererHarness(**{"linger.ms": 5_000})
     for _ in range(CHUNK_RECORDS):
         harness.stage(b"v")
@@ -162,7 +162,7 @@ def test_records_of_callbacks_may_wait_for_a_writer_while_there_is_memory():
 
 
 def test_a_full_chunk_is_tried_again_only_where_more_memory_is_free():
-    """Checking the whole chunk again for each failing record would take too long."""
+    """A full chunk is checked again only if more memory is free, because a check takes long."""
     harness = GathererHarness(**{"linger.ms": 5_000})
     gatherer, append = harness.gatherer, harness.builder.append
     tries = []
@@ -187,7 +187,7 @@ def test_a_full_chunk_is_tried_again_only_where_more_memory_is_free():
 
 
 def test_only_records_of_callbacks_fail_at_the_bound(broker):
-    """Other threads have waited for max.block.ms, so their records stay staged."""
+    """Records of other threads stay staged, because those have waited for max.block.ms."""
     with sending_producer(broker, **{"max.block.ms": 0}, **LONG_LINGER) as producer:
         patiently(lambda: producer.partitions_for("one"))
         pool = producer._core.accumulator._pool
@@ -251,7 +251,7 @@ def test_a_send_waits_for_metadata_and_memory_together_no_longer_than_max_block(
 
 
 def test_appended_rows_wait_for_metadata_and_memory_together_no_longer_than_max_block(broker):
-    """The call raises, and none of its rows is written."""
+    """A call that exceeds max.block.ms in total raises, and none of its rows is written."""
     producer, waits = _blocking_producer(broker)
     with pytest.raises(BufferExhaustedError, match=r"max\.block\.ms"):
         producer.append(columns([b"v"], topics=["one"]))

@@ -53,7 +53,7 @@ def test_the_advice_for_a_code_ends_the_error(code):
     ],
 )
 def test_errors_of_transactions_say_how_to_go_on(code, what_to_do):
-    """The advice says whether to abort, to close, or to write again."""
+    """The advice for transactions says whether to abort, to close, or to write again."""
     assert what_to_do in str(delivery_error(batch(), broker_error(code, "refused")))
 
 
@@ -72,7 +72,7 @@ def test_a_batch_that_ran_out_of_time_has_advice_of_its_own():
     ],
 )
 def test_a_batch_whose_partition_is_gone_is_told_so(code, what_to_do):
-    """The advice is not to allow more time, which would not help."""
+    """The advice for a missing partition is not to allow more time, which would not help."""
     late = DeliveryTimeoutError("not acknowledged within 5 ms")
     late.__cause__ = broker_error(code, "refused")
     assert what_to_do in str(delivery_error(batch(), late))
@@ -90,7 +90,7 @@ def test_refused_records_are_named_by_their_rows_and_the_rest_is_counted():
 
 
 def test_refused_records_without_rows_are_named_by_their_place_in_the_batch():
-    """Records that were sent one by one have no row number."""
+    """Records that were sent one by one are named by their index in the batch."""
     refused_batch = batch(records=3)
     refused = refused_records(refused_batch, {1: "", 2: "too old"})
     error = str(delivery_error(refused_batch, broker_error(87, "refused"), refused))

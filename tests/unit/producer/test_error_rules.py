@@ -73,7 +73,7 @@ def test_a_code_that_nobody_knows_fails_the_batch():
 
 @pytest.mark.parametrize("code", _produce_rows(P.COMPLETE), ids=lambda code: code.name)
 def test_codes_that_say_that_the_broker_has_the_batch(code):
-    """The batch completes once and is not sent again."""
+    """A batch that the broker already has completes once and is not sent again."""
     with SenderHarness(enable_idempotence=False) as harness:
         batch = harness.add()
         harness.step()
@@ -298,7 +298,7 @@ ABORT_ROWS = [
 
 @pytest.mark.parametrize(("api_key", "code", "action"), TXN_ROWS)
 def test_an_answer_about_a_transaction_has_the_effect_that_its_row_says(api_key, code, action):
-    """The request is done, retried, preceded by a coordinator lookup, abortable or fatal."""
+    """A response has the effect of its row, such as a retry, a coordinator lookup or an abort."""
     HOLDS[action](*_ask(api_key, code))
 
 
@@ -332,13 +332,13 @@ def test_without_new_epochs_what_needs_one_is_fatal(api_key, code):
     "code", [code for code, action in ABORT_RULES.items() if action is T.REINITIALIZE]
 )
 def test_without_new_epochs_an_abort_that_is_refused_is_fencing(code):
-    """Fencing cannot be told apart from an abort by the coordinator."""
+    """Without epoch bumps fencing cannot be told apart from an abort by the coordinator."""
     _is_ended(*_ask(ApiKey.END_TXN, code, committed=False, init_producer_id_version=2))
 
 
 @pytest.mark.parametrize("api_key", list(TXN_RULES), ids=lambda api_key: api_key.name)
 def test_codes_that_no_row_names(api_key):
-    """Kafka's classification applies; a final code is fatal, except for AddPartitionsToTxn."""
+    """Codes without a row follow Kafka: retried or fatal, but abortable for AddPartitionsToTxn."""
     unnamed = ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert T.RETRY is txn_action(api_key, unnamed)
     final = T.ABORTABLE if api_key is ApiKey.ADD_PARTITIONS_TO_TXN else T.FATAL

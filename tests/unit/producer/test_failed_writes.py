@@ -42,7 +42,7 @@ def test_a_producer_id_that_is_refused_for_good_fails_the_write(broker):
 
 
 def test_a_refusal_names_rows_partition_cause_and_advice(broker):
-    """The write fails with the rows, the partition, the cause and the advice."""
+    """The error has the rows, the partition, the cause and the advice."""
     broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     producer = bulk_producer(broker)
     producer.append(columns([b"v"] * 10, partitions=[1] * 10), first_row=70)
@@ -76,7 +76,7 @@ def test_a_batch_that_is_not_acknowledged_in_time_fails_the_write(broker):
 
 
 def test_no_more_retries_than_allowed(broker):
-    """After the last of `retries` the error is the broker's last response."""
+    """After the last of `retries` the write fails with the broker's last error."""
     hook = broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.NOT_ENOUGH_REPLICAS))
     producer = bulk_producer(broker, retries=2)
     producer.append(columns([b"v"]))
@@ -108,7 +108,7 @@ def test_a_single_record_too_large_for_the_topic_fails_the_write(broker, codec):
 
 
 def test_a_bad_row_is_named(broker):
-    """The error names the row in the caller's numbering."""
+    """The error for an invalid row has the caller's number of that row."""
     producer = bulk_producer(broker)
     with pytest.raises(InvalidTopicError, match=r"row 101: the topic is null"):
         producer.append(columns([b"a", b"b"], topics=["t", None]), first_row=100)

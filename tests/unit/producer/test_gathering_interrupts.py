@@ -86,13 +86,13 @@ def _interrupt(call: str, line: int) -> str | None:
 
 @pytest.mark.parametrize("call", ["write_staged", "close_batches"])
 def test_an_interrupt_anywhere_leaves_no_record_pending(call):
-    """After an interrupt nothing has happened yet, or the producer ends and all futures are done."""
+    """After an interrupt nothing has happened yet, or the producer ends and all futures end."""
     lines = itertools.takewhile(bool, (_interrupt(call, line) for line in itertools.count(1)))
     assert len(list(lines)) > 100
 
 
 def test_a_producer_that_is_interrupted_while_it_is_made_leaves_no_thread_behind(monkeypatch):
-    """The caller never receives the producer, and so cannot close it."""
+    """An interrupt during construction stops the thread, because no caller could close it."""
     threads = []
     real_start = ProducerCore.start
 
@@ -147,7 +147,7 @@ def _end_interrupted_at(line: int) -> bool:
 
 
 def test_an_interrupt_while_a_batch_ends_loses_no_callback():
-    """Wherever it strikes, the batch has not ended yet, or its callbacks are queued."""
+    """After an interrupt the batch has not ended yet, or its callbacks are queued."""
     lines = itertools.takewhile(bool, (_end_interrupted_at(line) for line in itertools.count(1)))
     assert len(list(lines)) > 5
 

@@ -58,7 +58,7 @@ def test_a_chunk_is_full_by_its_records_or_by_their_bytes(records, heavy_bytes, 
     [(None, 60.0, True), (161.0, 60.0, True), (160.0, 60.0, True), (159.5, 59.5, False)],
 )
 def test_a_record_fails_that_has_waited_for_memory_for_max_block_ms(give_up_at, wait, fails):
-    """If the writer gives up earlier, the record stays staged, since others may wait longer."""
+    """A record whose writer gives up before max.block.ms stays staged for one that can wait."""
     harness, waits = _without_memory()
     future = harness.stage(b"v")
     harness.gatherer.write_staged(give_up_at)
@@ -110,7 +110,7 @@ def test_what_stays_staged_begins_behind_a_record_that_was_refused():
 
 
 def test_a_record_in_a_batch_is_not_staged_again():
-    """Records written before the memory ran out are not staged again with the rest of the chunk."""
+    """Records that are in a batch are not staged again with the rest of their chunk."""
     harness, _ = _without_memory()
     harness.pool.release(1_024)
     futures = [harness.stage(bytes(400)) for _ in range(4)]
@@ -124,7 +124,7 @@ def test_a_record_in_a_batch_is_not_staged_again():
 
 @pytest.mark.parametrize(("lingers", "wakeups", "looks_at"), [(False, 0, NEVER), (True, 2, 5.0)])
 def test_only_a_producer_that_lingers_has_the_network_thread_look(lingers, wakeups, looks_at):
-    """The bulk form closes its batches itself."""
+    """In the bulk form the network thread neither checks batches nor is woken for them."""
     harness = GathererHarness(lingers=lingers, **SETTINGS)
     harness.gatherer.write_columns(columns([b"v"]), [1], 0)
     harness.stage(b"v")
@@ -134,7 +134,7 @@ def test_only_a_producer_that_lingers_has_the_network_thread_look(lingers, wakeu
 
 
 def test_a_look_of_the_network_thread_wakes_nobody():
-    """The network thread already knows when to check again."""
+    """A check by the network thread does not wake it, because it knows when to check again."""
     harness = GathererHarness(**SETTINGS)
     for now in (0.0, 1.0, 5.0):
         harness.now = now
@@ -146,7 +146,7 @@ def test_a_look_of_the_network_thread_wakes_nobody():
 
 @pytest.mark.parametrize(("age", "wakes"), [(0.0, 0), (-0.5, 1), (0.5, 0)])
 def test_the_network_thread_is_woken_for_what_is_due_before_its_next_look(age, wakes):
-    """A batch due at that check or later does not wake it."""
+    """The network thread is woken for a batch only if that is due before its next check."""
     harness = GathererHarness(**SETTINGS, partitions=2)
     harness.now = 100.0
     harness.gatherer.write_columns(columns([b"v"], partitions=[0]), [2], 0)

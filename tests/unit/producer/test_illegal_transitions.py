@@ -161,7 +161,7 @@ def test_an_illegal_move_of_the_network_thread_ends_the_producer(monkeypatch, ma
 
 
 def test_an_illegal_call_of_a_user_changes_nothing():
-    """The call raises an error, and the transaction continues."""
+    """An illegal call raises an error, and the transaction continues."""
     manager, _ = _with_partition()
     with pytest.raises(IllegalStateError, match=r"IN_TRANSACTION.*IN_TRANSACTION.*'x'"):
         manager.begin_transaction()

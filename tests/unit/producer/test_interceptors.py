@@ -67,7 +67,7 @@ def test_acknowledgements_are_told_in_order():
 
 
 def test_one_that_raises_on_send_is_passed_over(caplog):
-    """The next one sees the last good record, and the log names the partition but no content."""
+    """If one raises, the next one gets the last good record, and the log has no content of it."""
     chain = ProducerInterceptors([_Appending("a", []), _Failing(), _Appending("b", [])])
     assert "secret value+a+b" == chain.on_send(RECORD).value
     (entry,) = caplog.records
@@ -91,7 +91,7 @@ def test_one_that_returns_no_record_is_passed_over(caplog, returned):
 
 
 def test_one_that_raises_keeps_nobody_from_hearing(caplog):
-    """The interceptors behind it still receive acknowledgements."""
+    """Interceptors behind one that raises still receive acknowledgements."""
     heard: list = []
     chain = ProducerInterceptors([_Failing(), _Appending("b", heard)])
     chain.on_acknowledgement(None, None)

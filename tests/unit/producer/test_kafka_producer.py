@@ -130,7 +130,7 @@ def test_without_acks_no_offsets_are_invented(broker):
 
 
 def test_the_acks_tell_when_the_topic_replaces_timestamps():
-    """The acks of a LogAppendTime topic are marked as such."""
+    """The acks say when a topic has LogAppendTime."""
     with (
         DevBroker(topics={"t": 1}, log_append_time=True) as broker,
         bulk_producer(broker) as producer,
@@ -141,7 +141,7 @@ def test_the_acks_tell_when_the_topic_replaces_timestamps():
 
 
 def test_a_retry_does_not_pass_for_replaced_timestamps(broker):
-    """The response for a duplicate carries a time as well, which is the batch's own."""
+    """The timestamp in the response for a duplicate is not taken for a log append time."""
     hook = broker.on(ApiKey.PRODUCE, CloseConnection(handled=True), times=1)
     with bulk_producer(broker) as producer:
         producer.append(columns([b"v"], partitions=[0]))

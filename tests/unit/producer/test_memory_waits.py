@@ -77,7 +77,7 @@ def test_a_wait_that_finds_memory_is_counted_as_a_wait_alone():
 
 
 def test_a_wait_in_vain_is_counted_as_a_wait_and_as_exhausted():
-    """The wait lasted for max.block.ms."""
+    """A wait that times out counts as a wait and as buffer-exhausted."""
     harness, waits = _short(None)
     with pytest.raises(BufferExhaustedError):
         _append(harness, 0)
@@ -114,14 +114,14 @@ def test_a_wait_that_breaks_off_is_counted_as_a_wait():
 
 
 def test_each_row_that_gets_memory_gives_the_next_one_its_full_time():
-    """max.block.ms bounds the wait of each row, not of the whole table."""
+    """A row that gets memory leaves the full max.block.ms to the next one."""
     harness, waits = _short(9.0, 9.0, 0.0)
     _append(harness, 0, 1, 2)
     assert [(512, 10.0)] * 3 == waits.asked
 
 
 def test_a_wait_does_not_go_on_beyond_the_time_that_was_given():
-    """The caller may have spent part of max.block.ms already, as on metadata."""
+    """A wait ends at the caller's deadline, as part of max.block.ms may have passed already."""
     harness, waits = _short(None)
     with pytest.raises(BufferExhaustedError):
         _append(harness, 0, give_up_at=GIVE_UP_AT)
@@ -137,7 +137,7 @@ def test_a_time_that_is_longer_than_max_block_ms_does_not_count():
 
 
 def test_a_time_that_is_over_leaves_no_time_to_wait():
-    """The row gets memory only if some is free."""
+    """After its deadline a row gets memory only if some is free."""
     harness, waits = _short(None)
     with pytest.raises(BufferExhaustedError):
         _append(harness, 0, give_up_at=90.0)
@@ -146,7 +146,7 @@ def test_a_time_that_is_over_leaves_no_time_to_wait():
 
 @pytest.mark.parametrize(("renews", "second"), [(False, 1.0), (True, 10.0)])
 def test_the_time_that_was_given_begins_anew_where_it_renews(renews, second):
-    """Memory that is freed during the write of a table shows that the brokers keep up."""
+    """With `renews` the deadline starts anew after a wait, as freed memory shows progress."""
     harness, waits = _short(3.0, None)
     with pytest.raises(BufferExhaustedError):
         _append(harness, 0, 1, give_up_at=GIVE_UP_AT, renews=renews)
@@ -154,7 +154,7 @@ def test_the_time_that_was_given_begins_anew_where_it_renews(renews, second):
 
 
 def test_the_time_that_was_given_does_not_begin_anew_by_itself():
-    """Without `renews`, the rows of a call share one deadline."""
+    """Without `renews` the rows of a call share the given deadline."""
     harness, waits = _short(3.0, None)
     with pytest.raises(BufferExhaustedError):
         _append(harness, 0, 1, give_up_at=GIVE_UP_AT)
@@ -162,7 +162,7 @@ def test_the_time_that_was_given_does_not_begin_anew_by_itself():
 
 
 def test_a_wait_ends_as_soon_as_there_is_memory():
-    """Lingering batches shorten the wait only until the next of them is due."""
+    """A wait returns as soon as memory is free, although it is split to check lingering batches."""
     harness, waits = _short(2.0, **{"linger.ms": 4_000})
     _append(harness, 0)
     assert [(512, 10.0)] == waits.asked
@@ -187,7 +187,7 @@ def test_a_batch_that_is_left_open_is_looked_at_again_after_a_pause(linger_ms, p
 
 
 def test_the_oldest_batch_that_a_wait_leaves_open_is_told():
-    """The network thread checks by that batch's age once it has the lock again."""
+    """The builder keeps the age of the oldest open batch for the network thread's next check."""
     harness, _ = _short(None, **{"linger.ms": 0})
     harness.pool.release(1_024)
     _append(harness, 0)

@@ -53,7 +53,7 @@ def test_a_coroutine_is_run_on_the_thread(serving):
 
 
 def test_the_thread_keeps_no_process_from_ending(serving):
-    """A process that forgets to close its producer can still exit."""
+    """The thread is a daemon, so a process that forgets to close its producer can still exit."""
     assert serving.thread.run(_current_thread(), 1).daemon
 
 
@@ -77,7 +77,7 @@ def test_the_thread_knows_itself(serving):
 
 
 def test_after_its_end_it_takes_nothing_and_says_so(serving):
-    """Calls are ignored, and coroutines raise an error."""
+    """After the end of the thread calls are ignored, and coroutines raise an error."""
     serving.end()
     assert not serving.thread.is_alive
     serving.thread.call_soon(lambda: pytest.fail("the loop is closed"))
@@ -159,7 +159,7 @@ def test_a_thread_that_a_callback_keeps_busy_is_not_taken_for_closed(serving):
 
 
 def test_a_thread_that_dies_before_it_has_started_keeps_nobody_waiting(monkeypatch):
-    """`start` returns, although the loop is not running."""
+    """If the thread dies during its start, `start` returns all the same."""
     died = []
     monkeypatch.setattr(threading, "excepthook", died.append)
 
@@ -210,7 +210,7 @@ def test_a_start_that_is_interrupted_leaves_no_thread_behind(monkeypatch, where,
 
 
 def test_a_thread_that_begins_after_it_was_stopped_does_nothing(monkeypatch):
-    """The system may run a started thread late."""
+    """A thread that starts late, after it was stopped, runs nothing."""
     ran = []
 
     async def main() -> None:

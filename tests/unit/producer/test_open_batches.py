@@ -96,7 +96,7 @@ def test_batches_that_were_closed_are_forgotten():
 
 
 def test_batches_that_were_closed_are_forgotten_many_at_a_time(monkeypatch):
-    """Cleaning up for every batch that is opened would take longer the more are open."""
+    """Stale entries are dropped many at a time, because scanning all open batches takes long."""
     lengths = []
     monkeypatch.setattr(open_batches, "heapify", lambda heap: lengths.append(len(heap)))
     batches = OpenBatches()

@@ -110,7 +110,7 @@ def test_the_parts_of_a_batch_take_over_its_numbers_also_where_they_wrap(
 
 @pytest.mark.parametrize(("log_start_offset", "may_retry"), [(5, False), (6, True)])
 def test_a_transaction_goes_on_only_if_all_of_its_records_were_deleted(log_start_offset, may_retry):
-    """If the log still has our last record, a broker that forgot us has lost more than that."""
+    """If the log still has our last record, a broker that forgot us has lost more records."""
     sequences = PartitionSequences(is_transactional=True)
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
     (first,) = assigned(sequences, 1)
@@ -126,7 +126,7 @@ def test_a_transaction_goes_on_only_if_all_of_its_records_were_deleted(log_start
 def test_the_last_offset_of_a_batch_counts_and_the_highest_of_all(
     offsets, log_start_offset, may_retry
 ):
-    """The highest last offset counts, whichever acknowledgement came last."""
+    """The highest last offset of all batches counts, in whatever order they were acknowledged."""
     sequences = PartitionSequences(is_transactional=True)
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
     batches = [batch(records=3) for _ in offsets]
@@ -152,7 +152,7 @@ def test_a_broker_is_sent_no_more_batches_than_it_remembers(sequences, in_flight
 
 @pytest.mark.parametrize("in_flight", range(3))
 def test_the_first_batch_of_all_goes_alone(in_flight):
-    """Until it is acknowledged, the broker could take a later batch for the first."""
+    """The first batch is sent alone, because the broker could take a later one for the first."""
     sequences = PartitionSequences(is_transactional=False)
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
     assigned(sequences, in_flight)
@@ -163,7 +163,7 @@ def test_the_first_batch_of_all_goes_alone(in_flight):
 def test_nothing_new_goes_while_the_first_in_flight_has_to_be_sent_again(
     sequences, failed, may_drain
 ):
-    """New batches would be refused as out of order, like those behind the retried one."""
+    """During a retry new batches are not sent, as they would be refused as out of order."""
     batches = assigned(sequences, 3)
     if failed is not None:
         batches[failed].attempts = 1
@@ -171,7 +171,7 @@ def test_nothing_new_goes_while_the_first_in_flight_has_to_be_sent_again(
 
 
 def test_only_the_first_in_flight_goes_again(sequences):
-    """The batches behind it follow in order."""
+    """Only the first batch in flight is resent, and those behind it follow in order."""
     batches = assigned(sequences, 3)
     assert [True, False, False] == [sequences.may_drain(each) for each in batches]
     sequences.acknowledge(batches[0])
@@ -231,7 +231,7 @@ def _with_batches(count: int) -> tuple[PartitionSequences, list]:
 
 @pytest.mark.parametrize("topic_id", [1, 3])
 def test_the_partitions_of_a_new_topic_begin_anew_that_are_quiet(topic_id):
-    """The others restart once their batches are answered; a new topic id may be a lower number."""
+    """Quiet partitions restart at once, and others after their responses; ids are not ordered."""
     sequences, batches = _with_batches(40)
     nameless = snapshot({}, topic_id=0).topics["t"]
     topics = {"unknown": nameless, **snapshot({}, topic_id=topic_id).topics}
@@ -245,7 +245,7 @@ def test_the_partitions_of_a_new_topic_begin_anew_that_are_quiet(topic_id):
 
 
 def test_the_partitions_whose_batches_have_ended_are_resolved():
-    """Partitions that still wait for a response do not delay them."""
+    """Partitions are resolved without waiting for others that have unanswered batches."""
     sequences, batches = _with_batches(40)
     behind = [batch(partition) for partition in range(1, 40, 2)]
     for each in behind:
@@ -304,7 +304,7 @@ def test_an_answer_to_the_old_numbers_is_no_refusal_of_the_new_ones(replaced, co
 
 
 def test_an_answer_to_numbers_that_are_to_begin_anew_is_no_refusal(sequences):
-    """All batches of the partition are about to be renumbered."""
+    """A batch that is about to be renumbered is retried, whatever the broker's error is."""
     waiting, refused = assigned(sequences, 2)
     waiting.may_be_in = True
     sequences.fail(refused, outcome_known=True)
@@ -343,7 +343,7 @@ def test_the_numbers_begin_anew_once_the_producer_has_an_id(sequences):
     ("epoch", "next_epoch"), [(32_765, 32_766), (32_766, 32_767), (32_767, None)]
 )
 def test_the_last_epoch_is_followed_by_another_id(sequences, epoch, next_epoch):
-    """An epoch is a signed 16-bit number."""
+    """After the last epoch, 32767, a new producer id is needed."""
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, epoch)
     refused, waiting = batch(1), batch(1)
     for each in (refused, waiting):

@@ -134,7 +134,7 @@ def test_any_queues_give_each_partition_a_chance(queue_sizes, rng):
     ids=["all equal", "all left out", "one partition"],
 )
 def test_weights_that_say_nothing_are_not_used(queue_sizes, ids, partition_count):
-    """The choice is uniform again, and never repeats the previous one."""
+    """If the weights are equal or empty, the choice is uniform and never repeats itself."""
     partitioner = BuiltInPartitioner(random.Random(1))
     partitioner.update_load_stats([9, 0, 0], [0, 1, 2], 3)
     partitioner.update_load_stats(queue_sizes, ids, partition_count)
@@ -155,7 +155,7 @@ def test_equal_queues_count_when_a_partition_is_left_out():
 
 
 def test_queues_that_are_equal_again_leave_no_weights():
-    """All partitions are chosen again."""
+    """If all queues are equal again, all partitions are chosen again."""
     partitioner = BuiltInPartitioner(random.Random(1))
     partitioner.update_load_stats([1], [2], 3)
     partitioner.update_load_stats([1, 1, 1], [0, 1, 2], 3)
@@ -303,7 +303,7 @@ def test_columns_without_nulls_have_no_bitmap():
 
 
 def test_rows_that_say_where_they_go_are_not_asked_about():
-    """The columns are returned as they are, and a null topic is left for its own error."""
+    """If no row needs a partition, the columns are returned as they are, even with a null topic."""
     made = columns([b"v"] * 2, partitions=[3, None], topics=["t", None])
     assert made is place_rows(_Returning([]), made, topics("t"))
     assert [3, NULL_PARTITION] == made.partition.tolist()
@@ -364,7 +364,7 @@ def test_a_partition_that_the_topic_lacks_is_refused(answer):
 
 
 def test_a_function_that_names_no_partition_of_the_topic_is_told_by_name():
-    """The name tells the user which of several partitioners to correct."""
+    """The error names the function, so that users can tell which partitioner to correct."""
     choose = FunctionPartitioner(lambda *_: 4)
     with pytest.raises(InvalidPartitionError, match="lambda> chose it"):
         place_rows(choose, columns([b"v"]), topics("t"))
@@ -426,7 +426,7 @@ def test_every_built_in_name_is_known(name):
     ],
 )
 def test_names_of_hashes_are_rules(name, rule):
-    """The kernel applies the rules without calling Python."""
+    """Built-in hashes resolve to rules, which the kernel applies without calling Python."""
     assert rule == resolve_partitioner(reference(name))
 
 

@@ -270,7 +270,7 @@ def test_headers_that_a_serializer_spoils_are_refused(broker):
 
 
 def test_what_a_serializers_method_raises_is_the_cause():
-    """The error names the topic and the part, as for a function; null is not passed to it."""
+    """The error of a serializer's method names topic and part; null is not passed to it."""
 
     class Failing:
         def serialize(self, topic, headers, data):
@@ -322,7 +322,7 @@ def test_a_partitioner_that_names_no_partition_is_named(broker, answer):
 
 
 def test_interceptors_hear_with_which_headers_a_record_ended(broker):
-    """Sent records have the headers that serializers added, and unsent ones those given."""
+    """Interceptors get the headers as sent, or as given for records that were not sent."""
     life = []
     settings = {
         "interceptor.classes": [_Interceptor("i", life)],

@@ -51,7 +51,7 @@ def values(broker):
 
 
 def test_another_process_ends_a_prepared_transaction(broker, producer):
-    """The commit uses its producer id and epoch, and the transaction version it began under."""
+    """The other process commits with the producer's id, epoch and transaction version."""
     producer.begin_transaction()
     producer.send("t", b"one")
     prepared = producer.prepare_transaction()
@@ -75,7 +75,7 @@ def test_the_next_transaction_begins_with_another_epoch(broker, producer):
 
 
 def test_closing_leaves_a_prepared_transaction_open(broker, producer):
-    """The producer may have closed by the time the transaction is ended."""
+    """Closing leaves a prepared transaction open, to be ended by another process."""
     producer.begin_transaction()
     producer.send("t", b"one")
     prepared = producer.prepare_transaction()

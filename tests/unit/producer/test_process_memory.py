@@ -54,7 +54,7 @@ WIDE_ALLOWANCE = 60 * MEGA
     ],
 )
 def test_ten_million_failed_sends_leave_the_process_as_large_as_it_was(how, fault, share):
-    """A failed send leaves nothing behind, whether refused, timed out, or after close."""
+    """Sends that fail, whether refused, timed out, or after close, leave nothing in memory."""
     with DevBroker(topics={failing_sends.TOPIC: 2}) as broker:
         if fault is not None:
             broker.on(ApiKey.PRODUCE, fault)
@@ -65,7 +65,7 @@ def test_ten_million_failed_sends_leave_the_process_as_large_as_it_was(how, faul
 
 @pytest.mark.parametrize("how", [wide_topic_writer.SEND, wide_topic_writer.APPEND])
 def test_buffer_memory_holds_with_ten_thousand_partitions(how):
-    """Every row arrives, although they take several times the buffer and reach every partition."""
+    """Rows of several times the buffer reach all partitions, and the memory stays bounded."""
     row_bytes = len(wide_topic_writer.VALUE)
     assert WIDE_ROWS * row_bytes > WIDE_BUFFER_MEMORY + WIDE_ALLOWANCE
     with DevBroker(topics={"wide": WIDE_PARTITIONS}) as broker:

@@ -151,7 +151,7 @@ def test_a_callback_is_called_once_whenever_it_was_registered(result, moment):
 
 
 def test_a_callback_may_be_registered_in_the_moment_of_the_division(result, monkeypatch):
-    """A callback added during a split is passed on to the record's part."""
+    """A callback added while its batch is split is passed on to the record's part."""
     told = []
     parts = []
 
@@ -172,7 +172,7 @@ def test_a_callback_may_be_registered_in_the_moment_of_the_division(result, monk
 
 
 def test_a_callback_that_is_added_while_the_batch_ends_runs_on_the_thread_that_adds_it(monkeypatch):
-    """The ending thread may hold a lock under which no callback may run."""
+    """The adding thread runs it, because the ending thread may hold a lock that forbids that."""
     threads, adding = [], []
     result = ProduceResult(PLACE, call_later=adding.append)
 
@@ -228,7 +228,7 @@ def test_an_interrupt_of_the_main_thread_goes_on_when_all_have_been_told(result)
 
 
 def test_a_callback_that_raises_is_logged_and_keeps_nobody_from_being_told(result, caplog):
-    """An error in one callback does not affect other records."""
+    """An error in a callback is logged and does not affect other records."""
     told = []
     result.call_when_done(0, lambda: 1 / 0)
     result.call_when_done(1, partial(told.append, 1))
@@ -335,7 +335,7 @@ def test_waiting_for_all_goes_on_until_its_deadline(result, monkeypatch):
 
 
 def test_a_batch_has_ended_before_its_callbacks_are_called():
-    """Meanwhile threads can read the outcome, but a flush also waits for the callbacks."""
+    """During callbacks the outcome is available, but a flush waits until they have returned."""
     jobs = []
     result = ProduceResult(PLACE, jobs.append)
     assert (False, False) == (result.has_ended, result.is_settled)
@@ -351,7 +351,7 @@ def test_a_batch_has_ended_before_its_callbacks_are_called():
 
 
 def test_a_batch_that_is_told_of_before_its_end_is_noted_has_ended():
-    """The network thread may run callbacks while another thread still queues them."""
+    """A batch counts as ended if the network thread runs its callbacks before that is noted."""
     ended = []
     result = ProduceResult(PLACE, lambda job: job())
     result.call_when_done(0, lambda: ended.append(result.has_ended))

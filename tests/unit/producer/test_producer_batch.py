@@ -54,7 +54,7 @@ def test_a_batch_has_a_sequence_number_from_0_on(sequence, has_sequence):
 
 
 def test_the_header_is_written_anew_for_another_identity_only():
-    """A batch that is resent has the same bytes."""
+    """A header is rebuilt only for another identity, so a resent batch has the same bytes."""
     sent = batch()
     headers = []
     for epoch, is_transactional in ((0, False), (1, False), (1, True)):
@@ -78,7 +78,7 @@ def test_a_batch_without_an_identity_has_a_header_too():
 
 
 def test_the_parts_of_a_batch_that_was_sent_get_headers_of_their_own():
-    """A batch refused as too large already has a header, which its parts do not share."""
+    """The parts of a batch that was sent have headers of their own."""
     whole = batch(records=3)
     whole.set_producer_state(ProducerIdAndEpoch(1, 0), 5)
     whole.buffers()

@@ -80,7 +80,7 @@ def test_a_drain_takes_one_batch_of_each_partition(accumulator):
 
 
 def test_a_drain_takes_only_what_the_node_leads(accumulator):
-    """Batches of other leaders stay queued."""
+    """Only batches whose partitions the node leads are drained."""
     mine, _ = _enqueue(accumulator, batch(0), batch(1))
     assert [mine] == accumulator.drain(snapshot({0: 0, 1: 1}), NODES[0], MAX, now=0.0)
 

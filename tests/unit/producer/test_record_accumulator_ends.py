@@ -106,7 +106,7 @@ def test_rows_of_nobodys_future_are_remembered(accumulator, caplog):
 
 
 def test_losses_from_before_are_not_remembered(accumulator):
-    """Earlier losses were reported by futures."""
+    """Losses before `remember_losses` are not raised, because futures reported them."""
     [lost] = _enqueue(accumulator, batch())
     accumulator.fail_batch(lost, REFUSED)
     accumulator.remember_losses()
@@ -153,7 +153,7 @@ def test_an_abort_ends_every_batch_and_takes_new_ones(accumulator, ended):
 
 
 def test_an_abort_of_unsent_batches_leaves_those_on_their_way(accumulator):
-    """A batch with a sequence number must be settled with the broker."""
+    """An abort keeps batches with sequence numbers, which must be settled with the broker."""
     sent, unsent = _enqueue(accumulator, batch(0), batch(1))
     sent.base_sequence = 0
     accumulator.abort_undrained_batches(REFUSED)
@@ -278,7 +278,7 @@ def test_the_memory_of_a_batch_on_its_way_stays_taken(accumulator, end, is_compr
 
 
 def test_the_block_of_a_batch_that_was_never_sent_is_used_again(accumulator):
-    """The next batch of that size gets the block at once, because nothing reads it."""
+    """The block of a batch that was never sent is reused at once, because nothing reads it."""
     expired = batch(0)
     pool = accumulator._pool
     expired.block = block = pool.try_allocate(4_096)
@@ -310,7 +310,7 @@ def test_a_node_without_partitions_is_drained_of_nothing(accumulator):
 
 
 def test_a_muted_partition_is_neither_ready_nor_drained(accumulator):
-    """While its batch is in flight, other partitions of its node continue."""
+    """A muted partition waits, while other partitions of its node continue."""
     first, second, other = _enqueue(accumulator, batch(0), batch(0), batch(1))
     assert [first, other] == _drain(accumulator)
     assert () == accumulator.ready(ONE_NODE, now=0.0).ready_nodes
@@ -334,7 +334,7 @@ def test_a_retried_batch_goes_to_the_new_leader(accumulator):
 
 
 def test_a_batch_in_its_backoff_holds_up_those_behind_it(accumulator):
-    """No batch of its partition overtakes it."""
+    """No batch overtakes one of its partition that is in its back-off."""
     first, _, other = _enqueue(accumulator, batch(0), batch(0), batch(1))
     _drain(accumulator)
     accumulator.complete(other)
@@ -345,7 +345,7 @@ def test_a_batch_in_its_backoff_holds_up_those_behind_it(accumulator):
 
 
 def test_the_queues_are_counted_per_topic(accumulator):
-    """A partitioner weighs partitions by the queue sizes (KIP-794)."""
+    """Queue sizes are counted per topic; partitioners use them as weights (KIP-794)."""
     _enqueue(accumulator, batch(0), batch(0), batch(2))
     assert {0: 2, 2: 1} == accumulator.queue_sizes("t")
     assert {} == accumulator.queue_sizes("another")

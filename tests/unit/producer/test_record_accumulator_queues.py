@@ -105,7 +105,7 @@ def test_a_request_is_filled_to_its_last_byte(accumulator, max_bytes, drained):
 
 
 def test_a_batch_that_does_not_fit_ends_the_request(accumulator):
-    """The next request starts with it, so that smaller batches cannot starve it."""
+    """A batch that does not fit starts the next request, so smaller ones cannot starve it."""
     first, large, small = _enqueue(accumulator, batch(0), batch(1, size=900), batch(2))
     assert [first] == _drain(accumulator, 1_000)
     assert [large] == _drain(accumulator, 1_000)
@@ -140,7 +140,7 @@ def test_the_batches_that_wait_are_counted_by_partition_and_topic(accumulator):
 
 
 def test_a_partition_is_free_that_has_neither_a_queue_nor_an_answer_to_come():
-    """A batch of the partition would be the next to be sent."""
+    """A partition's queue is empty only if a new batch would be the next to be sent."""
     accumulator = _accumulator(guarantee_order=True)
     place = TopicPartition("t", 0)
     assert accumulator.is_queue_empty(place)
@@ -156,7 +156,7 @@ def test_a_partition_is_free_that_has_neither_a_queue_nor_an_answer_to_come():
 
 
 def test_the_first_loss_is_the_one_that_is_told(accumulator):
-    """Later losses often follow from the first."""
+    """Only the first loss is raised, because later ones often follow from it."""
     errors = [DeliveryError(str(number)) for number in range(3)]
     accumulator.note_loss(errors[0])
     accumulator.raise_if_lost()

@@ -102,7 +102,7 @@ def test_a_wait_ends_with_the_acknowledgement(harness):
 
 
 def test_a_wait_goes_on_when_the_batch_is_divided(harness):
-    """The record is then found in its part."""
+    """A wait continues with the part that holds the record after a split."""
     futures = [harness.stage(b"a"), harness.stage(b"b")]
     harness.gatherer.close_batches()
     waiting = harness.batches[0].result
@@ -162,7 +162,7 @@ def test_a_callback_is_called_once_at_the_end(harness):
 
 
 def test_a_callback_on_a_record_that_failed_is_called_at_once(harness):
-    """The record need not have reached a batch."""
+    """A callback added to a failed future is called at once, even without a batch."""
     told = []
     future = harness.stage(b"v")
     future.fail(REFUSED)
@@ -206,7 +206,7 @@ def _acks(first: int, last: int, records: int, *, log_append_time: bool = False)
 
 
 def test_a_table_is_done_when_every_batch_is(harness):
-    """The result is available once all batches of the table's rows have ended."""
+    """A table is done once all batches of its rows have ended."""
     results = [ProduceResult(TopicPartition("t", number)) for number in range(2)]
     future = _table(harness, *(TablePart(result, 2, 3) for result in results))
     results[0].complete(100)
@@ -295,7 +295,7 @@ def test_a_table_in_bad_company_is_told_so(harness):
 
 
 def test_a_table_without_rows_is_done(harness):
-    """Nothing was sent, so there is nothing to wait for."""
+    """A table without rows is done at once."""
     future = _table(harness)
     assert future.done()
     assert {} == future.result(0)
@@ -363,7 +363,7 @@ def test_a_wait_that_is_cut_short_goes_on_for_the_rest_of_its_time(
 
 @pytest.mark.parametrize("make", [_of_a_record, _of_a_table])
 def test_a_wait_that_comes_too_late_does_not_begin(harness, monkeypatch, waits, make):
-    """Time may have passed while other threads held the lock."""
+    """A wait whose time has passed, such as in waiting for the lock, does not start."""
     future = make(harness)
     times = iter([100.0, 101.5])
     monkeypatch.setattr(harness, "monotonic", lambda: next(times))

@@ -62,7 +62,7 @@ class _Held:
 
 
 def test_a_staged_record_waits_for_linger_ms(harness):
-    """Nothing is written earlier, the time is returned, and the batch does not linger again."""
+    """A staged record is written after linger.ms, and its batch does not linger again."""
     harness.stage(b"v")
     harness.now = 4.9
     assert 5.0 == harness.gather()
@@ -93,7 +93,7 @@ def test_the_first_record_asks_for_a_look_and_the_others_do_not(harness):
 
 
 def test_what_would_be_looked_at_too_late_asks_for_a_look(harness):
-    """With nothing to wait for, the network thread does not check by itself."""
+    """The network thread is woken if it would check too late for a new record or batch."""
     assert NEVER == harness.gather()
     _append(harness, b"a")
     assert 1 == harness.wakeups
@@ -109,7 +109,7 @@ def test_what_would_be_looked_at_too_late_asks_for_a_look(harness):
 
 
 def test_a_record_without_memory_asks_for_a_look():
-    """The record is still staged, and no other thread will write it."""
+    """A record that stays staged for lack of memory wakes the network thread."""
     harness = GathererHarness(**LINGER, **TINY_MEMORY)
     harness.pool.try_allocate(2_000)
     assert NEVER == harness.gather()
@@ -122,7 +122,7 @@ def test_a_record_without_memory_asks_for_a_look():
 
 
 def test_a_look_that_finds_no_memory_does_not_ask_for_the_next_one_at_once():
-    """The network thread pauses even without linger.ms, because nothing has changed."""
+    """After a check without memory the network thread pauses, even without linger.ms."""
     harness = GathererHarness(**TINY_MEMORY, **{"linger.ms": 0})
     harness.hold_memory()
     harness.stage(b"v")
@@ -241,7 +241,7 @@ def test_a_record_without_a_timestamp_has_that_of_writing(harness):
 
 
 def test_the_network_thread_never_waits_for_the_lock(harness):
-    """The thread holding the lock wakes it afterwards, for what is due."""
+    """The network thread does not wait for the lock, whose holder wakes it afterwards."""
     future = harness.stage(b"v")
     harness.gather()
     harness.now = 5.0
@@ -341,7 +341,7 @@ def test_a_caller_waits_for_memory_and_then_each_record_fails_by_itself():
 
 
 def test_a_record_too_large_fails_alone():
-    """The records around it are written."""
+    """Only the record that is too large fails, and the records around it are written."""
     harness = GathererHarness(**TINY_MEMORY, **LINGER)
     before, wrong, after = (harness.stage(value) for value in (b"a", bytes(1_500), b"b"))
     harness.gatherer.close_batches()
@@ -352,7 +352,7 @@ def test_a_record_too_large_fails_alone():
 
 
 def test_a_record_whose_partition_is_gone_fails_alone():
-    """After a topic is recreated with fewer partitions, other records are sent in order."""
+    """Only records of deleted partitions fail, and the others are sent in order."""
     harness = GathererHarness(**LINGER, partitions=4)
     told = []
     others = [harness.stage(b"a", partition=1), harness.stage(b"b", topic="other", partition=0)]
@@ -373,7 +373,7 @@ def test_a_record_whose_partition_is_gone_fails_alone():
 
 
 def test_a_chunk_of_records_whose_partitions_are_all_gone_leaves_nothing_staged():
-    """The write ends with nothing left to write."""
+    """If no record of a chunk is left, nothing stays staged."""
     harness = GathererHarness(**LINGER, partitions=2)
     futures = [harness.stage(b"v", partition=1) for _ in range(3)]
     harness.partitions = 1
@@ -418,7 +418,7 @@ def test_an_interrupt_is_not_swallowed(harness):
 
 
 def test_rows_that_broke_off_are_reported_to_the_producer(harness):
-    """A later flush must not miss rows that have no future."""
+    """Rows that an interrupt lost are reported, so that a later flush does not miss them."""
     harness.builder._history = None
     with pytest.raises(AttributeError):
         _append(harness, b"a")

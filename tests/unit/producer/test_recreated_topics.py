@@ -152,7 +152,7 @@ def test_a_batch_that_may_be_in_the_new_log_keeps_its_number(idempotent):
 
 
 def test_a_batch_that_may_be_in_keeps_its_number_where_the_one_before_it_has_failed(idempotent):
-    """The new log may have taken it as its first batch, and would then refuse the one before."""
+    """A batch keeps its number, as the new log may have taken it and refuse the one before it."""
     idempotent.add()
     idempotent.step()
     idempotent.produce()
@@ -174,7 +174,7 @@ def test_a_batch_that_may_be_in_keeps_its_number_where_the_one_before_it_has_fai
 
 
 def test_a_batch_that_may_be_in_fails_where_the_new_log_refuses_its_number(idempotent):
-    """A new number could write it twice, so it fails, and the batches behind it continue."""
+    """A batch that may have been appended fails rather than risk a duplicate under a new number."""
     unanswered = idempotent.add()
     idempotent.step()
     lose(idempotent, unanswered)
@@ -203,7 +203,7 @@ def deliver_after_a_refusal(harness: SenderHarness, refused: ProducerBatch) -> N
 
 
 def test_a_batch_that_may_be_in_keeps_its_number_before_the_new_id_is_known(idempotent):
-    """The new log may have started with it and refuse the one before, which then fails alone."""
+    """The new log may have started with this batch, so only the one before it fails."""
     refused, unanswered = idempotent.add(), idempotent.add()
     idempotent.step()
     idempotent.produce(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -215,7 +215,7 @@ def test_a_batch_that_may_be_in_keeps_its_number_before_the_new_id_is_known(idem
 
 
 def test_a_batch_that_is_lost_after_the_one_before_it_was_refused_keeps_its_number(idempotent):
-    """Renumbering waits for its response, and if there is none the old number is tried first."""
+    """Without a response the old number of a batch is tried first, before any new number."""
     refused, unanswered = idempotent.add(), idempotent.add()
     idempotent.step()
     idempotent.produce(OUT_OF_ORDER)
@@ -255,7 +255,7 @@ def test_a_topic_that_was_forgotten_meanwhile_is_known_by_its_id(idempotent):
 
 @pytest.mark.parametrize("topic_id", [OLD, 0])
 def test_the_same_topic_and_one_without_an_id_keep_their_numbers(idempotent, topic_id):
-    """Neither a new snapshot nor a missing topic id makes it another topic."""
+    """Neither a new snapshot nor a missing topic id makes a topic another one."""
     describe(idempotent, topic_id)
     idempotent.step()
     describe(idempotent, OLD)
@@ -277,7 +277,7 @@ def test_one_epoch_serves_all_partitions_of_the_new_topic(idempotent):
 
 
 def test_a_transaction_keeps_its_numbers_and_waits_for_the_first_acknowledgement(transactional):
-    """Numbers from 0 would look like duplicates of earlier batches in the same epoch."""
+    """A transaction keeps its numbers, because 0 would look like a duplicate in its epoch."""
     describe(transactional, NEW)
     first, second = transactional.add(), transactional.add()
     transactional.step()
@@ -291,7 +291,7 @@ def test_a_transaction_keeps_its_numbers_and_waits_for_the_first_acknowledgement
 
 
 def test_a_transaction_whose_number_the_new_log_refuses_can_only_be_aborted(transactional):
-    """A broker that accepts only 0 in an empty log makes it abortable at once."""
+    """A transaction is abortable at once if the new log accepts only 0."""
     describe(transactional, NEW)
     refused = transactional.add()
     transactional.step()

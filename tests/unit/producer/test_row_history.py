@@ -83,7 +83,7 @@ def test_records_without_a_number_are_counted_and_not_named():
 
 
 def test_rows_that_were_left_out_are_no_hindrance():
-    """Rows between two appends may have been written elsewhere."""
+    """Gaps between the rows of two appends do no harm."""
     history = RowHistory()
     history.add(0, _slots(0))
     history.add(100, _slots(0))
@@ -91,7 +91,7 @@ def test_rows_that_were_left_out_are_no_hindrance():
 
 
 def test_what_is_cleared_is_forgotten():
-    """When slots are renumbered, their old numbers become meaningless."""
+    """After `clear` no earlier row is known, because slots have new numbers."""
     history = RowHistory(max_rows=4)
     history.add(0, _slots(0, 0, 0, 0))
     history.clear()

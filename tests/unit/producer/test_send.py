@@ -169,7 +169,7 @@ def test_all_forms_of_sending_keep_one_order(broker):
     ids=["value", "key", "headers", "partition"],
 )
 def test_records_of_some_size_are_staged_up_to_a_number_of_bytes(broker, record):
-    """Staged records are outside buffer.memory, so the bytes of many 4 kB records are limited."""
+    """Staged records, which are outside buffer.memory, are limited by their bytes."""
     size = sum(len(record.get(name, b"")) for name in ("key", "value"))
     size += sum(len(value) for _, value in record.get("headers", ()))
     most = MAX_HEAVY_BYTES // size + 1
@@ -196,7 +196,7 @@ def test_records_of_some_size_are_staged_up_to_a_number_of_bytes(broker, record)
     ids=["value", "key", "header value", "header name"],
 )
 def test_a_large_record_is_written_into_a_batch_at_once(broker, large):
-    """Staged records are outside buffer.memory, and the size of headers counts as well."""
+    """A large record, including headers, is not staged, as that is outside buffer.memory."""
     with sending_producer(broker, **LONG_LINGER) as producer:
         producer.send("one", b"small")
         assert 1 == len(producer._staged)
@@ -248,7 +248,7 @@ def test_partitions_are_told_with_their_leaders(broker):
 
 
 def test_a_flush_with_too_little_time_says_so(broker):
-    """The records are still sent."""
+    """A flush that times out raises an error, and its records are still sent."""
     broker.on(ApiKey.PRODUCE, NeverAnswer(), times=1)
     producer = sending_producer(broker, **{"request.timeout.ms": 300, **LONG_LINGER})
     future = producer.send("one", b"v")

@@ -185,7 +185,7 @@ def test_every_column_counts(broker, producer):
 
 
 def test_a_topic_given_goes_before_the_column(broker, producer):
-    """The topic column is then ignored."""
+    """If a topic is given, the topic column is ignored."""
     table = pa.table({"value": [b"a"], "topic": ["u"]})
     producer.send_arrow(table, topic="t").result(TIMEOUT)
     assert [b"a"] == values_of(broker, "t")
@@ -217,7 +217,7 @@ def test_a_row_that_cannot_be_sent_is_named(producer, columns, error, complaint)
 
 
 def test_a_row_is_counted_across_the_chunks_of_a_table(broker, producer):
-    """The rows before it are sent."""
+    """The error counts rows across chunks, and the rows before it are sent."""
     values = pa.chunked_array([[b"a", b"b"], [b"c", bytes(2_000_000)]])
     with pytest.raises(RecordTooLargeError, match="row 3"):
         producer.send_arrow(pa.table({"value": values}), topic="t")
@@ -240,13 +240,13 @@ def test_a_null_header_key_is_named(producer):
 
 
 def test_a_topic_that_is_refused_is_raised(producer):
-    """The call raises, because there is no future yet to report the error."""
+    """A refused topic is raised, because there is no future yet to report it."""
     with pytest.raises(BrokerError, match="INVALID_TOPIC_EXCEPTION"):
         producer.send_arrow(pa.table({"value": [b"a"]}), topic="no/such")
 
 
 def test_a_table_that_is_lost_fails_its_future_and_no_later_call(broker, producer):
-    """The error is only in its future, and later tables are sent."""
+    """A lost table fails only its own future, and later tables are sent."""
     broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED), times=1)
     lost = producer.send_arrow(pa.table({"value": [b"a", b"b"]}), topic="t")
     with pytest.raises(DeliveryError, match="TOPIC_AUTHORIZATION_FAILED"):

@@ -72,7 +72,7 @@ def test_a_producer_id_that_is_refused_resolves_every_record(broker):
 
 @pytest.mark.parametrize("part", ["encode_request", "InFlightRequest"])
 def test_a_request_that_finds_no_memory_is_sent_again(broker, monkeypatch, part):
-    """The connection ends, but the producer does not, and all of buffer.memory is freed."""
+    """The request is resent over a new connection, and all of buffer.memory is freed."""
     real, produce_requests = getattr(broker_connection, part), []
 
     def short_once(*arguments: object) -> object:
@@ -208,7 +208,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 
 
 def test_a_record_may_be_waited_for_while_another_thread_closes_its_producer(broker):
-    """Closing only refuses new calls."""
+    """A record can be waited for during a close, which only refuses new calls."""
     is_asked, may_answer = threading.Event(), threading.Event()
 
     def refuse_at_first(request, context) -> AnswerError | None:

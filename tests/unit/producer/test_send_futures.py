@@ -154,7 +154,7 @@ def test_a_callback_may_send(broker):
 
 
 def test_a_callback_may_send_more_than_a_chunk(broker):
-    """The network thread writes what fits into memory, and does not wait."""
+    """A callback may send several chunks, which are written without waiting."""
     count = 3 * CHUNK_RECORDS
     futures = []
     with sending_producer(broker) as producer:
@@ -181,7 +181,7 @@ def test_a_callback_may_send_more_than_a_chunk(broker):
     ids=["flush", "close", "partitions_for", "append", "send_arrow", "result"],
 )
 def test_the_network_thread_is_told_that_it_must_not_wait(broker, wait):
-    """A call that would wait forever on that thread raises an error instead."""
+    """On the network thread a call that would wait forever raises an error."""
     raised = []
     with sending_producer(broker) as producer:
 

@@ -64,7 +64,7 @@ class _Interceptor:
 
 
 def test_interceptors_are_asked_in_order_and_may_raise(broker):
-    """One that raises is skipped, and all are called before the sender's own callback."""
+    """An interceptor that raises is skipped, and all are called before the sender's callback."""
     seen = []
     interceptors = (
         _Interceptor(b"1", seen),
@@ -81,7 +81,7 @@ def test_interceptors_are_asked_in_order_and_may_raise(broker):
 
 
 def test_interceptors_hear_of_records_that_got_nowhere(broker):
-    """A record that failed before it reached a batch is reported to them with its error."""
+    """Interceptors are told of records that failed before they reached a batch."""
     seen = []
     settings = {"interceptor.classes": (_Interceptor(b"1", seen),), "max.request.size": 1_000}
     with sending_producer(broker, **settings) as producer:
@@ -150,7 +150,7 @@ def test_a_function_that_places_no_record_is_named(broker, answer):
 
 
 def test_a_plug_in_that_raises_fails_the_records_it_was_asked_for_and_is_named(broker):
-    """All records staged together fail, and later ones are sent."""
+    """A partitioner's error fails all records staged together, and later ones are sent."""
 
     class Moody:
         is_angry = True

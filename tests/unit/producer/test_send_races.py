@@ -56,7 +56,7 @@ def _producer(broker: DevBroker, **settings: object) -> KafkaProducer:
 
 
 def _deliver(producer: KafkaProducer, value: bytes) -> None:
-    """Send a record, and wait without its linger until it is acknowledged."""
+    """Send a record, flush, and wait until it is acknowledged."""
     written = producer.send("t", value)
     producer.flush()
     written.result(10)
@@ -82,7 +82,7 @@ def _leader(producer: KafkaProducer) -> Node:
 
 
 def test_an_open_batch_goes_when_its_broker_takes_requests_again(broker):
-    """Nothing signals the end of a throttle (KIP-219), yet the last records of a burst are sent."""
+    """Nothing signals the end of a throttle (KIP-219), yet a batch is sent soon after it."""
     with _producer(broker) as producer:
         producer.send("t", b"a").result(10)
         leader, client = _leader(producer), producer._core._client
@@ -91,7 +91,7 @@ def test_an_open_batch_goes_when_its_broker_takes_requests_again(broker):
 
 
 def test_an_open_batch_goes_when_its_broker_may_be_connected_to_again(broker):
-    """Nothing signals the end of a back-off either."""
+    """Nothing signals the end of a back-off, yet a batch is sent soon after it."""
     backoff = {"reconnect.backoff.ms": int(PAUSE * 1000), "reconnect.backoff.max.ms": 1_000}
     with _producer(broker, **backoff) as producer:
         producer.send("t", b"a").result(10)
@@ -152,7 +152,7 @@ def test_a_record_that_is_late_for_its_transaction_does_not_get_into_the_next(
 
 
 def test_rows_that_are_late_for_their_transaction_are_refused(broker):
-    """The state of the transaction is checked again under the lock of the batches."""
+    """Rows overtaken by the end of their transaction are refused, under the lock of the batches."""
     with _producer(broker, **TRANSACTIONAL) as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -173,7 +173,7 @@ def test_rows_that_are_late_for_their_transaction_are_refused(broker):
 
 
 def test_a_batch_that_is_closed_while_its_transaction_is_aborted_stays_outside(broker):
-    """The whole abort may happen between the check and the append."""
+    """An abort between the check of a batch and its append keeps the batch out of the next one."""
     with _producer(broker, **TRANSACTIONAL) as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -205,7 +205,7 @@ def test_a_batch_that_is_closed_while_its_transaction_is_aborted_stays_outside(b
     ids=["answers", "loop"],
 )
 def test_no_commit_succeeds_after_a_failure_of_the_network_thread(broker, part, where):
-    """A bug on that thread fails the batches in flight, and with them the transaction, at once."""
+    """A bug on the network thread fails the batches in flight and the transaction at once."""
     producer = _producer(broker, **TRANSACTIONAL)
     producer.init_transactions()
     producer.begin_transaction()
@@ -280,7 +280,7 @@ def test_a_send_behind_a_long_wait_for_memory_is_not_refused_and_written_too(bro
 
 
 def test_a_record_that_found_no_memory_is_looked_at_again(broker):
-    """Memory may be freed without a signal, for example when batches expire."""
+    """A record without memory is retried, because memory may be freed without a signal."""
     with _producer(broker, **{"linger.ms": 20}) as producer:
         producer.send("t", b"a").result(10)
         pool = producer._core.accumulator._pool
@@ -296,7 +296,7 @@ def test_a_record_that_found_no_memory_is_looked_at_again(broker):
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_a_batch_size_of_nothing_switches_batching_off(broker, codec):
-    """Each record is a batch, as in Java."""
+    """With batch.size=0 each record is a batch, as in Java."""
     settings = {"batch.size": 0, "linger.ms": 100, "compression.type": codec}
     with _producer(broker, **settings) as producer:
         for _ in range(10):
@@ -325,7 +325,7 @@ def test_a_lost_row_does_not_end_the_network_thread(broker):
 
 
 def test_appended_rows_wait_for_linger_ms_and_no_longer(broker):
-    """The network thread closes the open batches without another call."""
+    """The network thread closes batches of appended rows after linger.ms, without another call."""
     with _producer(broker, **{"linger.ms": 50}) as producer:
         producer.partitions_for("t")
         producer.append(columns([b"a"]))

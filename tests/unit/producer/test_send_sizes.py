@@ -65,7 +65,7 @@ def test_a_chunk_is_written_as_soon_as_its_records_weigh_enough(broker, record):
 
 
 def test_a_record_that_is_not_plain_is_sent_with_all_that_it_has(broker):
-    """Earlier plain records of its topic make no difference."""
+    """A record with more than a value is sent whole, even after plain records of its topic."""
     told = []
     with sending_producer(broker, **LONG_LINGER) as producer:
         producer.send("one", b"plain")
@@ -94,7 +94,7 @@ def test_a_record_that_is_not_plain_is_sent_with_all_that_it_has(broker):
 
 
 def test_a_record_goes_where_it_says_though_it_lacks_nothing_else_of_a_plain_one(broker):
-    """Earlier records of its topic that stuck to one partition make no difference."""
+    """A record with a partition goes there, even after records that stuck to another one."""
     with sending_producer(broker, **LONG_LINGER) as producer:
         producer.send("t", b"plain")
         for partition in range(3):

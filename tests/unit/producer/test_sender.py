@@ -179,7 +179,7 @@ def test_a_broker_that_forgets_a_partition_is_asked_again(plain):
 
 
 def test_a_refusal_fails_the_batch_alone(plain):
-    """Other batches are acknowledged as usual."""
+    """Only the refused batch fails, and others are acknowledged as usual."""
     refused, other = plain.add(0), plain.add(1)
     plain.step()
     plain.produce(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -227,7 +227,7 @@ def test_a_batch_that_was_appended_to_too_few_replicas_keeps_itsnumbers(idempote
 
 
 def test_a_batch_too_large_for_its_broker_goes_again_in_halves(idempotent, monkeypatch):
-    """After MESSAGE_TOO_LARGE the halves take its place and its numbers at once."""
+    """After MESSAGE_TOO_LARGE the halves take the batch's place and its numbers at once."""
     whole = idempotent.add(records=5)
     monkeypatch.setattr(BatchCompression, "halves", halves_of(3, 2))
     idempotent.step()
@@ -263,7 +263,7 @@ def test_a_leader_named_in_the_refusal_is_written_to_at_once(plain):
 
 
 def test_a_leader_that_is_known_already_is_written_to_after_the_backoff(plain):
-    """A hint without news changes nothing."""
+    """A leader hint that is not newer changes nothing."""
     plain.network.metadata.update_leaders({place(): (0, 7)}, [])
     assert PartitionMetadata(0, 7) == plain.network.metadata.snapshot.partition(place())
     plain.add(0)
@@ -359,7 +359,7 @@ def test_closing_waits_for_what_is_on_its_way_and_no_longer(plain):
 
 
 def test_closing_by_force_ends_at_once(plain):
-    """Unacknowledged batches are abandoned."""
+    """Closing by force abandons unacknowledged batches at once."""
     added = plain.add()
     plain.step()
     plain.sender.initiate_close()

@@ -203,7 +203,7 @@ def test_a_broker_that_refuses_the_beginning_of_an_epoch_is_not_asked_for_ever(i
 
 
 def test_a_batch_refused_for_good_leaves_no_gap(idempotent):
-    """Batches sent behind it get new numbers as soon as they have been answered."""
+    """Batches behind a refused one get new numbers as soon as they have been answered."""
     refused, behind = idempotent.add(records=3), idempotent.add(records=2)
     idempotent.step()
     idempotent.produce(ErrorCode.INVALID_RECORD)
@@ -232,7 +232,7 @@ def _sent_behind_an_expired_batch(idempotent):
 
 
 def test_nothing_new_goes_while_the_fate_of_an_expired_batch_is_unknown(idempotent):
-    """An acknowledged batch behind it shows that it was appended, and the numbers continue."""
+    """After an expiry new batches wait until a later response settles the expired one."""
     behind, sent = _sent_behind_an_expired_batch(idempotent)
     later = idempotent.add()
     idempotent.step()
@@ -316,7 +316,7 @@ def test_a_used_up_epoch_has_a_new_id_asked_for(idempotent):
     ],
 )
 def test_a_fatal_answer_ends_the_producer_and_every_later_call_says_of_what(idempotent, code):
-    """All batches fail, and no more are accepted."""
+    """After a fatal error all batches fail, and later calls raise that error."""
     batches = [idempotent.add(0), idempotent.add(1)]
     idempotent.step()
     idempotent.produce(code)
@@ -328,7 +328,7 @@ def test_a_fatal_answer_ends_the_producer_and_every_later_call_says_of_what(idem
 
 
 def test_an_unexpected_failure_ends_the_producer(plain):
-    """An unexpected error is never ignored."""
+    """An unexpected error ends the producer."""
     added = plain.add()
 
     async def broken(deadline: float) -> None:
@@ -360,7 +360,7 @@ def test_a_retried_batch_of_another_partition_keeps_its_epoch(idempotent):
 
 
 def test_an_acknowledgement_under_an_old_epoch_counts(idempotent):
-    """Another partition's gap may raise the epoch while the batch is in flight."""
+    """An acknowledgement counts although another partition has raised the epoch meanwhile."""
     on_its_way = idempotent.add(1)
     idempotent.step()
     sent = idempotent.take()

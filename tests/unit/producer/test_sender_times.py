@@ -49,7 +49,7 @@ def test_a_batch_waits_twice_as_long_after_each_failure():
 
 @pytest.mark.usefixtures("no_jitter")
 def test_a_request_for_an_id_waits_twice_as_long_after_each_failure():
-    """The first attempt is sent at once."""
+    """Requests for an id back off like batches, but the first attempt is sent at once."""
     with SenderHarness(**BACKOFFS) as harness:
         harness.add()
         delays = []
@@ -72,7 +72,7 @@ def test_a_request_for_an_id_waits_twice_as_long_after_each_failure():
 
 
 def test_metadata_are_waited_for_as_long_as_for_any_answer():
-    """The deadline is request.timeout.ms from now."""
+    """A metadata request has a deadline of request.timeout.ms."""
     with SenderHarness(request_timeout_ms=4_000, **PLAIN) as harness:
         deadlines = []
 
@@ -85,7 +85,7 @@ def test_metadata_are_waited_for_as_long_as_for_any_answer():
 
 
 def test_any_broker_is_looked_for_as_long_as_for_any_answer():
-    """The producer id comes from the first broker that can be reached, until the same deadline."""
+    """The search for any broker has a deadline of request.timeout.ms."""
     with SenderHarness(request_timeout_ms=4_000) as harness:
         deadlines = []
 
@@ -109,7 +109,7 @@ def test_metadata_are_asked_for_when_they_are_due(left, updates, next_at):
 
 
 def test_metadata_are_asked_for_once():
-    """While a request is in flight, the loop sends no second one."""
+    """While a metadata request is in flight, the loop sends no second one."""
     with SenderHarness(**PLAIN) as harness:
         harness.network.is_updating_metadata = True
         harness.network.metadata.next_update_at = lambda: harness.now
@@ -215,7 +215,7 @@ def test_only_a_transaction_by_the_old_rules_holds_back_the_version_of_produce(
 
 
 def test_a_transaction_may_end_only_once_its_end_has_begun(monkeypatch):
-    """A commit that begins during a run may have batches that the run has not seen."""
+    """A transaction ends only in a run that starts after its commit and sees all its batches."""
     asked = []
     advance = TxnRequestSender.advance
 
@@ -235,7 +235,7 @@ def test_a_transaction_may_end_only_once_its_end_has_begun(monkeypatch):
 
 
 def test_an_end_that_needs_no_request_has_the_loop_look_again(tv2):
-    """No response will wake the loop, while an end with a request needs no extra run."""
+    """An end without a request runs the loop again, because no response will wake it."""
     tv2.initialize()
     tv2.manager.begin_transaction()
     result = tv2.manager.begin_commit()
@@ -279,7 +279,7 @@ def test_the_loop_sleeps_until_the_next_look(plain):
 
 
 def test_the_loop_sleeps_no_longer_than_until_its_end(plain):
-    """The deadline of the close applies, however late the next run is."""
+    """The loop does not sleep beyond the deadline of the close."""
     plain.add()
     plain.sender.initiate_close(timeout=5)
     assert [5.0, 2.0] == _looks(plain, NEVER, plain.now + 2)
@@ -298,7 +298,7 @@ def test_the_earlier_of_two_ends_counts(plain, timeouts):
 
 
 def test_the_end_cancels_what_is_under_way(plain):
-    """The end waits for no pending task, and does not raise its cancellation."""
+    """The end cancels pending tasks, and does not raise their cancellation."""
     ends = []
 
     async def update_metadata(deadline: float) -> None:

@@ -68,7 +68,7 @@ def test_values_become_the_bytes_of_java(name, value, expected):
 
 @given(INT64)
 def test_integers_are_eight_bytes_big_endian(number):
-    """The bytes are those of LongSerializer over the whole range."""
+    """Integers have the bytes of LongSerializer over the whole range."""
     assert number.to_bytes(8, "big", signed=True) == serializer("int")(number, TOPIC)
 
 
@@ -142,7 +142,7 @@ def test_the_error_says_which_of_the_two_it_was():
 
 
 def test_without_a_reference_bytes_are_taken():
-    """Bytes are sent as they are, and other types are refused."""
+    """Without a serializer bytes are sent as they are, and other types are refused."""
     plain = resolve_serializer(None, is_key=False).serialize
     assert b"v" == plain(b"v", TOPIC)
     with pytest.raises(SerializationError, match="the serializer 'bytes'"):
@@ -221,7 +221,7 @@ class _AsJavas:
     ids=["function", "method"],
 )
 def test_a_serializer_must_return_bytes(make, name, returned, kind):
-    """The error for any other result blames the serializer by name, and not the value."""
+    """If the result is not bytes, the error blames the serializer by name, and not the value."""
     sentence = rf"^topic 'a': the serializer \S*{name} \(value\.serializer\) returned {kind}, not"
     with pytest.raises(SerializationError, match=sentence) as raised:
         serializer(make(returned))(1, "a")
@@ -247,7 +247,7 @@ def test_what_a_function_raises_is_the_cause():
 
 
 def test_what_cannot_be_called_is_refused():
-    """The error names the setting."""
+    """The error for a target that cannot be called names the setting."""
     with pytest.raises(ConfigError, match=r"key\.serializer: .*object cannot be called"):
         resolve_serializer(PluginReference(target=object()), is_key=True)
 

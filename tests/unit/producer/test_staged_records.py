@@ -230,7 +230,7 @@ def test_futures_learn_where_their_records_are():
 
 
 def test_futures_of_records_that_went_nowhere_are_not_told_of_a_place():
-    """The records behind the last one written will be retried, and those without a batch failed."""
+    """Futures of rows that were not written get no place, and failed ones keep their error."""
     chunk = _take(_Sent(), _Sent(), _Sent())
     held = list(chunk.futures)
     chunk.fail([0], DeliveryError("refused"))
@@ -268,7 +268,7 @@ def test_futures_that_nobody_has_kept_serve_other_records():
 
 @pytest.mark.parametrize("rows", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
 def test_futures_that_somebody_has_kept_serve_nobody_else(rows):
-    """Futures held by the caller keep their places."""
+    """A future that the caller holds keeps its place and is not reused."""
     staged = StagedRecords()
     futures = [_Sent().stage(staged) for _ in range(3)]
     kept = {row: futures[row] for row in rows}
@@ -281,7 +281,7 @@ def test_futures_that_somebody_has_kept_serve_nobody_else(rows):
 
 
 def test_where_many_futures_are_kept_all_are():
-    """Looking for the few others would take longer than creating new ones."""
+    """If many futures are held, none is reused, because searching would take longer."""
     staged = StagedRecords()
     kept = [_Sent().stage(staged) for _ in range(MAX_HELD + 2)][1:]
     _written(staged)
@@ -310,7 +310,7 @@ def test_futures_with_callbacks_serve_nobody_else():
 
 
 def test_no_more_futures_are_kept_than_are_of_use():
-    """A burst of records does not leave its futures in memory."""
+    """At most MAX_SPARE futures are cached, so a burst does not stay in memory."""
     staged = StagedRecords()
     staged.spare += [FutureRecordMetadata()] * MAX_SPARE
     _Sent().stage(staged)
@@ -319,7 +319,7 @@ def test_no_more_futures_are_kept_than_are_of_use():
 
 
 def test_a_record_without_a_place_is_reported_as_our_mistake():
-    """The error is clearer than an IndexError."""
+    """A record without a place raises a KafkaError, which is clearer than an IndexError."""
     chunk = _take(_Sent())
     with pytest.raises(KafkaError, match="please report it"):
         chunk.written.place(0)
@@ -377,7 +377,7 @@ def test_where_few_futures_are_kept_the_others_serve_again(held, spare):
 
 
 def test_where_counts_of_references_are_hints_no_future_serves_again(monkeypatch):
-    """An interpreter without a GIL counts references differently."""
+    """Without a GIL no future is reused, because reference counts are only hints."""
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
     assert -1 == staged_records._count_of_unheld()
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: True)
@@ -400,7 +400,7 @@ def test_a_row_is_found_in_the_stretch_that_it_is_in():
 
 
 def test_futures_in_a_later_stretch_know_their_rows():
-    """Rows are counted from the beginning of the chunk."""
+    """The row of a future counts from the beginning of its chunk."""
     staged = StagedRecords()
     kept = [_Sent().stage(staged) for _ in range(9)][7:]
     chunk = staged.take(NOW_MS, 10)
@@ -439,7 +439,7 @@ def test_a_record_is_withdrawn_wherever_it_is_staged(number):
 
 
 def test_records_that_are_put_back_around_a_refused_one_come_before_all_others():
-    """No record that was staged meanwhile overtakes them."""
+    """Records put back around a refused one stay ahead of records staged meanwhile."""
     staged = StagedRecords()
     futures = [_Sent(value=b"%d" % number).stage(staged) for number in range(3)]
     chunk = staged.take(NOW_MS, 3)
@@ -451,7 +451,7 @@ def test_records_that_are_put_back_around_a_refused_one_come_before_all_others()
 
 
 def test_records_that_cannot_be_taken_out_stay_before_all_others(monkeypatch):
-    """After an error on the way no record is lost or overtaken."""
+    """If taking records raises an error, none is lost or overtaken."""
     staged = StagedRecords()
     futures = [_Sent().stage(staged) for _ in range(4)]
 
@@ -480,7 +480,7 @@ def test_the_bytes_of_large_records_are_shared_out_among_those_that_are_left(tak
 
 
 def test_a_key_or_a_value_that_is_missing_weighs_nothing():
-    """All other records weigh their size in bytes when they are put back."""
+    """A missing key or value weighs nothing when its record is put back."""
     staged = StagedRecords()
     for key, value in ((None, bytes(300)), (b"key", None), (None, None)):
         _Sent(key=key, value=value).stage(staged)

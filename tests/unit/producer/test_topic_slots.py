@@ -19,7 +19,7 @@ COUNTS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 9)), min_size=
 
 @given(COUNTS)
 def test_a_topic_has_as_many_slots_as_it_has_partitions_now(changes):
-    """The count may rise when a topic grows, and fall when it is recreated."""
+    """A topic has a slot for each partition, after growth as well as after recreation."""
     batches = OpenBatches()
     for name, count in changes:
         topic = batches.topic(name, count)
@@ -78,7 +78,7 @@ def test_topics_get_their_slots_one_behind_the_other():
 
 @pytest.mark.parametrize("offset", range(3))
 def test_the_sticky_partition_and_the_last_size_move_with_their_topic(offset):
-    """The choice and the sizes of its partitions remain valid wherever the topic was."""
+    """A moved topic keeps its sticky partition, its last sizes and its open batches."""
     batches = OpenBatches()
     if offset:
         batches.topic("before", offset)
@@ -99,7 +99,7 @@ def test_the_sticky_partition_and_the_last_size_move_with_their_topic(offset):
 
 
 def test_a_topic_without_a_sticky_partition_moves_without_one():
-    """The next record without a partition and a key chooses the sticky partition."""
+    """A topic without a sticky partition still has none after it has moved."""
     batches = OpenBatches()
     topic = batches.topic("t", 3)
     assert NO_SLOT == batches.sticky["slot"][topic.index]

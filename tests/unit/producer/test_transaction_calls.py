@@ -28,7 +28,7 @@ from tests.support.transactions_over_mock import GROUP, OFFSETS, S, answer_end, 
 
 
 def test_calls_out_of_turn_are_refused_and_change_nothing(either):
-    """The error names the state, in which the call is not possible."""
+    """An illegal call raises an error with the state, and changes nothing."""
     manager = either.manager
     for call in (manager.begin_transaction, manager.begin_commit, manager.begin_abort):
         with pytest.raises(IllegalStateError, match="UNINITIALIZED"):
@@ -127,7 +127,7 @@ def test_an_operation_that_timed_out_is_resumed_by_the_same_call(either):
 
 
 def test_initializing_that_timed_out_is_resumed_by_the_same_call(either):
-    """The producer id is requested once."""
+    """Repeated calls of init_transactions request the producer id once."""
     first = either.manager.initialize_transactions()
     with pytest.raises(KafkaTimeoutError):
         first.wait(0)
@@ -138,7 +138,7 @@ def test_initializing_that_timed_out_is_resumed_by_the_same_call(either):
 
 
 def test_a_failure_that_nobody_heard_of_is_told_to_the_next_call(either):
-    """If a commit fails after its wait timed out, the next commit raises its error."""
+    """If a commit fails after its wait timed out, calling it again raises the error."""
     either.begin(0)
     first = either.manager.begin_commit()
     either.produce(ErrorCode.INVALID_RECORD)
@@ -149,7 +149,7 @@ def test_a_failure_that_nobody_heard_of_is_told_to_the_next_call(either):
 
 
 def test_a_thread_that_waits_is_woken_by_the_answer(either):
-    """The calling thread sleeps until the network thread has the response."""
+    """The calling thread waits until the network thread has the response."""
     result = either.manager.initialize_transactions()
     waiter = threading.Thread(target=result.wait, args=(10,), daemon=True)
     waiter.start()
@@ -164,7 +164,7 @@ def test_a_thread_that_waits_is_woken_by_the_answer(either):
 
 
 def test_closing_finishes_a_commit(either):
-    """A pending commit completes before the end."""
+    """Closing completes a pending commit."""
     either.begin(0)
     either.produce()
     result = either.manager.begin_commit()
@@ -179,7 +179,7 @@ def test_closing_finishes_a_commit(either):
 
 
 def test_closing_aborts_an_open_transaction(either):
-    """The next producer with this id need not wait for the transaction timeout."""
+    """Closing aborts an open transaction, so the next producer need not wait for its timeout."""
     either.begin(0)
     either.produce()
     either.sender.initiate_close(timeout=60)
@@ -194,7 +194,7 @@ def test_closing_aborts_an_open_transaction(either):
 
 
 def test_closing_aborts_a_transaction_that_has_failed(either):
-    """The error does not prevent closing from aborting the transaction."""
+    """Closing aborts a failed transaction as well."""
     either.begin(0)
     either.produce(ErrorCode.INVALID_RECORD)
     either.sender.initiate_close(timeout=60)
@@ -209,7 +209,7 @@ def test_closing_aborts_a_transaction_that_has_failed(either):
 
 
 def test_closing_after_a_fatal_error_ends_at_once(either):
-    """Closing then waits for nothing."""
+    """After a fatal error closing waits for nothing."""
     batch = either.begin(0)[0]
     either.manager.transition_to_fatal_error(ValueError("lost"))
     either.step()
@@ -219,7 +219,7 @@ def test_closing_after_a_fatal_error_ends_at_once(either):
 
 
 def test_closing_by_force_fails_what_is_waited_for(either):
-    """No call waits forever for a producer that has ended."""
+    """Closing by force fails pending calls, so none waits forever."""
     either.begin(0)
     result = either.manager.begin_commit()
     either.sender.initiate_close()

@@ -26,7 +26,7 @@ def test_a_coordinator_that_has_moved_is_found_again(either):
 
 
 def test_a_coordinator_that_hangs_up_is_looked_for_again(either):
-    """The outcome of the request is unknown, so it is resent to the current coordinator."""
+    """A coordinator that disconnects is looked up again, and the request is resent to it."""
     either.begin(0)
     either.produce()
     result = either.manager.begin_commit()
@@ -76,7 +76,7 @@ def test_a_throttled_coordinator_is_waited_for(either):
 
 
 def test_a_coordinator_has_all_its_time_again_once_it_is_not_throttled_any_more(either):
-    """The next lookup is request.timeout.ms after the end of the throttle."""
+    """After a throttle a coordinator again has request.timeout.ms before the next lookup."""
     either.network.down.add(1)
     either.network.throttled[1] = either.now + 40
     either.manager.initialize_transactions()
@@ -134,7 +134,7 @@ def test_the_first_partitions_are_asked_for_again_soon_while_the_last_transactio
 
 
 def test_the_first_batch_is_sent_again_soon_while_the_last_transaction_ends(tv2):
-    """Under TV2 the response to Produce has CONCURRENT_TRANSACTIONS."""
+    """Under TV2 Produce is retried 20 ms after CONCURRENT_TRANSACTIONS."""
     tv2.begin(0)
     tv2.produce(ErrorCode.CONCURRENT_TRANSACTIONS)
     assert tv2.now + 0.02 == tv2.step()

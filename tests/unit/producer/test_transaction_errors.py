@@ -86,7 +86,7 @@ def test_a_commit_fails_when_a_batch_is_refused_meanwhile(either):
 
 
 def test_what_was_not_sent_when_the_transaction_failed_is_dropped(either):
-    """Unsent batches could only be aborted."""
+    """Unsent batches of a failed transaction are dropped, as they could only be aborted."""
     either.begin(0)
     waiting = either.add(0)
     either.produce(ErrorCode.INVALID_RECORD)
@@ -94,7 +94,7 @@ def test_what_was_not_sent_when_the_transaction_failed_is_dropped(either):
 
 
 def test_what_follows_a_refused_batch_is_not_sent_again_for_ever(either):
-    """After a gap every batch is out of order until the transaction has ended."""
+    """Batches behind a refused one fail as out of order instead of being retried forever."""
     either.begin(0)
     either.produce()
     either.add(0)
@@ -109,7 +109,7 @@ def test_what_follows_a_refused_batch_is_not_sent_again_for_ever(either):
 
 
 def test_an_unexplained_gap_fails_the_transaction(either):
-    """In a transaction lost records are never ignored by starting a new epoch."""
+    """A gap fails the transaction, so lost records are never skipped with a new epoch."""
     either.begin(0)
     either.produce()
     batch = either.add(0)
@@ -120,7 +120,7 @@ def test_an_unexplained_gap_fails_the_transaction(either):
 
 
 def test_a_transaction_that_retention_made_forgotten_goes_on(either):
-    """UNKNOWN_PRODUCER_ID restarts at 0 in the same epoch if the log starts past our last one."""
+    """If the log starts past our last offset, UNKNOWN_PRODUCER_ID restarts at 0 in the epoch."""
     either.begin(0)
     either.produce(offset=3)
     batch = either.add(0)
@@ -147,7 +147,7 @@ def test_a_broker_that_forgot_a_transaction_without_a_reason_fails_it(either):
 )
 @pytest.mark.parametrize("version", [1, 2], ids=["tv1", "tv2"])
 def test_a_batch_whose_retries_are_used_up_fails_the_transaction(version, code):
-    """A temporary error may be over by the next transaction, after an abort."""
+    """Used-up retries make the transaction abortable, as the next one may succeed."""
     with SenderHarness(transaction_version=version, retries=1, **TRANSACTIONAL) as harness:
         [refused] = harness.begin(0)
         harness.produce(code)
@@ -211,7 +211,7 @@ def test_a_batch_that_expires_before_it_was_sent_costs_no_epoch(tv1):
     ],
 )
 def test_partitions_that_are_refused_fail_the_transaction(tv1, code):
-    """Batches for them are dropped, and after an abort the producer continues."""
+    """Batches for refused partitions are dropped, and after an abort the producer continues."""
     tv1.begin()
     batch = tv1.add(0)
     tv1.add_partitions(code)
@@ -234,7 +234,7 @@ def test_the_worst_answer_for_a_partition_decides(tv1):
 
 
 def test_partitions_that_are_refused_do_not_hold_up_those_that_were_added(tv1):
-    """A batch in a retry still ends before the abort."""
+    """A batch of an added partition that is being retried still ends before the abort."""
     [retried] = tv1.begin(0)
     tv1.produce(ErrorCode.NOT_ENOUGH_REPLICAS)
     tv1.add(1)
@@ -367,7 +367,7 @@ def test_a_coordinator_that_disowns_the_transaction_ends_the_producer(tv1, code)
 
 
 def test_an_abort_that_can_only_be_aborted_ends_the_producer(either):
-    """Responding to TRANSACTION_ABORTABLE with an abort would loop."""
+    """TRANSACTION_ABORTABLE in response to an abort is fatal, since another would loop."""
     either.begin(0)
     either.produce()
     abort = either.manager.begin_abort()
@@ -404,7 +404,7 @@ def test_a_broker_without_transactions_ends_the_producer(tv1):
 
 
 def test_a_fatal_error_fails_the_request_on_its_way_too(tv2):
-    """No call waits for a response that will not be handled."""
+    """A fatal error fails pending requests, whose responses will not be handled."""
     tv2.begin(0)
     result = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
     tv2.step()

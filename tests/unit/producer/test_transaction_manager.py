@@ -93,7 +93,7 @@ def test_only_the_oldest_of_several_retried_batches_may_go(manager):
 
 
 def test_no_new_batch_goes_while_one_is_retried(manager):
-    """A broker remembers five batches, so no new ones may overtake a retry."""
+    """No new batch overtakes a retry, because a broker remembers only five batches."""
     retried, new = batch(), batch()
     manager.assign_sequence(retried)
     retried.attempts = 1
@@ -188,7 +188,7 @@ def test_the_parts_of_a_split_batch_share_its_sequence_numbers(manager):
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_prepared_transaction_says_by_which_rules_it_began(version):
-    """The process that ends it has to use the same transaction version (KIP-890)."""
+    """A prepared transaction has its transaction version, which its end must use (KIP-890)."""
     with SenderHarness(transaction_version=version, transactional_id="x") as harness:
         harness.begin()
         prepared = harness.manager.prepare_transaction()

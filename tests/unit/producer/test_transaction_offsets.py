@@ -55,7 +55,7 @@ def test_offsets_go_with_the_transaction_under_tv1(tv1):
 
 
 def test_offsets_go_with_the_transaction_under_tv2(tv2):
-    """TxnOffsetCommit 5 adds the group implicitly."""
+    """Under TV2 TxnOffsetCommit 5 adds the group implicitly."""
     tv2.begin()
     result = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
     tv2.find_coordinator(node_id=2)
@@ -99,7 +99,7 @@ def test_each_group_has_its_own_coordinator(tv2):
     ],
 )
 def test_a_group_coordinator_that_has_moved_is_found_again(tv2, code):
-    """The offsets are then sent to the new coordinator."""
+    """The offsets are sent again to the coordinator that a new lookup returns."""
     tv2.begin()
     result = tv2.manager.send_offsets_to_transaction(OFFSETS, GROUP)
     tv2.find_coordinator(node_id=1)
@@ -208,7 +208,7 @@ def test_an_abort_does_not_wait_for_a_group_without_a_coordinator(either, is_los
 
 
 def test_an_abort_waits_for_offsets_that_a_broker_may_have_seen(tv1):
-    """Otherwise they could be written after the end of their transaction."""
+    """An abort waits for offsets that could otherwise be written after its end."""
     tv1.begin()
     tv1.manager.send_offsets_to_transaction(OFFSETS, GROUP)
     tv1.add_offsets()

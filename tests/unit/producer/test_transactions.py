@@ -62,7 +62,7 @@ def test_a_coordinator_of_before_the_list_of_keys_is_found_too(tv1):
 
 
 def test_a_transaction_under_tv1(tv1):
-    """Requests of their own add partitions, and the epoch does not change."""
+    """Under TV1 requests of their own add partitions, and the epoch does not change."""
     tv1.initialize()
     tv1.manager.begin_transaction()
     batch = tv1.add()
@@ -84,7 +84,7 @@ def test_a_transaction_under_tv1(tv1):
 
 
 def test_a_transaction_under_tv2(tv2):
-    """Produce is the first request, and EndTxn returns the next epoch, with numbers from 0."""
+    """Under TV2 Produce is the first request, and EndTxn returns the next epoch, from 0."""
     tv2.initialize()
     tv2.manager.begin_transaction()
     batch = tv2.add()
@@ -157,7 +157,7 @@ def test_a_commit_waits_for_what_was_written(either):
 
 @pytest.mark.parametrize("end", ["begin_commit", "begin_abort"])
 def test_a_transaction_that_wrote_nothing_ends_without_a_word(either, end):
-    """No request is sent, because the coordinator has no such transaction."""
+    """A transaction without records ends without a request, as the coordinator has none."""
     either.begin()
     result = getattr(either.manager, end)()
     either.step()
@@ -183,7 +183,7 @@ def test_an_abort_drops_what_was_not_sent_and_waits_for_what_was(either):
 
 
 def test_an_abort_takes_no_partition_into_the_transaction_any_more(tv1):
-    """Partitions that were not requested yet are dropped."""
+    """An abort drops partitions that were not requested yet."""
     tv1.begin(0)
     tv1.produce()
     tv1.add(1)

@@ -61,7 +61,7 @@ def test_the_partitions_of_a_topic_are_found_by_its_name():
     [(0, 1, 1), (5, 3, 8), (LAST - 1, 1, LAST), (LAST, 1, 0), (LAST, 5, 4), (3, -5, LAST - 1)],
 )
 def test_numbers_begin_again_at_0_behind_the_last_one(sequence, increment, following):
-    """The last number is 2^31 - 1."""
+    """0 follows the last number, 2^31 - 1."""
     assert following == increment_sequence(sequence, increment)
 
 
@@ -96,7 +96,7 @@ def test_batches_get_the_numbers_behind_those_of_the_batches_before():
 
 
 def test_a_new_producer_begins_at_0_once_nothing_is_in_flight():
-    """Until then the batches of a partition keep the producer id and epoch of the first."""
+    """While batches are in flight, new ones keep the producer id and epoch of the first."""
     entry = _entry(3)
     newer = ProducerIdAndEpoch(1, 1)
     second, third = batch(), batch()
@@ -127,7 +127,7 @@ def test_a_producer_with_a_lower_epoch_is_another_one_too():
 
 
 def test_a_restart_gives_what_is_in_flight_numbers_from_0():
-    """The batches keep their order, and all else is reset."""
+    """A restart renumbers the batches in flight from 0, in order, and resets all else."""
     entry = _entry(3, 1, 2)
     first, second, third = entry.in_flight
     entry.acknowledge(first)
@@ -151,7 +151,7 @@ def test_a_restart_gives_what_is_in_flight_numbers_from_0():
 
 
 def test_a_number_is_the_next_if_all_before_it_are_acknowledged():
-    """In an empty log it is the first number of the partition in that log."""
+    """A number is next if it follows the last acknowledged one, or is the first in an empty log."""
     entry = _entry(3, 1)
     assert [True, False] == [entry.is_next_sequence(number) for number in (0, 3)]
     entry.acknowledge(entry.in_flight[0])
@@ -186,7 +186,7 @@ def test_an_acknowledgement_that_comes_late_takes_nothing_back():
 
 
 def test_a_new_log_begins_with_what_is_in_flight():
-    """If nothing is in flight, it begins with the next batch."""
+    """A new log begins with the first batch in flight, or with the next batch if there is none."""
     entry = _entry(3, 1, 2)
     first, second, third = entry.in_flight
     entry.acknowledge(first)
@@ -202,7 +202,7 @@ def test_a_new_log_begins_with_what_is_in_flight():
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=str)
 def test_the_last_batch_of_unknown_fate_counts(order):
-    """The order in which their batches were given up makes no difference."""
+    """The highest unresolved number counts, in whichever order batches were given up."""
     entry = _entry(2, 3)
     batches = list(entry.in_flight)
     for number in order:
@@ -211,7 +211,7 @@ def test_the_last_batch_of_unknown_fate_counts(order):
 
 
 def test_a_partition_is_quiet_while_no_broker_has_a_batch_of_it():
-    """No broker holds a batch that waits for a retry, but one may have appended it."""
+    """A partition is quiet if no broker holds a batch, even if one may have been appended."""
     entry = _entry(1, 1)
     assert (True, False) == (entry.is_quiet, entry.may_have_unanswered)
     entry.in_flight[1].is_in_flight = True

@@ -127,7 +127,7 @@ def test_requests_are_given_out_by_their_priority_and_then_as_they_came():
 
 
 def test_requests_are_taken_out_of_the_middle():
-    """The other requests keep their order."""
+    """Removing requests leaves the others in order."""
     queue = TxnRequestQueue()
     handlers = [_all()[kind] for kind in ("bump", "offsets", "find", "offsets", "end")]
     for handler in handlers:
@@ -178,7 +178,7 @@ def test_the_coordinator_is_the_only_one_in_the_answer():
     ],
 )
 def test_a_verdict_says_what_was_asked(key_type, words):
-    """The errors that follow from it use the description."""
+    """A verdict describes its request for the error that may follow."""
     handler = FindCoordinatorHandler(result=_result(), key_type=key_type, key="k")
     verdict = handler.verdict(_found(5, code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
     assert (TxnAction.RETRY, ErrorCode.COORDINATOR_NOT_AVAILABLE, words) == verdict
@@ -192,7 +192,7 @@ def test_a_verdict_says_what_was_asked(key_type, words):
     ],
 )
 def test_to_an_abort_a_code_may_mean_something_else_than_to_a_commit(committed, action, words):
-    """With nothing left to abort, the coordinator may have aborted the transaction first."""
+    """PRODUCER_FENCED on an abort may mean that the coordinator has aborted it first."""
     handler = _of_transaction(EndTxnHandler, committed=committed, is_transaction_v2=False)
     code = ErrorCode.PRODUCER_FENCED
     assert (action, code, words) == handler.verdict(SimpleNamespace(error_code=code))
@@ -200,7 +200,7 @@ def test_to_an_abort_a_code_may_mean_something_else_than_to_a_commit(committed, 
 
 
 def test_offsets_that_were_taken_are_not_asked_for_again():
-    """The worst code counts, and a partition that is left out was refused."""
+    """Only offsets that were not accepted are retried, and a missing partition was refused."""
     handler = _all()["commit offsets"]
     partitions = tuple(
         SimpleNamespace(partition_index=number, error_code=code)

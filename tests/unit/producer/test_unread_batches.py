@@ -38,7 +38,7 @@ def test_one_request_at_a_time_waits_for_a_socket(acks):
 
 @BOTH
 def test_an_expired_batch_that_was_not_sent_in_full_fails_with_its_connection(acks):
-    """The connection is closed first, so that no byte is sent after the failure."""
+    """The connection of an expired batch is closed first, so no byte is sent after it fails."""
     with _harness(acks) as harness:
         free = _free_bytes(harness)
         harness.network.stalled = {0}
@@ -76,7 +76,7 @@ def test_its_connection_takes_other_batches_along_that_are_sent_again(acks):
 
 
 def test_a_batch_sent_in_its_last_moment_is_sent():
-    """The socket took the batch before it could expire, so it succeeds."""
+    """A batch that the socket took before it could expire succeeds."""
     with _harness("0") as harness:
         sent = _add(harness)
         harness.step()

@@ -59,7 +59,7 @@ def test_an_error_is_an_outcome():
 
 
 def test_closing_waits_for_the_running_job_only():
-    """The other jobs do not start, and their callbacks get an error."""
+    """Jobs that have not started do not run after a close, and their callbacks get an error."""
     network, outcomes, began, goes_on = _NetworkThread(), [], threading.Event(), threading.Event()
     worker = WorkerThread(network.call_soon, client_id="c")
     worker.run_aside(lambda: (began.set(), goes_on.wait(TIMEOUT))[1], outcomes.append)
