@@ -169,7 +169,7 @@ def test_rows_that_wait_in_vain_share_their_time():
 
 
 def test_each_call_has_its_own_time_to_wait():
-    """Time that an earlier call waited in vain does not count against the next call."""
+    """Time that an earlier call spent waiting does not count against the next call."""
     harness = GathererHarness(**TINY_MEMORY, **{"max.block.ms": 1_000})
     waits = []
 

@@ -151,7 +151,7 @@ def test_records_of_a_topic_that_is_gone_for_a_moment_are_written_all_the_same()
 
 
 def test_a_leader_that_is_unknown_for_a_while_is_waited_for():
-    """Batches of a partition wait during a leader election and are sent when it has a leader."""
+    """Batches of a partition without a leader wait, and are sent once it has one."""
     with DevBroker(topics={"t": 2}) as broker:
         answers = itertools.count()
         with _producer(broker.bootstrap_servers) as producer:

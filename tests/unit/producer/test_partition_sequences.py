@@ -47,7 +47,7 @@ def test_a_batch_that_was_never_sent_in_vain_gets_a_new_number(sequences):
 
 @pytest.mark.parametrize("is_transactional", [False, True])
 def test_a_partition_that_has_just_moved_is_asked_again(is_transactional):
-    """Nothing is decided until the new leader reports its log start offset."""
+    """A batch is retried until the new leader reports its log start offset."""
     sequences = PartitionSequences(is_transactional=is_transactional)
     sequences.producer_id_and_epoch = ProducerIdAndEpoch(1, 0)
     (unanswered,) = assigned(sequences, 1)
@@ -58,7 +58,7 @@ def test_a_partition_that_has_just_moved_is_asked_again(is_transactional):
 
 
 def test_no_batch_behind_one_that_may_be_in_gets_a_new_number(sequences):
-    """Batches behind it may have been appended too, so each fails and none is renumbered."""
+    """Batches behind one that may have been appended fail too, and none is renumbered."""
     unanswered = assigned(sequences, 3)
     for each in unanswered:
         each.may_be_in = True
@@ -73,7 +73,7 @@ def test_no_batch_behind_one_that_may_be_in_gets_a_new_number(sequences):
 
 
 def test_after_all_that_may_be_in_has_failed_a_new_epoch_begins(sequences):
-    """Later records continue at sequence 0 of the next epoch, so the partition is not stuck."""
+    """After such a failure later records continue at sequence 0 of the next epoch."""
     (unanswered,) = assigned(sequences, 1)
     unanswered.may_be_in = True
     sequences.fail(unanswered, outcome_known=True)
@@ -179,7 +179,7 @@ def test_only_the_first_in_flight_goes_again(sequences):
 
 
 def test_nothing_new_goes_where_a_number_is_missing(sequences):
-    """After a gap new batches wait, but the first batch in flight may be retried."""
+    """New batches wait while a number is missing, but the first in flight may be retried."""
     lost, *others = assigned(sequences, 3)
     sequences.fail(lost, outcome_known=False)
     assert not sequences.may_drain(batch())
@@ -313,7 +313,7 @@ def test_an_answer_to_numbers_that_are_to_begin_anew_is_no_refusal(sequences):
 
 @pytest.mark.parametrize("flag", ["is_in_flight", "may_be_in"])
 def test_a_partition_that_has_to_wait_holds_up_no_other_one(flag):
-    """Each partition restarts as soon as none of its batches is unanswered."""
+    """A waiting partition does not delay the restart of others."""
     sequences, batches = _with_batches(40)
     for each in batches:
         each.is_in_flight = False

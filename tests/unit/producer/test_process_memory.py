@@ -1,6 +1,6 @@
 """How a producer affects the size of its process, measured from outside.
 
-The test makes ten million sends that fail or time out. Sends to a closed producer, which need no
+The tests make ten million sends that fail or time out. Sends to a closed producer, which need no
 broker and behave the same each time, are a fifth of that, with a fifth of the allowance.
 """
 

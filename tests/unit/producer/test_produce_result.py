@@ -172,7 +172,7 @@ def test_a_callback_may_be_registered_in_the_moment_of_the_division(result, monk
 
 
 def test_a_callback_that_is_added_while_the_batch_ends_runs_on_the_thread_that_adds_it(monkeypatch):
-    """The adding thread runs it, because the ending thread may hold a lock that forbids that."""
+    """A callback added while a batch ends runs on the adding thread, not under the other's lock."""
     threads, adding = [], []
     result = ProduceResult(PLACE, call_later=adding.append)
 

@@ -154,7 +154,7 @@ def test_timestamps_at_the_limits_are_taken(timestamp):
     ],
 )
 def test_places_that_cannot_be_are_refused(topic, partition, error, complaint):
-    """An invalid topic or partition is rejected at once."""
+    """An invalid topic or partition is rejected before the record is staged."""
     with pytest.raises(error, match=complaint):
         check_place(topic, partition)
 

@@ -65,7 +65,7 @@ def test_a_single_piece_that_is_too_large_is_forgotten():
 
 
 def test_rows_that_are_numbered_anew_keep_apart():
-    """A batch may hold rows of two tables, each numbered by its own caller."""
+    """Rows of two tables in one batch keep the numbers of their own callers."""
     history = RowHistory()
     history.add(0, _slots(0, 0, 0))
     history.add(0, _slots(1, 0))

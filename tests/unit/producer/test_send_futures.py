@@ -211,7 +211,7 @@ def test_the_network_thread_may_send_only_to_topics_that_are_known(broker):
 
 
 def test_a_topic_that_does_not_come_fails_its_record():
-    """As in Java, send returns a failed future, and callbacks receive the error."""
+    """A topic without metadata fails the future as in Java, and callbacks receive the error."""
     told = []
     with DevBroker(auto_create_topics=False) as broker:
         with sending_producer(broker, **{"max.block.ms": 1_000}) as producer:
@@ -233,7 +233,7 @@ def test_a_partition_that_does_not_come_fails_its_record(broker):
 
 
 def test_a_topic_that_is_refused_fails_its_record(broker):
-    """An invalid topic name fails at once."""
+    """A topic name that no topic can have fails the future at once."""
     with (
         sending_producer(broker) as producer,
         pytest.raises(BrokerError, match="INVALID_TOPIC_EXCEPTION"),
@@ -254,7 +254,7 @@ def test_a_topic_name_that_is_no_text_harms_nobody(broker):
 
 
 def test_unreachable_brokers_fail_the_record(broker):
-    """The error names the addresses and the cause."""
+    """The error for unreachable brokers names the addresses and the cause."""
     broker.stop()
     producer = sending_producer(broker, **{"max.block.ms": 200})
     with pytest.raises(NetworkError, match=r"bootstrap\.servers"):

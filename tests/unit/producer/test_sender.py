@@ -37,7 +37,7 @@ from tests.support.sender_harness import (
 
 
 def test_a_batch_is_sent_and_acknowledged(plain):
-    """One batch takes one request and gets an offset, and the loop need not run again soon."""
+    """A batch takes one request and gets an offset, and the loop need not run again soon."""
     added = plain.add()
     plain.step()
     plain.produce(offset=7)
@@ -96,7 +96,7 @@ def test_a_partition_without_a_leader_has_the_metadata_asked_for():
 
 
 def test_a_topic_that_was_forgotten_as_idle_is_found_again_for_the_next_batch(plain):
-    """An idle topic is not queried (metadata.max.idle.ms), and no batch is lost."""
+    """Idle topics are not queried (metadata.max.idle.ms) until their next batch."""
     metadata = plain.network.metadata
     answer = described(NODES[0], {"t": 1})
     metadata.add_topic("t", plain.now)
@@ -157,7 +157,7 @@ def test_no_more_retries_than_allowed():
 
 
 def test_a_lost_connection_has_the_batch_sent_again(plain):
-    """It is unknown what the broker did, so the batch is resent."""
+    """A batch is resent after a lost connection, because the broker's outcome is unknown."""
     plain.add()
     plain.step()
     plain.take(ApiKey.PRODUCE).disconnect()

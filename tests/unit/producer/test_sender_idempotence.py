@@ -90,7 +90,7 @@ def test_a_batch_that_came_too_early_goes_again_in_its_turn(idempotent):
 
 
 def test_an_unexplained_gap_starts_the_partition_anew(idempotent):
-    """With everything before it acknowledged, a new epoch continues from 0 (KIP-360)."""
+    """With all earlier batches acknowledged, a gap restarts at 0 in a new epoch (KIP-360)."""
     first, second = idempotent.add(records=2), idempotent.add()
     idempotent.step()
     idempotent.produce(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
@@ -105,7 +105,7 @@ def test_an_unexplained_gap_starts_the_partition_anew(idempotent):
 
 
 def test_a_gap_right_behind_the_last_acknowledged_batch_is_left_by_a_new_epoch(idempotent):
-    """The broker lost acknowledged records, so this batch restarts, and the next follows it."""
+    """The broker lost acknowledged records, so this batch restarts at 0 and the next follows."""
     idempotent.add(records=2)
     idempotent.step()
     idempotent.produce()
@@ -139,7 +139,7 @@ def test_a_partition_without_a_batch_on_its_way_begins_the_new_epoch_with_its_ne
 
 
 def test_a_batch_that_fails_after_another_partition_got_a_new_epoch_leaves_no_old_numbers():
-    """A retry keeps the old numbers, and after the last one the next batch restarts."""
+    """A retry keeps the old numbers, and the batch after a failed retry starts in the new epoch."""
     with SenderHarness(retries=1) as harness:
         for partition in (0, 1):
             harness.add(partition)
@@ -243,7 +243,7 @@ def test_nothing_new_goes_while_the_fate_of_an_expired_batch_is_unknown(idempote
 
 
 def test_an_expired_batch_that_was_not_appended_starts_the_partition_anew(idempotent):
-    """The next batch is out of order, so the expired one was not appended; a new epoch begins."""
+    """An out-of-order response for the next batch shows that the expired one was not appended."""
     behind, sent = _sent_behind_an_expired_batch(idempotent)
     idempotent.answer_produce(sent, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     idempotent.step(LATER)

@@ -310,7 +310,7 @@ def test_futures_with_callbacks_serve_nobody_else():
 
 
 def test_no_more_futures_are_kept_than_are_of_use():
-    """At most MAX_SPARE futures are cached, so a burst does not stay in memory."""
+    """From MAX_SPARE spare futures on none are added, so a burst does not stay in memory."""
     staged = StagedRecords()
     staged.spare += [FutureRecordMetadata()] * MAX_SPARE
     _Sent().stage(staged)
@@ -359,7 +359,7 @@ def test_callbacks_of_failed_records_are_called_at_once():
 
 @pytest.mark.parametrize(("spare", "left"), [(MAX_SPARE - 1, MAX_SPARE), (MAX_SPARE, MAX_SPARE)])
 def test_spare_futures_are_kept_up_to_a_number(spare, left):
-    """The futures of a chunk are kept together or not at all."""
+    """Spare futures may exceed MAX_SPARE by a chunk's, which are kept together or not at all."""
     staged = StagedRecords()
     staged.spare += [FutureRecordMetadata()] * spare
     _Sent().stage(staged)

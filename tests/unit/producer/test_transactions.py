@@ -135,7 +135,7 @@ def test_partitions_are_added_together(tv1):
 
 
 def test_nothing_is_sent_to_a_partition_before_it_belongs_to_the_transaction(tv1):
-    """Other partitions of the transaction continue meanwhile."""
+    """No batch is sent before its partition is added, while other partitions continue."""
     tv1.begin(0)
     tv1.produce()
     waiting, going = tv1.add(1), tv1.add(0)
