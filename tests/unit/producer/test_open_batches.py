@@ -205,7 +205,7 @@ def test_a_batch_that_cannot_be_sent_does_not_hold_up_the_next(harness):
 
 @pytest.mark.parametrize("has_record", [False, True])
 def test_giving_up_open_batches_tells_whether_a_record_is_lost(harness, has_record):
-    """Aborting open batches returns whether any of them had a record, as an empty one loses none."""
+    """Aborting returns whether any open batch had a record, since an empty one loses nothing."""
     if has_record:
         _append(harness, "t", 0)
     slots, pool = harness.builder._open, harness.pool
