@@ -1,4 +1,4 @@
-"""What administrators ask for: topics, partitions, records, settings, and who is at work."""
+"""The broker's admin APIs: topics, partitions, records, configs, producers and transactions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TestDeleteTopics:
 
     @pytest.mark.parametrize("version", range(1, 6))
     def test_topics_go_by_name(self, broker, version):
-        """Up to version 5, with names alone."""
+        """Up to version 5, DeleteTopics identifies topics by name only."""
         request = DeleteTopicsRequest(topic_names=("t", "no-such"), timeout_ms=1)
 
         answer = ask(broker, request, version)
@@ -73,7 +73,7 @@ class TestDeleteTopics:
         assert None is broker.cluster.topic("t")
 
     def test_topics_go_by_id(self, broker):
-        """The answer has both name and id."""
+        """A topic is deleted by its id, and the response contains both name and id."""
         topic_id = broker.cluster.topic("t").topic_id
         stranger = uuid.UUID(int=7)
 
@@ -84,7 +84,7 @@ class TestDeleteTopics:
         ]
 
     def test_a_topic_must_be_named_once_and_one_way(self, broker):
-        """Otherwise nothing happens to it."""
+        """A topic that is named twice, or by both name and id, or by neither, is not deleted."""
         topic_id = broker.cluster.topic("t").topic_id
 
         for topics in (("t", topic_id), (("t", topic_id),), ((None, ZERO_UUID),)):
@@ -93,7 +93,7 @@ class TestDeleteTopics:
         assert None is not broker.cluster.topic("t")
 
     def test_nothing_is_left_of_it(self, broker):
-        """A topic of the same name is a new one, without records and offsets."""
+        """A topic's records and committed offsets are deleted too; its successor begins empty."""
         append(broker, plain_batch(1))
         client = GroupClient(broker)
         client.commit({("t", 0): 1})
@@ -108,7 +108,7 @@ class TestCreatePartitions:
     """CreatePartitions."""
 
     def test_partitions_are_added(self, broker):
-        """Behind those that are there."""
+        """New partitions are numbered after the existing ones."""
         answer = ask(broker, create_partitions(("t", 4)))
 
         assert [OK] == [result.error_code for result in answer.results]
@@ -127,20 +127,20 @@ class TestCreatePartitions:
         ],
     )
     def test_what_cannot_be_is_refused(self, broker, topic, expected):
-        """Numbers that are no more, and brokers that do not fit."""
+        """A count that is not an increase and an unsuitable replica assignment are refused."""
         answer = ask(broker, create_partitions(topic))
 
         assert [expected] == [result.error_code for result in answer.results]
         assert (3 if expected is OK else 2) == len(broker.cluster.topic("t").partitions)
 
     def test_a_topic_that_is_named_twice_is_refused(self, broker):
-        """Once for both."""
+        """A topic that is named twice gets a single INVALID_REQUEST result."""
         answer = ask(broker, create_partitions(("t", 3), ("t", 4)))
 
         assert [("t", BAD)] == [(result.name, result.error_code) for result in answer.results]
 
     def test_validation_creates_nothing(self, broker):
-        """It only tells what would happen."""
+        """With validate_only the broker reports the result and creates nothing."""
         answer = ask(broker, create_partitions(("t", 3), validate_only=True))
 
         assert [OK] == [result.error_code for result in answer.results]
@@ -148,16 +148,16 @@ class TestCreatePartitions:
 
 
 class TestDeleteRecords:
-    """DeleteRecords, and what is left for readers."""
+    """DeleteRecords, and which records consumers can still read."""
 
     def delete(self, broker, offset, *, topic="t", partition=0):
-        """Delete records; give error code and the new start."""
+        """Delete records and return the error code and the new log start offset."""
         (topic,) = ask(broker, delete_records((topic, partition, offset))).topics
         (answer,) = topic.partitions
         return answer.error_code, answer.low_watermark
 
     def test_the_log_starts_later(self, broker):
-        """At the offset, also within a batch."""
+        """The log starts at the requested offset, even in the middle of a batch."""
         log = append(broker, plain_batch(3), plain_batch(3))
 
         assert (OK, 4) == self.delete(broker, 4)
@@ -168,7 +168,7 @@ class TestDeleteRecords:
         assert plain_batch(3)[16:] == bytes(client.fetch(4).records)[16:]
 
     def test_everything_can_be_deleted(self, broker):
-        """Offset -1 is the high watermark; what comes next is read as ever."""
+        """Offset -1 deletes up to the high watermark; later records are readable as usual."""
         log = append(broker, plain_batch(3))
         assert (OK, 3) == self.delete(broker, -1)
 
@@ -178,7 +178,7 @@ class TestDeleteRecords:
         assert b"" != bytes(TransactionalClient(broker).fetch(3).records)
 
     def test_times_are_looked_up_behind_the_start(self, broker):
-        """Records before it are not found any more."""
+        """A lookup by timestamp ignores records before the log start offset."""
         log = append(
             broker, plain_batch([PlainRecord(timestamp=t) for t in (50, 10, 20)]), plain_batch(1)
         )
@@ -198,19 +198,19 @@ class TestDeleteRecords:
         ],
     )
     def test_what_is_not_there_cannot_be_deleted(self, broker, where, expected):
-        """Offsets out of range, and partitions that do not exist."""
+        """Offsets out of range and partitions that do not exist are refused."""
         append(broker, plain_batch(1))
 
         assert (expected, -1) == self.delete(broker, **where)
 
     def test_a_compacted_topic_keeps_its_records(self):
-        """Unless its policy has delete as well."""
+        """DeleteRecords needs `delete` in cleanup.policy; with `compact` it is POLICY_VIOLATION."""
         broker = broker_with({"t": 1}, configs={"cleanup.policy": "compact"})
 
         assert (ErrorCode.POLICY_VIOLATION, -1) == self.delete(broker, 0)
 
     def test_an_open_transaction_may_begin_before_the_start(self, broker):
-        """Then the start is where read_committed stops."""
+        """If an open transaction began before it, the log start is the last stable offset."""
         client = TransactionalClient(broker)
         _, identity = client.init()
         client.produce(identity, 0, count=4)
@@ -224,19 +224,19 @@ class TestSettings:
     """DescribeConfigs and IncrementalAlterConfigs."""
 
     def described(self, broker, *, resource=(TOPIC, "t"), version=None, **fields):
-        """Give the settings of a resource."""
+        """Return the result of DescribeConfigs for a resource."""
         (result,) = ask(broker, describe_configs(resource, **fields), version).results
         return result
 
     def alter(self, broker, *configs, resource=(TOPIC, "t"), **fields):
-        """Change settings; give the error code."""
+        """Alter configs and return the error code."""
         request = alter_configs((*resource, configs), **fields)
         (response,) = ask(broker, request).responses
         return response.error_code
 
     @pytest.mark.parametrize("version", range(1, 5))
     def test_settings_come_with_their_source(self, version):
-        """What was set for the topic, and what is the default."""
+        """Each config comes with its value and whether the topic set it or it is the default."""
         broker = broker_with({"t": 1})
         self.alter(broker, ("max.message.bytes", SET, "1000"))
 
@@ -254,7 +254,7 @@ class TestSettings:
             assert [7, 3] == [config.config_type for config in result.configs]
 
     def test_a_broker_s_settings_are_read_only(self, broker):
-        """Those that a producer should know before it begins."""
+        """The broker configs that a producer reads before it starts are read-only."""
         result = self.described(broker, resource=(BROKER, "1"), keys=["transaction.max.timeout.ms"])
 
         assert [("transaction.max.timeout.ms", "900000", True)] == [
@@ -271,13 +271,13 @@ class TestSettings:
         ],
     )
     def test_what_is_not_there_has_no_settings(self, broker, resource, expected):
-        """Neither to describe nor to alter."""
+        """An unknown resource can be neither described nor altered."""
         assert expected == self.described(broker, resource=resource).error_code
         altered = self.alter(broker, ("retention.ms", SET, "-1"), resource=resource)
         assert (BAD if resource[0] != TOPIC else expected) == altered
 
     def test_settings_are_changed_and_taken_back(self, broker):
-        """The next batch is judged by them."""
+        """A config takes effect when it is set, and its default when it is deleted."""
         topic = broker.cluster.topic("t")
         assert OK == self.alter(broker, ("max.message.bytes", SET, "10"))
         assert 10 == topic.config.max_message_bytes
@@ -285,7 +285,7 @@ class TestSettings:
         assert 1024 * 1024 + 12 == topic.config.max_message_bytes
 
     def test_lists_grow_and_shrink(self, broker):
-        """By single entries."""
+        """APPEND and SUBTRACT add and remove single entries of a list."""
         topic = broker.cluster.topic("t")
         assert OK == self.alter(broker, ("cleanup.policy", APPEND, "compact"))
         assert "delete,compact" == topic.config.cleanup_policy
@@ -304,19 +304,19 @@ class TestSettings:
         ],
     )
     def test_bad_changes_change_nothing(self, broker, configs, expected):
-        """All of a topic's changes are made, or none."""
+        """A topic's changes are all applied, or none of them."""
         assert expected == self.alter(broker, ("cleanup.policy", SET, "compact"), *configs)
         assert "delete" == broker.cluster.topic("t").config.cleanup_policy
 
     def test_validation_changes_nothing(self, broker):
-        """It only tells what would happen."""
+        """With validate_only the broker reports the result and changes nothing."""
         change = ("cleanup.policy", SET, "compact")
 
         assert OK == self.alter(broker, change, validate_only=True)
         assert "delete" == broker.cluster.topic("t").config.cleanup_policy
 
     def test_a_topic_that_is_named_twice_is_refused(self, broker):
-        """Once for both."""
+        """A topic that is named twice gets a single INVALID_REQUEST response."""
         request = alter_configs((TOPIC, "t", []), (TOPIC, "t", []))
 
         assert [BAD] == [response.error_code for response in ask(broker, request).responses]
@@ -326,7 +326,7 @@ class TestTransactions:
     """DescribeTransactions, ListTransactions and DescribeProducers."""
 
     def test_an_open_transaction_is_described(self, broker):
-        """With its producer, its partitions, and since when."""
+        """A description has the state, timeout, start time, producer and partitions."""
         client = TransactionalClient(broker)
         _, identity = client.init(timeout_ms=7000)
         client.produce(identity, 0, 0, 1)
@@ -347,7 +347,7 @@ class TestTransactions:
         )
 
     def test_an_id_without_a_transaction_has_no_start(self, broker):
-        """Before its first one it is -1."""
+        """Before the first transaction of an id, the start time is -1."""
         TransactionalClient(broker).init()
 
         (state,) = ask(
@@ -375,7 +375,7 @@ class TestTransactions:
         ],
     )
     def test_transactions_are_listed(self, broker, filters, expected):
-        """By state, producer, age and a pattern for the whole id."""
+        """Filters select by state, producer, duration and a pattern for the whole id."""
         for name in ("a.1", "a.2", "b"):
             client = TransactionalClient(broker, name)
             _, identity = client.init()
@@ -390,13 +390,13 @@ class TestTransactions:
 
     @pytest.mark.parametrize("pattern", ["(", "(a+)+", "(a|a)*", r"(a)\1", "a" * 257])
     def test_a_pattern_must_be_one(self, broker, pattern):
-        """Otherwise nothing is listed, nor is it where matching could take exponential time."""
+        """An invalid pattern, or one that could take exponential time to match, is refused."""
         answer = ask(broker, list_transactions(pattern=pattern))
 
         assert ErrorCode.INVALID_REGULAR_EXPRESSION == answer.error_code
 
     def test_producers_are_described(self, broker):
-        """With their last sequence, and where their open transaction began."""
+        """A description has the last sequence and the start offset of the open transaction."""
         client = TransactionalClient(broker)
         _, identity = client.init()
         client.produce(identity, 0, count=3)
@@ -437,7 +437,7 @@ class TestTransactions:
     ],
 )
 def test_the_end_of_a_leader_epoch_is_found(broker, asked, expected):
-    """An epoch that nobody has seen has none."""
+    """An unknown epoch has no end offset."""
     append(broker, plain_batch(1))
     _, partition, epoch = asked
 
@@ -447,7 +447,7 @@ def test_the_end_of_a_leader_epoch_is_found(broker, asked, expected):
 
 
 def test_a_client_with_another_leader_epoch_is_told(broker):
-    """One that is newer than the broker's is not known to it."""
+    """A leader epoch newer than the broker's is UNKNOWN_LEADER_EPOCH."""
     request = offset_for_epoch("t", 0, 0, current_leader_epoch=3)
 
     (answer,) = ask(broker, request).topics[0].partitions
@@ -457,7 +457,7 @@ def test_a_client_with_another_leader_epoch_is_told(broker):
 
 @pytest.mark.parametrize("version", range(3))
 def test_the_cluster_is_described(broker, version):
-    """Its id, its brokers, who leads, and what one may do."""
+    """The description has the cluster id, brokers, controller and authorized operations."""
     request = DescribeClusterRequest(include_cluster_authorized_operations=True)
 
     answer = ask(broker, request, version)
@@ -476,7 +476,7 @@ def test_the_cluster_is_described(broker, version):
     [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)],
 )
 def test_only_brokers_can_be_asked_for(broker, endpoint_type, expected):
-    """This is no controller."""
+    """Controller endpoints are refused, since this is a broker."""
     request = DescribeClusterRequest(
         include_cluster_authorized_operations=False, endpoint_type=endpoint_type
     )
@@ -485,7 +485,7 @@ def test_only_brokers_can_be_asked_for(broker, endpoint_type, expected):
 
 
 def test_one_request_adds_a_limited_number_of_partitions():
-    """Those of all its topics count, and more are POLICY_VIOLATION as a whole."""
+    """The limit counts the partitions of all topics; beyond it the whole request is refused."""
     broker = broker_with({"a": 1, "b": 1}, request_max_partitions=5)
 
     refused = ask(broker, create_partitions(("a", 4), ("b", 4)))
@@ -496,7 +496,7 @@ def test_one_request_adds_a_limited_number_of_partitions():
 
 
 def test_one_request_deletes_a_limited_number_of_partitions():
-    """Topics beyond are POLICY_VIOLATION and stay; one topic goes however many it has."""
+    """Topics over the limit get POLICY_VIOLATION; a single topic is deleted whatever its size."""
     broker = broker_with({"a": 7, "b": 2, "c": 3, "d": 1}, request_max_partitions=5)
 
     def delete(*names):

@@ -1,4 +1,4 @@
-"""Short requests whose answers, or whose work, could be long: all of them are bounded."""
+"""Short requests that could cause long responses or much work: all of these are bounded."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OK = ErrorCode.NONE
 
 
 def test_an_answer_describes_a_limited_number_of_settings():
-    """Topics behind the limit are POLICY_VIOLATION, and a request of their own describes them."""
+    """Topics over the limit get POLICY_VIOLATION, and a second request can describe them."""
     broker = broker_with(dict.fromkeys("abcd", 1), request_max_elements=20)
 
     def describe(names):
@@ -59,14 +59,14 @@ def test_an_answer_describes_a_limited_number_of_settings():
 
 @pytest.mark.parametrize(("length", "expected"), [(300, 300), (301, 303), (10**6, 303)])
 def test_sentences_of_answers_are_short(length, expected):
-    """A name that a client has made up is not repeated at any length."""
+    """A name made up by a client is cut to a fixed length in an error message."""
     refused = RefusedError(ErrorCode.INVALID_REQUEST, "x" * length)
 
     assert (expected, expected) == (len(refused.message), len(str(refused)))
 
 
 def test_a_long_name_is_not_repeated_for_each_of_its_partitions():
-    """An unknown topic of 30,000 letters makes no answer of megabytes."""
+    """An unknown topic with a name of 30,000 letters does not cause a response of megabytes."""
     asked = TopicRequest(name="x" * 30_000, partition_indexes=tuple(range(100)))
 
     (topic,) = ask(broker_with(), DescribeProducersRequest(topics=(asked,))).topics
@@ -76,7 +76,7 @@ def test_a_long_name_is_not_repeated_for_each_of_its_partitions():
 
 
 def test_an_assignment_to_thousands_of_brokers_is_refused_in_short():
-    """The sentence that names them fits into the answer."""
+    """The error message that lists the brokers is short enough for the response."""
     asked = creatable("t", -1, -1, [(0, range(15_000))])
 
     (topic,) = ask(broker_with(), CreateTopicsRequest(topics=(asked,), timeout_ms=1)).topics
@@ -87,7 +87,7 @@ def test_an_assignment_to_thousands_of_brokers_is_refused_in_short():
 
 @pytest.mark.parametrize(("count", "expected"), [(99, 99), (100, 100), (250, 100)])
 def test_an_answer_names_a_limited_number_of_refused_records(count, expected):
-    """The batch is refused as a whole, however many of its records are named."""
+    """The whole batch is refused, however many of its records are listed."""
     broker = broker_with({"t": 1}, configs={"cleanup.policy": "compact"})
     batch = plain_batch([PlainRecord(b"v")] * count)
     data = TopicProduceData(
@@ -104,7 +104,7 @@ def test_an_answer_names_a_limited_number_of_refused_records(count, expected):
 
 
 def test_a_transactional_id_is_added_to_once_in_a_request():
-    """One that is named twice is INVALID_REQUEST, and the others have their partitions."""
+    """An id that is named twice gets INVALID_REQUEST; the other ids get their partitions."""
     broker = broker_with({"t": 2})
     clients = {name: TransactionalClient(broker, transactional_id=name) for name in ("x", "y")}
     transactions = []
@@ -132,7 +132,7 @@ def test_a_transactional_id_is_added_to_once_in_a_request():
 
 
 def test_a_member_has_a_limited_number_of_protocols():
-    """Every join compares the protocols of all members."""
+    """The number of protocols is limited because every join compares those of all members."""
     broker = broker_with()
 
     def join(count):
@@ -145,7 +145,7 @@ def test_a_member_has_a_limited_number_of_protocols():
 
 
 def test_the_starts_of_all_logs_are_written_once(tmp_path, monkeypatch):
-    """A request that deletes records of many partitions is one write; the last word counts."""
+    """Deleting records of many partitions causes one write; the last offset per partition wins."""
     cluster = DurableCluster(tmp_path / "data")
     cluster.broker.cluster.create_topic("t", partitions=3, config=cluster.settings.topic_defaults)
     client = TransactionalClient(cluster.broker)

@@ -1,4 +1,4 @@
-"""ApiVersions: what the broker has, and how it says what it has not."""
+"""ApiVersions: the supported APIs, and the responses to unsupported versions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ranges(response):
 
 @pytest.mark.parametrize("version", range(5))
 def test_every_version_lists_all_apis(version):
-    """All versions list the same APIs with their ranges."""
+    """All versions list the same APIs with the same version ranges."""
     response = ask(broker_with(), ApiVersionsRequest() if version < 3 else REQUEST, version)
 
     assert ErrorCode.NONE == response.error_code
@@ -67,7 +67,7 @@ def test_every_version_lists_all_apis(version):
     ("transaction_version", "expected"), [(2, [("transaction.version", 2, 2)]), (0, [])]
 )
 def test_the_level_of_transactions_is_told(transaction_version, expected):
-    """Clients learn from the finalized feature how transactions end (KIP-890)."""
+    """Clients learn from the finalized feature which transaction protocol to use (KIP-890)."""
     broker = broker_with(transaction_version=transaction_version)
     response = ask(broker, REQUEST, 4)
 
@@ -84,7 +84,7 @@ def test_the_level_of_transactions_is_told(transaction_version, expected):
 
 @pytest.mark.parametrize("version", [5, 99, 32767])
 def test_an_unknown_version_is_answered_in_version_0(version):
-    """A client newer than the broker learns which version to ask in (KIP-511)."""
+    """A client newer than the broker learns which version to use (KIP-511)."""
     header = RequestHeader(
         request_api_key=ApiKey.API_VERSIONS, request_api_version=4, correlation_id=3
     )
@@ -104,7 +104,7 @@ def test_an_unknown_version_is_answered_in_version_0(version):
     ("name", "version"), [("", "1.0"), ("test", ""), ("-test", "1"), ("te st", "1"), ("t", "1.")]
 )
 def test_an_impossible_software_name_is_refused(name, version):
-    """Name and version of the client's software have a form since version 3."""
+    """Since version 3 the name and version of the client software must have a valid form."""
     request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
 
     assert ErrorCode.INVALID_REQUEST == ask(broker_with(), request).error_code
@@ -120,19 +120,19 @@ def decode(api_key, version, body=b""):
     [(ApiKey.PRODUCE, 2), (ApiKey.PRODUCE, 14), (ApiKey.METADATA, 99), (ApiKey.FETCH, 3)],
 )
 def test_a_version_that_is_not_there_closes_the_connection(api_key, version):
-    """For any other API, Kafka does not answer a version that it does not have."""
+    """For any API but ApiVersions, Kafka does not respond to an unsupported version."""
     with pytest.raises(CloseConnectionError, match=f"no version {version}"):
         decode(api_key, version, b"\0" * 20)
 
 
 @pytest.mark.parametrize("api_key", [ApiKey.ELECT_LEADERS, ApiKey.CREATE_ACLS])
 def test_an_api_that_is_not_there_closes_the_connection(api_key):
-    """An API of Kafka's that this broker does not have gets no answer."""
+    """A Kafka API that this broker does not implement gets no response."""
     with pytest.raises(CloseConnectionError):
         decode(api_key, 0, b"\0" * 20)
 
 
 def test_a_number_that_is_no_api_is_no_request():
-    """An API key that Kafka does not have is not a request at all."""
+    """A request with an API key that Kafka does not have cannot be decoded."""
     with pytest.raises(DecodeError):
         decode(12345, 0)

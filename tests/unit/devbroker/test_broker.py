@@ -1,4 +1,4 @@
-"""The broker as a whole: answers that all of a request failed, and what nobody foresaw."""
+"""The broker as a whole: error responses for entire requests, and unexpected errors."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ LIST_OFFSETS = ListOffsetsRequest(
     ),
 )
 
-#: A request of each API, and where the error codes of its answer are.
+#: A request of each API, and where its response has error codes.
 WHERE_ERRORS_ARE = [
     (produce(), lambda a: [p.error_code for p in a.responses[0].partition_responses]),
     (FetchRequest(max_wait_ms=0, min_bytes=0, topics=()), lambda a: [a.error_code]),
@@ -305,7 +305,7 @@ WHERE_ERRORS_ARE = [
     ("request_", "codes_of"), WHERE_ERRORS_ARE, ids=[r.api_key.name for r, _ in WHERE_ERRORS_ARE]
 )
 def test_every_api_can_answer_that_all_failed(request_, codes_of):
-    """Whatever is asked, the error is said in each place that the answer has for one."""
+    """The error code is set in every place where the response has one."""
     broker = broker_with({"t": 2})
     header = RequestHeader(
         request_api_key=request_.api_key,
@@ -376,12 +376,12 @@ def test_every_api_can_answer_that_all_failed(request_, codes_of):
     ids=lambda value: getattr(type(value), "__name__", None),
 )
 def test_what_is_asked_again_in_one_request_is_answered_once(request_, answers_of):
-    """A short request cannot have an answer many times its size by repeating itself."""
+    """A short request cannot cause a much longer response by repeating itself."""
     assert 1 == len(answers_of(ask(broker_with(), request_)))
 
 
 def test_an_error_that_has_no_answer_closes_the_connection():
-    """With acks=0 an error cannot be said."""
+    """With acks=0 there is no response that could carry the error."""
     header = RequestHeader(request_api_key=ApiKey.PRODUCE, request_api_version=9, correlation_id=1)
 
     with pytest.raises(CloseConnectionError):
@@ -389,7 +389,7 @@ def test_an_error_that_has_no_answer_closes_the_connection():
 
 
 def test_a_version_that_is_not_there_has_its_own_error_answer():
-    """An ApiVersions from the future is answered in version 0, also by a fault."""
+    """An ApiVersions request of a future version gets a version 0 response, even from a fault."""
     header = RequestHeader(
         request_api_key=ApiKey.API_VERSIONS, request_api_version=99, correlation_id=1
     )
@@ -400,7 +400,7 @@ def test_a_version_that_is_not_there_has_its_own_error_answer():
 
 
 def test_what_nobody_foresaw_is_answered_and_logged(monkeypatch, caplog):
-    """A defect of the broker is UNKNOWN_SERVER_ERROR to the client and a traceback in the log."""
+    """A bug in the broker is UNKNOWN_SERVER_ERROR to the client and a traceback in the log."""
 
     def fail(self):
         raise ZeroDivisionError("a defect")

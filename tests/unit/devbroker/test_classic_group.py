@@ -1,4 +1,4 @@
-"""The rules of a group that need no clock: who is in it, who leads, and who may do what."""
+"""The rules of a group that need no clock: its members, its leader and their permissions."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ UNKNOWN, FENCED = ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID
 
 
 def protocols_of(*names):
-    """Return protocols, each with its name as metadata."""
+    """Return protocols with metadata made from their names."""
     return tuple(
         JoinGroupRequestProtocol(name=name, metadata=f"for {name}".encode()) for name in names
     )
 
 
 def member_of(member_id, *, protocols=("range",), **fields):
-    """Return a member that can use some protocols."""
+    """Return a member that supports the given protocols."""
     return Member(
         **{
             "member_id": member_id,
@@ -50,7 +50,7 @@ def member_of(member_id, *, protocols=("range",), **fields):
 
 
 def group_with(*members, **fields):
-    """Return a group that these members have come to, in that order."""
+    """Return a group that these members have joined in this order."""
     group = ClassicGroup("g", **fields)
     for member in members:
         group.add(member, "consumer")
@@ -58,12 +58,12 @@ def group_with(*members, **fields):
 
 
 def timer():
-    """Return a timer that has not run out."""
+    """Return a timer that has not expired."""
     return Timers().schedule(1.0, lambda now: None)
 
 
 def refusal_of(check, *args, **fields):
-    """Return the error code that something is refused with, or None."""
+    """Return the error code that a check refuses with, or None."""
     try:
         check(*args, **fields)
     except RefusedError as refused:
@@ -72,7 +72,7 @@ def refusal_of(check, *args, **fields):
 
 
 def group_of(**joined):
-    """Return a group that is led by `b`; the members have joined, or not."""
+    """Return a group led by `b`, whose members have joined or not."""
     group = ClassicGroup("g")
     for member_id, has_joined in joined.items():
         member = Member(
@@ -102,16 +102,16 @@ def group_of(**joined):
     ],
 )
 def test_a_leader_that_has_joined_stays_and_another_is_replaced(joined, elected, leader):
-    """Static members may be away when their group begins a generation."""
+    """Static members may be absent when their group begins a generation."""
     group = group_of(**joined)
     assert (elected, leader) == (group.elect_joined_leader(), group.leader_id)
 
 
 class TestMembers:
-    """Who is in, and what is known of them."""
+    """The members of a group, and the state kept for each."""
 
     def test_a_group_begins_with_nobody(self):
-        """It has had no generation, and waits for nobody."""
+        """A new group has generation 0 and waits for no members."""
         group = ClassicGroup("g")
 
         assert (EMPTY, EMPTY, 0) == (group.state, group.previous_state, group.generation_id)
@@ -130,7 +130,7 @@ class TestMembers:
         )
 
     def test_a_member_begins_as_a_new_one(self):
-        """It has no part, is owed no answer, and has no session."""
+        """A new member has no assignment, no pending response and no session timer."""
         member = member_of("a")
 
         assert (b"", True, None, None, None) == (
@@ -147,7 +147,7 @@ class TestMembers:
     def test_a_known_member_that_is_owed_an_answer_need_not_beat(
         self, is_new, awaiting_join, awaiting_sync
     ):
-        """A new one must, since it would come back under another id."""
+        """A new member must send heartbeats, since it would come back under another id."""
         member = member_of(
             "a", is_new=is_new, awaiting_join=awaiting_join, awaiting_sync=awaiting_sync
         )
@@ -156,7 +156,7 @@ class TestMembers:
         assert (owed and not is_new) == member.has_satisfied_heartbeat
 
     def test_a_member_says_something_for_each_of_its_protocols(self):
-        """And nothing for others."""
+        """The metadata of a protocol that a member does not support is empty."""
         member = member_of("a", protocols=("range", "sticky"))
 
         assert ["range", "sticky"] == member.protocol_names
@@ -165,7 +165,7 @@ class TestMembers:
         ]
 
     def test_the_first_member_leads_and_says_what_the_group_is(self):
-        """Those that come later change neither."""
+        """Later members change neither the leader nor the protocol type."""
         group = ClassicGroup("g")
         group.add(member_of("a"), "consumer")
         group.add(member_of("b", group_instance_id="i"), "connect")
@@ -174,7 +174,7 @@ class TestMembers:
         assert (["a", "b"], {"i": "b"}) == (list(group.members), group.static_members)
 
     def test_a_group_that_was_left_takes_the_type_of_the_next_member(self):
-        """And that one leads."""
+        """The first member to join an emptied group becomes its leader."""
         group = group_with(member_of("a"))
         group.remove("a")
         group.add(member_of("b"), "connect")
@@ -182,7 +182,7 @@ class TestMembers:
         assert ("b", "connect") == (group.leader_id, group.protocol_type)
 
     def test_a_member_that_comes_with_its_id_is_not_waited_for_any_more(self):
-        """Others that were given one still are."""
+        """A member that joins is no longer pending; other pending members still are."""
         here, missing = timer(), timer()
         group = ClassicGroup("g", pending_members={"a": here, "b": missing})
         group.add(member_of("a"), "consumer")
@@ -191,7 +191,7 @@ class TestMembers:
         assert (False, True) == (here.is_pending, missing.is_pending)
 
     def test_of_a_member_that_goes_nothing_stays(self):
-        """Its name is free, its session ends, and nobody waits for it."""
+        """Removing a member frees its instance id, cancels its timers and ends all waits for it."""
         session, pending = timer(), timer()
         group = group_with(
             member_of("a"), member_of("b", group_instance_id="i", timer=session), member_of("c")
@@ -211,7 +211,7 @@ class TestMembers:
 
     @pytest.mark.parametrize(("leaves", "leader"), [(["a"], "b"), (["a", "b"], "c"), (["b"], "a")])
     def test_the_next_in_order_leads_when_the_leader_goes(self, leaves, leader):
-        """Until nobody is left."""
+        """The remaining members take over in order of joining, until the group is empty."""
         group = group_with(member_of("a"), member_of("b"), member_of("c"))
         for member_id in leaves:
             group.remove(member_id)
@@ -222,7 +222,7 @@ class TestMembers:
         assert None is group.leader_id
 
     def test_a_stranger_can_go_without_a_trace(self):
-        """An id that was given out and never used is forgotten."""
+        """Removing an unknown id changes nothing, and removing a pending id forgets it."""
         pending = timer()
         group = group_with(member_of("a"), pending_members={"b": pending})
         group.remove("nobody")
@@ -237,7 +237,7 @@ class TestMembers:
 
     @pytest.mark.parametrize(("returns", "leader"), [("a", "new"), ("b", "a")])
     def test_a_static_member_that_is_back_has_all_that_it_had(self, returns, leader):
-        """But its id, its session and what it waited for; its place in the order stays."""
+        """All but its id, session and pending responses is kept, as is its place in the order."""
         session = timer()
         group = group_with(
             *(
@@ -288,12 +288,12 @@ class TestMembers:
 
 
 class TestGenerations:
-    """How a group gets from one generation to the next."""
+    """How a group moves from one generation to the next."""
 
     @pytest.mark.parametrize("before", GroupState)
     @pytest.mark.parametrize("after", GroupState)
     def test_only_the_steps_of_kafka_are_taken(self, before, after):
-        """Any other is an error, and changes nothing."""
+        """Any other transition raises an error and changes nothing."""
         group = ClassicGroup("g", state=before, previous_state=DEAD)
         if (before, after) in {
             (EMPTY, PREPARING),
@@ -319,11 +319,11 @@ class TestGenerations:
         [(EMPTY, True), (PREPARING, False), (COMPLETING, True), (STABLE, True), (DEAD, False)],
     )
     def test_a_rebalance_begins_where_none_is_on(self, state, expected):
-        """And not in a group that is gone."""
+        """A rebalance cannot begin while another is in progress, nor in a dead group."""
         assert expected == ClassicGroup("g", state=state).can_rebalance
 
     def test_a_rebalance_waits_as_long_as_the_most_patient_member(self):
-        """Whoever that is."""
+        """The rebalance timeout of a group is the longest of its members'."""
         timeouts = {"a": 5, "b": 7, "c": 6}
         group = group_with(*(member_of(n, rebalance_timeout_ms=t) for n, t in timeouts.items()))
 
@@ -340,7 +340,7 @@ class TestGenerations:
         ],
     )
     def test_nobody_is_missing_once_all_wait(self, waiting, pending, expected):
-        """Those that were given an id are missing until they use it."""
+        """A member that was given an id is missing until it joins with it."""
         group = group_with(
             *(member_of(n, awaiting_join=w) for n, w in zip("ab", waiting, strict=True)),
             pending_members=pending,
@@ -349,7 +349,7 @@ class TestGenerations:
         assert expected == (group.awaiting_join, group.all_have_joined)
 
     def test_a_generation_begins_with_a_protocol_for_all(self):
-        """Those who have not asked for a part are those of this generation."""
+        """A new generation starts with no members to sync left over from the last one."""
         group = group_with(member_of("a"), state=PREPARING, generation_id=4, pending_sync={"x"})
         group.begin_generation()
 
@@ -361,7 +361,7 @@ class TestGenerations:
         )
 
     def test_a_generation_of_nobody_is_an_empty_group(self):
-        """It counts as one, and has no protocol."""
+        """An empty generation increments the generation id and has no protocol."""
         group = ClassicGroup("g", state=PREPARING, generation_id=4, protocol_name="range")
         group.begin_generation()
 
@@ -377,7 +377,7 @@ class TestGenerations:
         ],
     )
     def test_most_members_like_the_protocol_best(self, protocols, expected):
-        """Among those that all of them can use."""
+        """The protocol with most votes wins among those that all members support."""
         group = group_with(
             *(member_of(str(n), protocols=names) for n, names in enumerate(protocols))
         )
@@ -396,7 +396,7 @@ class TestGenerations:
         ],
     )
     def test_a_member_must_share_a_protocol_with_all(self, protocol_type, names, expected):
-        """And be of the group's type."""
+        """The protocol type must be the group's too."""
         members = member_of("1", protocols=("a", "b")), member_of("2", protocols=("a", "b", "c"))
         group = group_with(*members, state=STABLE)
 
@@ -409,13 +409,13 @@ class TestGenerations:
     def test_an_empty_group_takes_any_protocol_that_has_a_name(
         self, protocol_type, names, expected
     ):
-        """What it was before does not matter."""
+        """An empty group ignores the protocol type that it had before."""
         group = ClassicGroup("g", protocol_type="consumer")
 
         assert expected is group.supports(protocol_type, protocols_of(*names))
 
     def test_the_leader_learns_what_all_have_said_of_themselves(self):
-        """For the protocol that was chosen; for none, there is nothing."""
+        """The metadata is for the selected protocol, and empty if none is selected."""
         group = group_with(
             member_of("a", protocols=("x", "y")), member_of("b", group_instance_id="i")
         )
@@ -432,7 +432,7 @@ class TestGenerations:
 
 
 class TestPermissions:
-    """Who may do what."""
+    """What each member may do."""
 
     @pytest.mark.parametrize(
         ("member_id", "instance_id", "expected"),
@@ -448,7 +448,7 @@ class TestPermissions:
         ],
     )
     def test_a_member_has_its_id_and_its_name(self, member_id, instance_id, expected):
-        """Another one with the name has taken its place; a name that nobody has is unknown."""
+        """A wrong member id for a static member is fenced; an unknown instance id is unknown."""
         group = group_with(member_of("a"), member_of("b", group_instance_id="i"))
 
         assert expected == refusal_of(group.check_member, member_id, instance_id)
@@ -458,20 +458,20 @@ class TestPermissions:
     @pytest.mark.parametrize(
         ("state", "who", "transactional", "expected"),
         [
-            # Nobody in particular: while there are no members, or in a transaction.
+            # No particular member: the group is empty, or the commit is transactional.
             (EMPTY, ("", None, -1), False, None),
             (EMPTY, ("", None, -1), True, None),
             (EMPTY, ("nobody", None, -1), False, None),
             (STABLE, ("", None, -1), False, UNKNOWN),
             (STABLE, ("", None, -1), True, None),
             (COMPLETING, ("", None, -1), True, None),
-            # A member of the generation.
+            # A member of the current generation.
             (STABLE, ("a", None, 3), False, None),
             (STABLE, ("a", "i", 3), False, None),
             (PREPARING, ("a", None, 3), False, None),
             (COMPLETING, ("a", None, 3), False, ErrorCode.REBALANCE_IN_PROGRESS),
             (COMPLETING, ("a", None, 3), True, None),
-            # Others.
+            # All others.
             (STABLE, ("a", None, 2), False, ErrorCode.ILLEGAL_GENERATION),
             (STABLE, ("a", None, 4), False, ErrorCode.ILLEGAL_GENERATION),
             (STABLE, ("a", None, -1), False, ErrorCode.ILLEGAL_GENERATION),
@@ -486,7 +486,7 @@ class TestPermissions:
         ],
     )
     def test_who_may_commit_offsets(self, state, who, transactional, expected):
-        """Members of the generation, once it has begun; anyone where there are none."""
+        """Members may commit once their generation has begun; anyone may in an empty group."""
         group = group_with(member_of("a", group_instance_id="i"), state=state, generation_id=3)
         member_id, instance_id, generation_id = who
 

@@ -1,4 +1,4 @@
-"""Topics, partitions and producer ids of a cluster."""
+"""The topics, partitions and producer ids of a cluster."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ def error_of(work):
 
 @pytest.mark.parametrize("name", ["a", "orders.eu-1_x", "X" * 249, "...", "__consumer_offsets"])
 def test_legal_topic_names_pass(name):
-    """ASCII letters, digits, dot, underscore and hyphen, up to 249 of them."""
+    """Topic names have up to 249 ASCII letters, digits, dots, underscores and hyphens."""
     validate_topic_name(name)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "a/b", "X" * 250, "a\n"])
 def test_illegal_topic_names_are_refused(name):
-    """What Kafka's Topic.validate refuses is INVALID_TOPIC_EXCEPTION."""
+    """A name that Kafka's Topic.validate refuses is INVALID_TOPIC_EXCEPTION."""
     assert ErrorCode.INVALID_TOPIC_EXCEPTION == error_of(lambda: validate_topic_name(name))
 
 
 def test_a_topic_is_found_by_name_and_by_id(cluster):
-    """A topic that was created is there under both."""
+    """A created topic is found under both its name and its id."""
     topic = create(cluster, "t", 3)
 
     assert topic is cluster.topic("t")
@@ -60,14 +60,14 @@ def test_a_topic_is_found_by_name_and_by_id(cluster):
 
 
 def test_a_topic_that_exists_is_not_created_again(cluster):
-    """A second topic of a name is TOPIC_ALREADY_EXISTS."""
+    """Creating a topic whose name exists is TOPIC_ALREADY_EXISTS."""
     create(cluster, "t")
 
     assert ErrorCode.TOPIC_ALREADY_EXISTS == error_of(lambda: create(cluster, "t"))
 
 
 def test_a_name_that_metrics_would_confuse_is_refused(cluster):
-    """A dot and an underscore in the same place are one name to Kafka's metrics."""
+    """Kafka's metrics do not distinguish names that differ only in dot and underscore."""
     create(cluster, "a.b")
 
     assert ErrorCode.INVALID_TOPIC_EXCEPTION == error_of(lambda: create(cluster, "a_b"))
@@ -80,17 +80,17 @@ def test_the_metadata_topic_cannot_be_created(cluster):
 
 @pytest.mark.parametrize("partitions", [0, -1])
 def test_a_topic_has_at_least_one_partition(cluster, partitions):
-    """No partitions at all are INVALID_PARTITIONS."""
+    """A topic without partitions is INVALID_PARTITIONS."""
     assert ErrorCode.INVALID_PARTITIONS == error_of(lambda: create(cluster, "t", partitions))
 
 
 def test_a_topic_needs_a_broker():
-    """Without a broker there is nobody to keep a replica."""
+    """Without a broker no replica can be placed."""
     assert ErrorCode.INVALID_REPLICATION_FACTOR == error_of(lambda: create(ClusterState(), "t"))
 
 
 def test_partitions_are_spread_over_the_brokers(cluster):
-    """Leadership goes round."""
+    """Brokers lead new partitions in turn."""
     cluster.nodes[2] = Node(2, "127.0.0.1", 9093)
 
     assert [1, 2, 1] == [p.leader_id for p in create(cluster, "t", 3).partitions]
@@ -111,7 +111,7 @@ def test_a_partition_that_does_not_exist_is_refused(cluster, topic, partition):
     [(4, ErrorCode.FENCED_LEADER_EPOCH), (6, ErrorCode.UNKNOWN_LEADER_EPOCH)],
 )
 def test_another_leader_epoch_is_refused(cluster, known, expected):
-    """An older epoch is fenced, a newer one unknown."""
+    """An older leader epoch is fenced, and a newer one is unknown."""
     partition = create(cluster, "t").partitions[0]
     partition.leadership.leader_epoch = 5
 
@@ -120,7 +120,7 @@ def test_another_leader_epoch_is_refused(cluster, known, expected):
 
 @pytest.mark.parametrize("known", [-1, 5])
 def test_the_present_leader_epoch_or_none_passes(cluster, known):
-    """A client that knows the epoch, or none, is let in."""
+    """A client that sends the current epoch, or none, is accepted."""
     partition = create(cluster, "t").partitions[0]
     partition.leadership.leader_epoch = 5
 
@@ -128,18 +128,18 @@ def test_the_present_leader_epoch_or_none_passes(cluster, known):
 
 
 def test_producer_ids_are_given_once(cluster):
-    """No producer id is given out twice."""
+    """No producer id is handed out twice."""
     assert [0, 1, 2] == [cluster.next_producer_id() for _ in range(3)]
 
 
 def test_the_cluster_id_has_kafkas_form():
-    """A made-up cluster id is 16 bytes in 22 characters; a given one is kept."""
+    """A generated cluster id is 16 bytes in 22 characters; a configured one is kept."""
     assert 16 == len(base64.urlsafe_b64decode(ClusterState().cluster_id + "=="))
     assert "mine" == ClusterState(cluster_id="mine").cluster_id
 
 
 def test_the_controller_is_a_broker(cluster):
-    """The first broker is the controller, and nobody is while there is none."""
+    """The first broker is the controller; without brokers the controller id is -1."""
     assert 1 == cluster.controller_id
     assert -1 == ClusterState().controller_id
 
@@ -151,7 +151,7 @@ def test_internal_topics_are_known_by_name(cluster):
 
 
 def test_a_plan_that_is_given_up_changes_nothing(cluster):
-    """Topics are neither made, nor changed, nor deleted, and no log is left."""
+    """Topics are not created, changed or deleted, and no log is left over."""
     kept, doomed = create(cluster, "kept"), create(cluster, "doomed")
 
     def give_up():
@@ -169,7 +169,7 @@ def test_a_plan_that_is_given_up_changes_nothing(cluster):
 
 
 def test_nobody_sees_a_plan_before_it_is_made(cluster):
-    """All of it happens at the end of the block."""
+    """All changes take effect at the end of the block."""
     kept, doomed = create(cluster, "kept"), create(cluster, "doomed")
 
     with cluster.change_topics() as changes:
@@ -189,7 +189,7 @@ NOW = 1_700_000_000.0
 
 @pytest.fixture
 def three():
-    """Give a cluster of three brokers, with a topic `t` of three partitions on all of them."""
+    """Return a cluster of three brokers with a topic `t` of three partitions on all of them."""
     cluster = ClusterState(settings=BrokerSettings(default_replication_factor=3))
     for node_id in (1, 2, 3):
         cluster.register(Node(node_id, "127.0.0.1", 9090 + node_id), NOW)
@@ -209,19 +209,19 @@ def append(cluster, count=1):
 
 
 def test_replicas_are_striped_over_the_brokers(three):
-    """Each partition's replicas begin at the next broker."""
+    """The replicas of each partition start at the next broker."""
     assert [(1, 2, 3), (2, 3, 1), (3, 1, 2)] == [p.replicas for p in three.topic("t").partitions]
 
 
 def test_more_replicas_than_brokers_are_refused(three):
-    """Only brokers that run can take a new partition."""
+    """Only running brokers can be given a new partition."""
     three.fence(3, NOW)
 
     assert ErrorCode.INVALID_REPLICATION_FACTOR == error_of(lambda: create(three, "u"))
 
 
 def test_others_lead_what_a_stopped_broker_led(three):
-    """Its partitions go to the next replica, and stay there when it is back."""
+    """The next replica becomes leader and remains so when the broker is back."""
     three.fence(1, NOW)
     assert [(2, 1), (2, 0), (3, 0)] == leaders(three)
 
@@ -230,7 +230,7 @@ def test_others_lead_what_a_stopped_broker_led(three):
 
 
 def test_a_moved_leader_stamps_records_with_its_epoch(three):
-    """The log knows where each leader epoch began."""
+    """The log records where each leader epoch began."""
     append(three, 2)
     three.move_leader(TopicPartition("t", 0), 2, NOW)
     log = append(three, 3)
@@ -240,7 +240,7 @@ def test_a_moved_leader_stamps_records_with_its_epoch(three):
 
 
 def test_who_waits_for_a_partition_learns_that_its_leader_moved(three):
-    """A move counts as a change; a move to where the leader is does not."""
+    """Moving a leader counts as a change; moving it to the current leader does not."""
     three.take_changed()
     three.move_leader(TopicPartition("t", 0), 1, NOW)
     assert set() == three.take_changed()
@@ -249,7 +249,7 @@ def test_who_waits_for_a_partition_learns_that_its_leader_moved(three):
 
 
 def test_a_leader_does_not_move_out_of_the_replicas_in_sync(three):
-    """A broker that has stopped cannot be made leader."""
+    """A stopped broker cannot be made leader."""
     three.fence(3, NOW)
 
     assert ErrorCode.INVALID_REPLICA_ASSIGNMENT == error_of(
@@ -258,7 +258,7 @@ def test_a_leader_does_not_move_out_of_the_replicas_in_sync(three):
 
 
 def test_coordinators_are_spread_and_move(three):
-    """Groups and transactional ids go by partitions of their own, with leaders of their own."""
+    """Coordinators of groups and of transactional ids depend on separate partition leaders."""
     groups = {three.group_coordinator(f"group-{i}") for i in range(30)}
     assert {1, 2, 3} == groups
     place = TopicPartition("__consumer_offsets", coordinator_partition("x"))
@@ -277,7 +277,7 @@ def test_coordinators_are_spread_and_move(three):
 @given(st.text())
 @example("polygenelubricants")
 def test_a_coordinators_partition_is_found_as_in_java(key):
-    """It is Utils.abs of String.hashCode, whose smallest number counts as 0."""
+    """The partition is Utils.abs of String.hashCode, where the smallest integer counts as 0."""
     code = 0
     for (unit,) in struct.iter_unpack(">H", key.encode("utf-16-be", "surrogatepass")):
         code = (31 * code + unit) % 2**32

@@ -17,7 +17,7 @@ def init(**fields):
 
 @pytest.mark.parametrize("version", range(6))
 def test_every_idempotent_producer_gets_an_id_of_its_own(version):
-    """Each request is answered by a new id, with epoch 0."""
+    """Each request gets a new producer id with epoch 0."""
     broker = broker_with()
 
     answers = [ask(broker, init(), version) for _ in range(2)]
@@ -28,7 +28,7 @@ def test_every_idempotent_producer_gets_an_id_of_its_own(version):
 
 
 def test_a_producer_that_has_an_id_gets_a_new_one():
-    """Without a transactional id the id that a producer brings does not matter."""
+    """Without a transactional id, the producer id in the request is ignored."""
     broker = broker_with()
     ask(broker, init())
 
@@ -47,7 +47,7 @@ def test_a_producer_that_has_an_id_gets_a_new_one():
     ],
 )
 def test_what_is_not_an_idempotent_producers_request_is_refused(fields, expected):
-    """Half an identity, and transactional ids, get no producer id."""
+    """Incomplete producer identities and invalid transactional ids get no producer id."""
     answer = ask(broker_with(), init(**fields))
 
     assert (expected, -1, -1) == (answer.error_code, answer.producer_id, answer.producer_epoch)
@@ -55,7 +55,7 @@ def test_what_is_not_an_idempotent_producers_request_is_refused(fields, expected
 
 @pytest.mark.parametrize("version", range(1, 4))
 def test_the_coordinator_of_a_key_is_found(version):
-    """A transactional id is looked after by the one broker there is."""
+    """The only broker is the coordinator of every transactional id."""
     request = FindCoordinatorRequest(key="k", key_type=1)
 
     answer = ask(broker_with(), request, version)
@@ -70,7 +70,7 @@ def test_the_coordinator_of_a_key_is_found(version):
 
 @pytest.mark.parametrize("version", [4, 5, 6])
 def test_the_coordinators_of_many_keys_are_found(version):
-    """From version 4 on every key is answered by itself."""
+    """Since version 4 each key gets a result of its own."""
     request = FindCoordinatorRequest(key_type=1, coordinator_keys=("a", "b"))
 
     answer = ask(broker_with(), request, version)
@@ -84,7 +84,7 @@ def test_the_coordinators_of_many_keys_are_found(version):
 @pytest.mark.parametrize("version", [3, 6])
 @pytest.mark.parametrize("key_type", [2, 77])
 def test_what_is_not_coordinated_is_refused(version, key_type):
-    """Share groups, and whatever else, have no coordinator here, and the message says so."""
+    """Share groups and unknown key types have no coordinator, and the error message says so."""
     key = {"coordinator_keys": ("k",)} if version > 3 else {"key": "k"}
 
     answer = ask(broker_with(), FindCoordinatorRequest(key_type=key_type, **key), version)
@@ -100,5 +100,5 @@ def test_what_is_not_coordinated_is_refused(version, key_type):
     [("", 0), ("a", 47), ("my-group", 12), ("polygenelubricants", 0), ("\u00e9\U0001f600", 12)],
 )
 def test_keys_belong_to_partitions_as_in_java(key, partition):
-    """String.hashCode decides, made positive as Kafka does."""
+    """The partition is computed from String.hashCode, made positive as Kafka does."""
     assert partition == coordinator_partition(key)

@@ -1,4 +1,4 @@
-"""Transactions and groups outlive a broker that has a data directory, closed or killed."""
+"""Transactions and groups survive a close or kill of a broker that has a data directory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OK = ErrorCode.NONE
 
 
 class World:
-    """A cluster with a topic, and clients that follow it through its restarts."""
+    """A cluster with a topic, and clients that reconnect after each restart."""
 
     def __init__(self, path, **settings):
         self.cluster = DurableCluster(path, **settings)
@@ -34,13 +34,13 @@ class World:
             broker.cluster.create_topic("t", partitions=2, config=broker.settings.topic_defaults)
 
     def again(self, how, seconds=0.0):
-        """End the broker, and open the next one some time later."""
+        """Close or kill the broker, and open the next one after some seconds."""
         self.cluster.now += seconds
         self.client.broker = self.group.broker = getattr(self.cluster, how)()
         self.at(self.cluster.now)
 
     def at(self, now):
-        """Let it be a time."""
+        """Set the time to `now`."""
         self.client.now = self.group.now = now
         self.client.broker.tick(now)
 
@@ -70,7 +70,7 @@ def world(make):
 
 @pytest.mark.parametrize("transaction_version", [0, 2])
 def test_an_open_transaction_goes_on(make, how, transaction_version):
-    """What was written before and after the restart is committed together."""
+    """Records from before and after the restart are committed together."""
     world = make(transaction_version=transaction_version)
     client = world.client
     versions = {} if transaction_version else {"version": PRODUCE_TV1}
@@ -92,7 +92,7 @@ def test_an_open_transaction_goes_on(make, how, transaction_version):
 
 
 def test_ids_and_epochs_are_remembered(world, how):
-    """The next producer of an id gets the next epoch and fences the one before."""
+    """The next producer with an id gets the next epoch and fences the previous one."""
     _, first = world.client.init()
     world.again(how)
     _, second = world.client.init()
@@ -105,7 +105,7 @@ def test_ids_and_epochs_are_remembered(world, how):
 
 @pytest.mark.parametrize("committed", [True, False])
 def test_what_was_decided_is_brought_to_its_end(make, how, committed):
-    """A transaction whose markers were not written yet is ended as was answered."""
+    """A transaction whose markers were not yet written ends as the response said."""
     world = make(transaction_marker_delay_ms=500)
     client = world.client
     _, identity = client.init()
@@ -122,7 +122,7 @@ def test_what_was_decided_is_brought_to_its_end(make, how, committed):
 
 
 def test_a_timeout_counts_from_the_beginning(make, how):
-    """A restart does not prolong a transaction."""
+    """A restart does not extend a transaction."""
     world = make(transaction_abort_interval_ms=1000)
     client = world.client
     _, identity = client.init(timeout_ms=5000)
@@ -138,7 +138,7 @@ def test_a_timeout_counts_from_the_beginning(make, how):
 
 
 def test_a_transaction_that_timed_out_meanwhile_is_aborted(world, how):
-    """The first check after the restart finds it."""
+    """The first check after the restart aborts the transaction."""
     _, identity = world.client.init(timeout_ms=5000)
     world.client.produce(identity, 0)
 
@@ -149,7 +149,7 @@ def test_a_transaction_that_timed_out_meanwhile_is_aborted(world, how):
 
 
 def test_ids_that_have_expired_stay_forgotten(make, how):
-    """That an id is forgotten is written, too."""
+    """The expiration of a transactional id is written to the log too."""
     world = make(transactional_id_expiration_ms=1000)
     world.client.init()
     world.at(NOW + 2)
@@ -161,7 +161,7 @@ def test_ids_that_have_expired_stay_forgotten(make, how):
 
 
 def test_markers_are_taken_after_a_coordinator_has_moved_and_restarted(world, how):
-    """The coordinator's epoch does not fall: older ones would be fenced."""
+    """The coordinator epoch never decreases: markers with an older one would be fenced."""
     client = world.client
     _, identity = client.init()
     client.produce(identity, 0)
@@ -176,7 +176,7 @@ def test_markers_are_taken_after_a_coordinator_has_moved_and_restarted(world, ho
 
 
 def test_offsets_of_groups_are_remembered(world, how):
-    """With their metadata, and the last one of each partition."""
+    """The last offset of each partition is restored, with its metadata."""
     world.group.commit({("t", 0): 3, ("t", 1): 4})
     world.group.commit({("t", 0): 5}, metadata="x")
 
@@ -189,7 +189,7 @@ def test_offsets_of_groups_are_remembered(world, how):
 
 
 def test_what_was_deleted_stays_deleted(world, how):
-    """Groups go with their offsets, and offsets with their topic."""
+    """Offsets are deleted with their group and with their topic."""
     other = GroupClient(world.cluster.broker, "other")
     cluster = world.cluster.broker.cluster
     cluster.create_topic("gone", partitions=1, config=cluster.settings.topic_defaults)
@@ -208,7 +208,7 @@ def test_what_was_deleted_stays_deleted(world, how):
 
 @pytest.mark.parametrize("committed", [True, False])
 def test_offsets_of_a_transaction_count_once_it_is_committed(world, how, committed):
-    """Before the restart, after it, and after one more."""
+    """This holds before a restart, after it, and after another one."""
     client, group = world.client, world.group
     group.commit({("t", 0): 1})
     _, identity = client.init()
@@ -229,7 +229,7 @@ def test_offsets_of_a_transaction_count_once_it_is_committed(world, how, committ
 
 
 def test_members_go_on_without_a_rebalance(world, how):
-    """A group with its generation, leader and parts is as it was."""
+    """A group keeps its generation, leader and assignments."""
     group = world.group
     member = group.join().member_id
     group.sync(member, 1, {member: b"all"})
@@ -242,7 +242,7 @@ def test_members_go_on_without_a_rebalance(world, how):
 
 
 def test_members_that_do_not_come_back_are_removed(world, how):
-    """They have as long as their session."""
+    """Members have their session timeout to come back."""
     member = world.group.join(session_timeout_ms=10_000).member_id
     world.group.sync(member, 1, {member: b"all"})
 
@@ -259,7 +259,7 @@ def test_members_that_do_not_come_back_are_removed(world, how):
 
 
 def flip(world, pattern, position):
-    """Change a byte of the one file that the pattern finds."""
+    """Change one byte of the only file that matches the pattern, and return its path."""
     (path,) = world.cluster.path.glob(pattern)
     content = bytearray(path.read_bytes())
     content[position] ^= 0x40
@@ -273,7 +273,7 @@ def flip(world, pattern, position):
     [("__consumer_offsets", "no committed offsets"), ("__transaction_state", "begin anew")],
 )
 def test_a_damaged_file_is_named_with_the_way_to_go_on(world, topic, means, position):
-    """After an orderly end the broker does not start; what it proposes works."""
+    """After a clean shutdown the broker refuses to start, and following its advice works."""
     world.group.commit({("t", 0): 3})
     world.client.init()
     world.client.init()
@@ -291,7 +291,7 @@ def test_a_damaged_file_is_named_with_the_way_to_go_on(world, topic, means, posi
 
 
 def test_a_file_that_is_cut_off_after_a_kill_is_named(world, caplog):
-    """Commits before the damage stay; a message says which file lost the rest, and what that is."""
+    """Earlier commits are kept; a message names the file that was cut and what was lost."""
     world.group.commit({("t", 0): 3})
     world.group.commit({("t", 0): 4})
     world.cluster.end()
@@ -309,7 +309,7 @@ def test_a_file_that_is_cut_off_after_a_kill_is_named(world, caplog):
 
 
 def test_clients_do_not_see_the_coordinators_topics(world):
-    """They are files, no topics to read."""
+    """Coordinator topics are only files and cannot be listed or read."""
     world.group.commit({("t", 0): 3})
     world.client.init()
 
@@ -320,7 +320,7 @@ def test_clients_do_not_see_the_coordinators_topics(world):
 
 @pytest.mark.parametrize("transaction_version", [0, 1, 2])
 def test_an_id_that_has_had_no_transaction_yet_is_written_as_kafka_does(transaction_version):
-    """It has no epoch, no other producer ids, no partitions, no start, and no client's version."""
+    """It has no epoch, other producer ids, partitions, start time or client version."""
     fresh = TransactionMetadata(
         transactional_id="orders", producer_id=7, timeout_ms=60_000, last_update_ms=3
     )

@@ -1,4 +1,4 @@
-"""CreateTopics: what is created, and each way of being refused."""
+"""CreateTopics: what is created, and each reason for a refusal."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def error_of(broker, asked):
 
 @pytest.mark.parametrize("version", range(2, 8))
 def test_a_topic_is_created(version):
-    """A topic with partitions and the one possible replication factor is there afterwards."""
+    """A topic is created with its partitions and the only possible replication factor."""
     broker = broker_with()
 
     (result,) = create(broker, topic("t", 3, 1), version=version)
@@ -60,14 +60,14 @@ def test_a_topic_is_created(version):
 
 
 def test_defaults_are_the_brokers():
-    """-1 stands for the broker's number of partitions and its replication factor."""
+    """-1 stands for the broker's default number of partitions or replication factor."""
     (result,) = create(broker_with(num_partitions=6), topic("t", -1, -1))
 
     assert (6, 1) == (result.num_partitions, result.replication_factor)
 
 
 def test_settings_take_effect_and_are_told():
-    """The answer lists every setting with its source, and the topic has it."""
+    """The response lists every config with its source, and the topic uses it."""
     broker = broker_with()
 
     (result,) = create(broker, topic(configs={"max.message.bytes": "2000"}))
@@ -79,7 +79,7 @@ def test_settings_take_effect_and_are_told():
 
 
 def test_validate_only_creates_nothing():
-    """The answer is as if, and the topic is not there."""
+    """The response is the same, but the topic does not exist afterwards."""
     broker = broker_with()
 
     (result,) = create(broker, topic("t", 2), validate_only=True)
@@ -89,7 +89,7 @@ def test_validate_only_creates_nothing():
 
 
 def test_validate_only_finds_what_is_wrong():
-    """What would be refused is refused."""
+    """With validate_only, an invalid request is refused as usual."""
     (result,) = create(broker_with({"t": 1}), topic("t"), validate_only=True)
 
     assert ErrorCode.TOPIC_ALREADY_EXISTS == result.error_code
@@ -132,7 +132,7 @@ def test_what_cannot_be_created_is_refused(asked, expected):
 
 
 def test_partitions_can_be_placed_by_hand():
-    """A manual assignment to this broker is what the broker would do anyway."""
+    """A manual assignment to this broker has the same result as an automatic one."""
     broker = broker_with()
 
     (result,) = create(broker, topic(partitions=-1, assignments=[(1, [1]), (0, [1])]))
@@ -141,7 +141,7 @@ def test_partitions_can_be_placed_by_hand():
 
 
 def test_a_topic_named_twice_is_refused_once():
-    """Two entries of a name are one INVALID_REQUEST; the others are created."""
+    """Two entries with one name get one INVALID_REQUEST; the other topics are created."""
     broker = broker_with()
 
     results = create(broker, topic("a"), topic("b"), topic("a"))
@@ -164,7 +164,7 @@ def test_too_much_at_once_is_refused_as_a_whole():
 
 
 def test_names_that_collide_in_one_request_are_not_both_created():
-    """A topic that the same request creates counts as one that is there."""
+    """A topic created earlier in the same request counts as existing."""
     results = create(broker_with(), topic("a.b"), topic("a_b"))
 
     assert [0, ErrorCode.INVALID_TOPIC_EXCEPTION] == [result.error_code for result in results]

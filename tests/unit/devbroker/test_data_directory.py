@@ -1,4 +1,4 @@
-"""A cluster that keeps its topics and records in a directory."""
+"""A cluster that stores its topics and records in a directory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def cluster(tmp_path):
 
 @pytest.fixture(params=["restart", "kill"])
 def again(request, cluster):
-    """Open the cluster again, after each kind of end."""
+    """Return the function that reopens the cluster after a clean close or after a kill."""
     return getattr(cluster, request.param)
 
 
@@ -74,7 +74,7 @@ def test_topics_ids_and_settings_outlive_the_broker(cluster, again):
 
 
 def test_changes_of_topics_outlive_the_broker(cluster, again):
-    """Partitions, settings and deletions are kept when they are answered."""
+    """New partitions, configs and deletions are durable once they are acknowledged."""
     state = cluster.broker.cluster
     topic = create(cluster)
     create(cluster, "gone", 2)
@@ -97,7 +97,7 @@ def test_changes_of_topics_outlive_the_broker(cluster, again):
 
 
 def test_a_topic_that_is_created_again_has_none_of_the_old_records(cluster, again):
-    """Whatever has become of the files, a new topic is empty."""
+    """Whatever happened to the old files, a new topic is empty."""
     create(cluster)
     client = TransactionalClient(cluster.broker)
     client.produce((7, 0), 0, attributes=0)
@@ -110,7 +110,7 @@ def test_a_topic_that_is_created_again_has_none_of_the_old_records(cluster, agai
 
 
 def test_records_and_leader_epochs_outlive_the_broker(cluster, again):
-    """What was answered can be read; a new leader epoch begins."""
+    """Acknowledged records can be read, and a new leader epoch begins."""
     create(cluster)
     client = TransactionalClient(cluster.broker)
     assert [(0, 0)] == client.produce((7, 0), 0, attributes=0, value=b"x")
@@ -124,7 +124,7 @@ def test_records_and_leader_epochs_outlive_the_broker(cluster, again):
 
 
 def test_a_log_start_outlives_the_broker(cluster, again):
-    """What DeleteRecords has deleted does not come back."""
+    """Records that DeleteRecords removed do not come back."""
     create(cluster)
     client = TransactionalClient(cluster.broker)
     for sequence in range(4):
@@ -137,7 +137,7 @@ def test_a_log_start_outlives_the_broker(cluster, again):
 
 
 def test_a_producer_id_is_never_given_out_twice(cluster, again):
-    """Ids that may have been given out are passed over."""
+    """Ids that may have been handed out before are skipped."""
     given = [ask(cluster.broker, INIT).producer_id for _ in range(3)]
     for _ in range(3):
         broker = again()
@@ -148,7 +148,7 @@ def test_a_producer_id_is_never_given_out_twice(cluster, again):
 
 
 def test_the_files_have_kafkas_names(cluster):
-    """Directories, checkpoints and the mark of an orderly end are Kafka's."""
+    """Directories, checkpoints and the clean shutdown marker are named as in Kafka."""
     create(cluster, "orders", 2)
     cluster.close()
 
@@ -171,7 +171,7 @@ def test_the_files_have_kafkas_names(cluster):
 
 
 def test_only_the_brokers_own_user_can_read_what_is_kept(cluster, again):
-    """Directories are 0700 and files 0600, also those that are replaced or written later."""
+    """Directories are 0700 and files 0600, also files that are replaced or created later."""
     create(cluster, "orders", 2, retention_ms="1000")
     ask(cluster.broker, INIT)
     again()
@@ -185,14 +185,14 @@ def test_only_the_brokers_own_user_can_read_what_is_kept(cluster, again):
 
 
 def test_the_mark_of_an_orderly_end_is_gone_while_the_broker_runs(cluster):
-    """A broker that is killed later must not be taken for one that was closed."""
+    """A broker that is killed must not be mistaken for one that was closed."""
     assert [] == files(cluster, ".kafka*")
     cluster.restart()
     assert [] == files(cluster, ".kafka*")
 
 
 def test_flushing_is_left_to_the_system_unless_a_topic_asks_for_it(cluster):
-    """flush.messages counts records, flush.ms time; without them nothing is flushed."""
+    """flush.messages counts records and flush.ms time; without either nothing is flushed."""
     logs = [
         create(cluster, name, **configs).partitions[0].log
         for name, configs in (
@@ -213,7 +213,7 @@ def test_flushing_is_left_to_the_system_unless_a_topic_asks_for_it(cluster):
 
 
 def test_where_logs_were_flushed_is_kept_every_minute(cluster):
-    """After a kill only what came later has to be looked through."""
+    """After a kill, only records after the checkpoint have to be checked."""
     create(cluster, flush_messages="1")
     TransactionalClient(cluster.broker).produce((7, 0), 0, attributes=0)
     assert not files(cluster, "recovery-point*")
@@ -225,13 +225,13 @@ def test_where_logs_were_flushed_is_kept_every_minute(cluster):
 
 
 def test_a_directory_is_used_by_one_broker_at_a_time(cluster):
-    """The second one says so and leaves everything alone."""
+    """A second broker reports that the directory is in use, and changes nothing."""
     with pytest.raises(ConfigError, match="in use by another broker"):
         DurableCluster(cluster.path)
 
 
 def test_a_directory_with_other_files_is_refused(tmp_path):
-    """Nobody's files are taken for a log."""
+    """Files of another program are never mistaken for a log."""
     (tmp_path / "thesis.txt").write_text("x")
 
     with pytest.raises(ConfigError, match="is not empty"):
@@ -240,7 +240,7 @@ def test_a_directory_with_other_files_is_refused(tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"version": 2}', b"[]", b"\xff"])
 def test_a_broken_cluster_file_is_refused(tmp_path, content):
-    """A broker that cannot read its topics does not begin without them."""
+    """A broker that cannot read its topics does not start without them."""
     (tmp_path / "cluster.json").write_bytes(content)
     data = DataDirectory(tmp_path)
 
@@ -250,7 +250,7 @@ def test_a_broken_cluster_file_is_refused(tmp_path, content):
 
 
 def test_a_directory_that_cannot_be_read_is_not_marked_as_closed_in_order(cluster):
-    """Whoever opens it next looks through every log."""
+    """The next broker that opens the directory checks every log."""
     create(cluster)
     cluster.broker.cluster.groups.offsets.commit(
         "g", {TopicPartition("t", 0): CommittedOffset(1)}, now_ms=0
@@ -273,7 +273,7 @@ def test_a_directory_that_cannot_be_read_is_not_marked_as_closed_in_order(cluste
     [b"", b"0\n1\n", b"0\n1\nt 0\n", b"1\n0\n", b"0\n1\nt 0 \xb2\n", "0\n1\n\u00fc 0 1\n".encode()],
 )
 def test_a_broken_checkpoint_is_refused(tmp_path, content):
-    """Offsets are not guessed, and bytes that are not ASCII are named like any other damage."""
+    """Offsets are not guessed, and bytes that are not ASCII are reported like other damage."""
     (tmp_path / "cluster.json").write_text("{}")
     (tmp_path / "log-start-offset-checkpoint").write_bytes(content)
     data = DataDirectory(tmp_path)
@@ -285,7 +285,7 @@ def test_a_broken_checkpoint_is_refused(tmp_path, content):
 
 @pytest.mark.parametrize("name", ["../up", "a/b", "..", "."])
 def test_no_topic_leads_out_of_the_directory(cluster, name):
-    """A topic's name is a part of a path, so Kafka's rule for names matters here twice."""
+    """A topic's name is part of a path, so Kafka's rule for names matters twice here."""
     with pytest.raises(RefusedError) as caught:
         create(cluster, name)
 
@@ -294,7 +294,7 @@ def test_no_topic_leads_out_of_the_directory(cluster, name):
 
 
 def test_a_stopped_dev_broker_can_be_started_again_or_replaced(tmp_path):
-    """Records outlive `stop` and the object itself."""
+    """Records survive both `stop` and the broker object itself."""
     with DevBroker(data_dir=tmp_path, topics={"t": 1}) as broker:
         with RawClient(broker.port) as client:
             _produce(client, [0, 1])
@@ -307,7 +307,7 @@ def test_a_stopped_dev_broker_can_be_started_again_or_replaced(tmp_path):
 
 
 def test_a_dev_broker_with_a_directory_tells_its_records(tmp_path):
-    """Also where several batches are read from a file in one piece."""
+    """Records are returned even if several batches are read from a file at once."""
     with DevBroker(data_dir=tmp_path, topics={"t": 1}) as broker:
         with RawClient(broker.port) as client:
             _produce(client, range(3))
@@ -315,7 +315,7 @@ def test_a_dev_broker_with_a_directory_tells_its_records(tmp_path):
 
 
 class _OverSocket(TransactionalRequests):
-    """Requests through a connection."""
+    """A client that sends its requests through a connection."""
 
     def __init__(self, client):
         super().__init__("x", "t")
@@ -348,7 +348,7 @@ def _values(broker):
 
 @pytest.mark.slow
 def test_a_broker_killed_in_mid_write_has_all_that_it_has_answered(tmp_path):
-    """After SIGKILL every record that was answered is there, once, and its producer goes on."""
+    """After SIGKILL every acknowledged record is there once, and its producer can continue."""
     command = [sys.executable, "-m", "spark_kafka_sink.devbroker", "--port", "0"]
     command += ["--data-dir", str(tmp_path / "data"), "--topic", "t"]
     answered = 0

@@ -1,4 +1,4 @@
-"""What the broker answers when its disk fails, what it is like then, and how it goes on."""
+"""How the broker responds to disk errors, which state it keeps, and how it recovers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.support.transactional_client import TransactionalClient
 OK = ErrorCode.NONE
 STORAGE = ErrorCode.KAFKA_STORAGE_ERROR
 ASK_AGAIN = ErrorCode.NOT_COORDINATOR
-#: Each batch is indexed, and every third one begins a segment.
+#: Every batch is indexed, and every third one begins a segment.
 SMALL = TopicConfig(segment_bytes=250, index_interval_bytes=0)
 
 
@@ -69,7 +69,7 @@ def produce(client, *sequences):
 
 
 def append(log, batch, *, expected):
-    """Append a batch, which must get the expected offset or be refused; give the error code."""
+    """Append a batch at the expected offset, and return the error code, NONE if it succeeds."""
     memory = memoryview(bytearray(batch))
     try:
         result = log.append(memory, decode_header(memory))
@@ -80,7 +80,7 @@ def append(log, batch, *, expected):
 
 
 def in_use(name):
-    """Find where a module of the broker changes files by itself."""
+    """Return the places where a module of the broker changes files directly."""
     changing = {
         "open", "pwrite", "ftruncate", "fsync", "rename", "unlink", "rmtree", "mkdir", "rmdir",
         "write_text", "write_bytes", "touch", "makedirs", "remove", "truncate", "symlink_to",
@@ -98,7 +98,7 @@ def in_use(name):
 
 
 def test_everything_on_disk_is_changed_in_one_place():
-    """Only then does a test that makes the disk fail make all of it fail."""
+    """This is why a test that makes the disk fail covers every change of a file."""
     directory = Path(devbroker.__file__).parent
     modules = {path: in_use(path) for path in directory.rglob("*.py")}
     disk = directory / "storage" / "disk.py"
@@ -112,12 +112,12 @@ def test_everything_on_disk_is_changed_in_one_place():
 
 
 class TestLog:
-    """One partition's log."""
+    """The log of one partition."""
 
     @pytest.mark.parametrize("flush_messages", [1, 2, 2**63 - 1])
     @pytest.mark.parametrize("failure", Failure)
     def test_a_batch_that_is_refused_leaves_nothing(self, tmp_path, disk, failure, flush_messages):
-        """Whatever fails under an append, the next one has its offset, and a kill loses none."""
+        """After any failure in an append the next one gets its offset, and a kill loses nothing."""
         config = TopicConfig(
             segment_bytes=250, index_interval_bytes=0, flush_messages=flush_messages
         )
@@ -152,7 +152,7 @@ class TestLog:
         pytest.fail("there are more operations than thought")
 
     def test_an_index_is_written_when_the_segment_is_flushed(self, tmp_path):
-        """An append writes the batch alone; a flush writes the entries behind it."""
+        """An append writes only the batch; a flush writes its index entries."""
         log = open_log(tmp_path, config=TopicConfig(index_interval_bytes=0))
         writer = LogWriter(log)
         writer.do([Step(1, 1, 3, committed=True)] * 3 + [Step(1, 0, 4, committed=False)])
@@ -169,7 +169,7 @@ class TestLog:
         log.directory.close()
 
     def test_a_segment_that_could_not_be_rolled_leaves_no_gap(self, tmp_path, disk):
-        """The empty file of a failed roll does not end the log when a smaller batch went on."""
+        """The empty file of a failed roll does not end the log if a smaller batch follows it."""
         size = len(plain_batch([PlainRecord(b"x")]))
         log = open_log(tmp_path, config=TopicConfig(segment_bytes=3 * size))
         writer = LogWriter(log)
@@ -191,7 +191,7 @@ class TestLog:
         log.directory.close()
 
     def test_a_file_that_cannot_be_cut_back_is_cut_before_it_is_used(self, tmp_path, disk):
-        """Half a write stays in the file only until something else is written or flushed."""
+        """A partial write stays in the file only until the next write or flush."""
         file = AppendFile(tmp_path / "x", OpenFiles())
         file.append(b"before")
         disk.fail_after(0, Failure.READ_ONLY)
@@ -206,7 +206,7 @@ class TestLog:
         file.delete()
 
     def test_old_segments_go_on_a_full_disk(self, tmp_path, disk):
-        """Nothing has to be written before they do, and a new segment has to be made last."""
+        """Old segments are deleted before anything is written; creating a new one comes last."""
         log = open_log(tmp_path, config=TopicConfig(segment_bytes=250, retention_ms=10))
         writer = LogWriter(log)
         writer.do([Step(0, 1, 0, committed=True)] * 7)
@@ -224,7 +224,7 @@ class TestLog:
         log.directory.close()
 
     def test_an_epoch_that_cannot_be_written_is_known_from_the_batches(self, tmp_path, disk):
-        """Leading goes on with a full disk, and a restart knows the epoch again."""
+        """A leader continues on a full disk, and its epoch is restored after a restart."""
         log = open_log(tmp_path)
         LogWriter(log).append(plain_batch(3))
         disk.fail_after(0, Failure.FULL)
@@ -240,11 +240,11 @@ class TestLog:
 
 
 class TestTransactions:
-    """Markers, and what the coordinator writes down."""
+    """Transaction markers and the records of the coordinator."""
 
     @pytest.mark.parametrize("failure", Failure)
     def test_an_abort_is_an_abort_whatever_fails(self, cluster, client, disk, failure):
-        """Aborted records are never visible, and the id is free again when the disk is."""
+        """Aborted records are never visible, and the id can be used again once the disk works."""
         for number in range(100):
             disk.free()
             disk.failed.clear()
@@ -272,7 +272,7 @@ class TestTransactions:
 
     @pytest.mark.parametrize("committed", [True, False])
     def test_an_end_that_cannot_be_written_has_not_begun(self, cluster, client, disk, committed):
-        """The producer asks again and gets its way, without a restart of the broker."""
+        """The producer retries and succeeds without a restart of the broker."""
         _, identity = client.init()
         client.produce(identity, 0)
         disk.fail_after(0, Failure.FULL)
@@ -287,7 +287,7 @@ class TestTransactions:
         assert 2 == client.latest()
 
     def test_a_step_that_cannot_be_written_is_not_taken(self, cluster, client, disk):
-        """No epoch is bumped and no transaction begun that a restart would not know of."""
+        """No epoch is bumped and no transaction begun that would be lost in a restart."""
         _, identity = client.init()
         disk.fail_after(0, Failure.FULL)
 
@@ -315,7 +315,7 @@ class TestTransactions:
         assert (2, []) == (client.latest(), client.read_committed())
 
     def test_an_id_that_cannot_be_forgotten_is_known(self, tmp_path, disk):
-        """It expires when that can be written."""
+        """The id expires once the expiration can be written."""
         cluster = DurableCluster(tmp_path / "short", transactional_id_expiration_ms=1000)
         client = TransactionalClient(cluster.broker)
         client.init()
@@ -328,10 +328,10 @@ class TestTransactions:
 
 
 class TestGroups:
-    """What the group coordinator writes down."""
+    """The records of the group coordinator."""
 
     def test_parts_that_cannot_be_written_are_given_to_nobody(self, cluster, disk):
-        """The group begins anew, and its member joins and gets its part later."""
+        """The group rebalances, and its member joins again and gets its assignment later."""
         group = GroupClient(cluster.broker)
         joined = group.join()
         disk.fail_after(0, Failure.FULL)
@@ -348,7 +348,7 @@ class TestGroups:
         assert b"all" == group.sync(joined.member_id, 2, {joined.member_id: b"all"}).assignment
 
     def test_a_static_member_that_cannot_be_written_stays_who_it_was(self, cluster, disk):
-        """The one that was there before goes on with its id."""
+        """The previous member continues with its id."""
         group = GroupClient(cluster.broker)
         joined = group.join(instance_id="one")
         group.sync(joined.member_id, 1, {joined.member_id: b"all"}, instance_id="one")
@@ -361,7 +361,7 @@ class TestGroups:
         assert OK == group.join(instance_id="one").error_code
 
     def test_offsets_and_deletions_that_cannot_be_written_do_not_count(self, cluster, disk):
-        """What was committed before is what there is, also after a kill."""
+        """The previously committed offsets remain, also after a kill."""
         group = GroupClient(cluster.broker)
         group.commit({("t", 0): 3})
         disk.fail_after(0, Failure.FULL)
@@ -375,7 +375,7 @@ class TestGroups:
 
     @pytest.mark.parametrize("again", ["create", "kill"])
     def test_offsets_of_a_deleted_topic_never_come_back(self, cluster, disk, again):
-        """Even if the log could not say so at once, a topic of the same name begins without."""
+        """Even if the log could not record it at once, a new topic of that name has no offsets."""
         topics = cluster.broker.cluster
         config = cluster.settings.topic_defaults
         gone = topics.create_topic("gone", partitions=1, config=config)
@@ -394,10 +394,10 @@ class TestGroups:
 
 
 class TestTopics:
-    """What administrators ask for."""
+    """The requests of administrators."""
 
     def test_records_can_be_deleted_on_a_full_disk(self, cluster, client, disk):
-        """Whole segments go, and with them the lack of room that refuses the rest."""
+        """Whole segments are deleted at once, which frees the space that the rest needs."""
         produce(client, *range(8))
         log = log_of(cluster)
         bases = [segment.base_offset for segment in log.segments]
@@ -414,7 +414,7 @@ class TestTopics:
         assert offset == cluster.kill().cluster.topic("t").partitions[0].log.log_start_offset
 
     def test_what_cannot_be_written_is_a_storage_error_and_changes_nothing(self, cluster, disk):
-        """Topics are neither made nor changed nor deleted by halves; then all of it works."""
+        """No topic is created, changed or deleted in part; later all requests succeed."""
         broker = cluster.broker
         requests = [
             (
@@ -441,9 +441,9 @@ class TestTopics:
         assert ["new"] == [each.name for each in cluster.kill().cluster.topics]
 
     def test_files_of_a_deleted_topic_go_later_if_they_cannot_go_now(self, cluster, client, disk):
-        """The topic is gone at once; the next look at old segments removes what it has left."""
+        """The topic is deleted at once; the next check of old segments removes its files."""
         produce(client, 0)
-        # Everything up to the topic's end in the cluster's file works.
+        # The operations up to recording the deletion in the cluster file succeed.
         disk.fail_after(6, Failure.READ_ONLY)
         (answer,) = ask(cluster.broker, delete_topics("t")).responses
         assert (OK, None) == (answer.error_code, cluster.broker.cluster.topic("t"))
@@ -455,7 +455,7 @@ class TestTopics:
         assert [] == [*cluster.path.glob("t-0"), *cluster.path.glob("*-delete")]
 
     def test_a_producer_id_is_not_given_out_before_it_is_set_aside(self, cluster, disk):
-        """One that a restart would give out again is refused."""
+        """An id that would be handed out again after a restart is refused."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
         disk.fail_after(0, Failure.FULL)
         for _ in range(2):
@@ -470,10 +470,10 @@ class TestTopics:
 
 
 class TestHousekeeping:
-    """What is done from time to time."""
+    """Periodic work."""
 
     def test_a_checkpoint_that_fails_is_written_a_minute_later(self, tmp_path, disk):
-        """Neither checkpoints nor flushes by time end with one failure."""
+        """Checkpoints and timed flushes continue after a failure."""
         cluster = DurableCluster(tmp_path / "data")
         config = TopicConfig(flush_ms=1000)
         cluster.broker.cluster.create_topic("t", partitions=1, config=config)
@@ -491,7 +491,7 @@ class TestHousekeeping:
         cluster.close()
 
     def test_a_log_that_cannot_be_flushed_keeps_no_other_from_it(self, tmp_path, disk):
-        """Each log is flushed by itself."""
+        """Each log is flushed on its own."""
         cluster = DurableCluster(tmp_path / "data")
         logs = []
         for name in ("a", "b", "c"):
@@ -509,7 +509,7 @@ class TestHousekeeping:
         cluster.close()
 
     def test_a_broker_that_cannot_be_closed_in_order_is_looked_through(self, cluster, client, disk):
-        """It says so, and the next one starts as after a kill, with everything there."""
+        """Closing raises, and the next broker recovers as after a kill, with all records."""
         produce(client, 0, 1)
         disk.fail_after(0, Failure.FULL)
         with pytest.raises(OSError, match="No space"):
@@ -522,7 +522,7 @@ class TestHousekeeping:
         assert 2 == log_of(cluster).log_end_offset
 
     def test_a_broker_starts_on_a_full_disk(self, cluster, client, disk):
-        """Else nobody could ask it to make room."""
+        """Otherwise no client could ask it to free space."""
         produce(client, 0, 1, 2)
         cluster.end()
         disk.fail_after(0, Failure.FULL)

@@ -1,4 +1,4 @@
-"""What faults do to answers, over real sockets."""
+"""What fault actions do to responses, over real sockets."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def client(broker):
 
 
 def test_an_answer_can_be_late(broker, client):
-    """What was asked is done at once; the answer, and all behind it, comes later."""
+    """The request is handled at once; its response and all later ones are delayed."""
     hook = broker.on(ApiKey.PRODUCE, Delay(LONG_MS, handled=True), times=1)
     client.send_bytes(client.frame(produce(), 9) + client.frame(METADATA, 9))
 
@@ -66,7 +66,7 @@ def test_an_answer_can_be_late(broker, client):
 
 
 def test_a_late_answer_comes(broker, client):
-    """After its time the answer is there, and then what was asked behind it."""
+    """After the delay the response arrives, followed by those to later requests."""
     broker.on(ApiKey.PRODUCE, Delay(0.1, handled=True), times=1)
     started = time.monotonic()
     client.send_bytes(client.frame(produce(), 9) + client.frame(METADATA, 9))
@@ -76,7 +76,7 @@ def test_a_late_answer_comes(broker, client):
 
 
 def test_a_client_can_be_throttled(broker, client):
-    """The answer names the time for which the connection is not listened to (KIP-219)."""
+    """The response says for how long the broker does not read from the connection (KIP-219)."""
     broker.on(ApiKey.PRODUCE, Throttle(0.1), times=1)
     started = time.monotonic()
     client.send_bytes(client.frame(produce(), 9) + client.frame(METADATA, 9))
@@ -88,7 +88,7 @@ def test_a_client_can_be_throttled(broker, client):
 
 
 def test_an_answer_can_be_nonsense(broker, client):
-    """What was asked is done; of the answer only size and correlation id are right."""
+    """The request is handled; only the size and correlation id of the response are right."""
     frame = client.frame(produce(), 9)
     client.send_bytes(frame)
     right = client.receive_frame()
@@ -103,7 +103,7 @@ def test_an_answer_can_be_nonsense(broker, client):
 
 
 def test_an_answer_can_be_cut(broker, client):
-    """A part of the answer comes, and then the end of the connection."""
+    """A part of the response arrives, and then the connection is closed."""
     broker.on(ApiKey.PRODUCE, Corrupt(lambda frame: frame[:10], close=True), times=1)
     client.send(produce(), 9)
 
@@ -112,7 +112,7 @@ def test_an_answer_can_be_cut(broker, client):
 
 
 def test_a_wait_that_is_over_is_answered_as_the_fault_says(broker, client):
-    """A handled fault waits with its request: here until there is something to read."""
+    """A handled fault waits with its request: here until there are records to fetch."""
     broker.on(ApiKey.FETCH, CloseConnection(handled=True), times=1)
     client.send(waiting_fetch(), 12)
 
@@ -129,7 +129,7 @@ def test_a_wait_that_is_over_is_answered_as_the_fault_says(broker, client):
 def test_without_acks_an_error_is_the_end_of_the_connection(
     broker, client, fault, handled, appended
 ):
-    """Where there is no answer there is no other way to say it."""
+    """Without a response, closing the connection is the only way to signal an error."""
     broker.on(ApiKey.PRODUCE, fault(handled), times=1)
     client.send(produce(acks=0), 9)
 
@@ -138,7 +138,7 @@ def test_without_acks_an_error_is_the_end_of_the_connection(
 
 
 def test_without_acks_there_is_nothing_to_alter(broker, client):
-    """A fault of the answer changes nothing where there is none."""
+    """A fault that changes responses has no effect on a request without one."""
     broker.on(ApiKey.PRODUCE, lambda _, context: ACTIONS.get(context.number))
     for _ in ACTIONS:
         client.send(produce(acks=0), 9)
@@ -152,7 +152,7 @@ ACTIONS = {1: Corrupt(), 2: Throttle(60), 3: Delay(60, handled=True)}
 
 
 def test_a_fault_may_be_for_one_broker_alone():
-    """A hook is told which broker is asked."""
+    """A hook is told which broker received the request."""
     with DevBroker(brokers=2, topics={"t": 1}) as cluster:
         cluster.on(ApiKey.METADATA, lambda _, c: NeverAnswer() if c.node_id == 2 else None)
         ports = [int(address.rpartition(":")[2]) for address in cluster.addresses.values()]

@@ -1,4 +1,4 @@
-"""Faults of the command line."""
+"""Faults given on the command line."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
     ],
 )
 def test_a_fault_is_read(text, expected):
-    """API, action and how often."""
+    """A fault consists of an API, an action and an optional number of times."""
     assert expected == parse_fault(text)
 
 
@@ -67,6 +67,6 @@ def test_a_fault_is_read(text, expected):
     ],
 )
 def test_what_is_no_fault_is_refused(text, message):
-    """The error names the word that is wrong."""
+    """The error quotes the part that is wrong."""
     with pytest.raises(ConfigError, match=message):
         parse_fault(text)

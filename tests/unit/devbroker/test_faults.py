@@ -1,4 +1,4 @@
-"""Fault hooks: who is asked, how often, and what is counted."""
+"""Fault hooks: which hook is called, how often, and what is counted."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def decide(faults, api_key=ApiKey.PRODUCE, request=None):
 
 
 def test_without_hooks_nothing_happens():
-    """A server without hooks handles every request."""
+    """Without hooks every request is handled normally."""
     assert None is decide(Faults())
 
 
 def test_an_action_happens_to_every_request_of_its_api():
-    """An action in the place of a function is taken each time, for its API alone."""
+    """An action given instead of a function applies to every request of its API."""
     faults = Faults()
     faults.on(ApiKey.PRODUCE, ERROR)
 
@@ -39,7 +39,7 @@ def test_an_action_happens_to_every_request_of_its_api():
 
 
 def test_a_function_chooses_by_request_and_context():
-    """A function sees the request and how many it has seen."""
+    """A function gets the request and the number of requests it has been called for."""
     faults = Faults()
     hook = faults.on(
         ApiKey.PRODUCE,
@@ -53,7 +53,7 @@ def test_a_function_chooses_by_request_and_context():
 
 
 def test_a_hook_acts_no_more_often_than_it_was_told():
-    """After so many times a hook is not asked any more."""
+    """A hook that has acted the given number of times is not called again."""
     faults = Faults()
     hook = faults.on(ApiKey.PRODUCE, CloseConnection(), times=2)
 
@@ -62,7 +62,7 @@ def test_a_hook_acts_no_more_often_than_it_was_told():
 
 
 def test_requests_that_a_hook_lets_pass_do_not_count():
-    """Only actions use up the number of times."""
+    """Only requests on which the hook acts count."""
     faults = Faults()
     faults.on(ApiKey.PRODUCE, lambda _, context: ERROR if context.number > 2 else None, times=1)
 
@@ -70,7 +70,7 @@ def test_requests_that_a_hook_lets_pass_do_not_count():
 
 
 def test_the_first_hook_that_acts_wins():
-    """Hooks are asked in the order in which they were set, until one acts."""
+    """Hooks are called in the order of registration until one of them acts."""
     faults = Faults()
     faults.on(ApiKey.PRODUCE, ERROR, times=1)
     second = faults.on(ApiKey.PRODUCE, Delay(1.0))
@@ -80,7 +80,7 @@ def test_the_first_hook_that_acts_wins():
 
 
 def test_a_hook_can_be_removed():
-    """A removed hook is not asked again; removing it twice does nothing."""
+    """A removed hook is not called again; removing it twice has no effect."""
     faults = Faults()
     hook = faults.on(ApiKey.PRODUCE, ERROR)
     hook.remove()
@@ -91,6 +91,6 @@ def test_a_hook_can_be_removed():
 
 @pytest.mark.parametrize("times", [0, -1])
 def test_a_fault_happens_at_least_once(times):
-    """A fault that can never happen is a mistake in the test that asks for it."""
+    """A fault that can never happen is a mistake in the test that sets it."""
     with pytest.raises(ConfigError):
         Faults().on(ApiKey.PRODUCE, ERROR, times=times)

@@ -1,4 +1,4 @@
-"""Fetch: what is read, what is waited for, and each way of being refused."""
+"""Fetch: what is read, when a fetch waits, and each reason for a refusal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ANY = 10**8
 
 
 def broker_with_records(counts=(4, 2)):
-    """Make a broker whose topic t has partitions with so many one-record batches."""
+    """Return a broker whose topic t has partitions with the given numbers of one-record batches."""
     broker = broker_with({"t": len(counts)})
     for partition, count in zip(broker.cluster.topic("t").partitions, counts, strict=True):
         for _ in range(count):
@@ -46,7 +46,7 @@ def fetch(
     current_leader_epoch=-1,
     **fields,
 ):
-    """Read partitions 0, 1, ... of a topic from these offsets on."""
+    """Fetch partitions 0, 1, ... of a topic from these offsets."""
     known = broker.cluster.topic(topic)
     version = 17 if version is None else version
     by_id = {"topic_id": known.topic_id if known else uuid.UUID(int=5)}
@@ -93,7 +93,7 @@ def errors(response):
 
 @pytest.mark.parametrize("version", range(4, 18))
 def test_records_are_read_from_an_offset_on(version):
-    """Every version gives the records and the ends of the log."""
+    """Every version returns the records, the high watermark and the last stable offset."""
     response = fetch(broker_with_records(), [1, 2], version)
 
     assert [[1, 2, 3], []] == offsets_read(response)
@@ -104,7 +104,7 @@ def test_records_are_read_from_an_offset_on(version):
 
 
 def test_topics_are_named_as_they_were_asked_for():
-    """By name up to version 12, by id from then on."""
+    """Topics are identified by name up to version 12, and by id in later versions."""
     broker = broker_with_records()
 
     assert ["t"] == [topic.topic for topic in fetch(broker, [0], 12).responses]
@@ -127,21 +127,21 @@ def test_topics_are_named_as_they_were_asked_for():
     ],
 )
 def test_limits_are_kept_but_for_the_first_batch(limits, expected):
-    """max_bytes bounds the answer and partition_max_bytes a partition; one batch always comes."""
+    """max_bytes limits the response and partition_max_bytes a partition, except for one batch."""
     response = fetch(broker_with_records(), [0, 0], **limits)
 
     assert expected == [len(offsets) for offsets in offsets_read(response)]
 
 
 def test_the_one_batch_comes_from_the_first_partition_that_has_any():
-    """A partition with nothing to read does not use up the batch that always comes."""
+    """A partition without new records does not use up the batch that is always returned."""
     response = fetch(broker_with_records(), [4, 0], max_bytes=1)
 
     assert [[], [0]] == offsets_read(response)
 
 
 def test_the_brokers_own_limit_bounds_the_answer():
-    """fetch.max.bytes counts even where a client asks for more."""
+    """fetch.max.bytes applies even if a client requests more."""
     broker = broker_with({"t": 1}, fetch_max_bytes=2 * SIZE)
     log = broker.cluster.topic("t").partitions[0].log
     for _ in range(4):
@@ -151,7 +151,7 @@ def test_the_brokers_own_limit_bounds_the_answer():
 
 
 def test_a_fetch_with_too_little_to_read_waits():
-    """With max_wait_ms to go and fewer than min_bytes, the answer is put off."""
+    """With fewer than min_bytes available, the response is delayed for max_wait_ms."""
     outcome = fetch(broker_with_records(), [4, 2], max_wait_ms=500)
 
     assert (
@@ -174,7 +174,7 @@ def test_a_fetch_with_too_little_to_read_waits():
     ],
 )
 def test_waiting_ends_when_there_is_enough_or_time_is_up(fields, waits):
-    """A fetch waits for min_bytes until max_wait_ms after it arrived."""
+    """A fetch waits for min_bytes until max_wait_ms after its arrival."""
     assert waits == isinstance(fetch(broker_with_records(), [3], **fields), Delayed)
 
 
@@ -205,14 +205,14 @@ def test_an_unknown_partition_is_refused():
     [(12, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (13, ErrorCode.UNKNOWN_TOPIC_ID)],
 )
 def test_an_unknown_topic_is_refused(version, expected):
-    """By name or by id, each has its code; alone it is answered at once."""
+    """An unknown name and an unknown id have different codes; alone, neither waits."""
     response = fetch(broker_with_records(), [0], version, topic="u", max_wait_ms=500)
 
     assert [expected] == errors(response)
 
 
 def test_an_unknown_topic_does_not_keep_others_from_waiting():
-    """As from Kafka, only errors in reading cut the wait short."""
+    """As in Kafka, only errors while reading the log end the wait early."""
     assert isinstance(fetch(broker_with_records((1,)), [1, 0], max_wait_ms=500), Delayed)
 
 
@@ -227,7 +227,7 @@ def test_an_unknown_topic_does_not_keep_others_from_waiting():
     ],
 )
 def test_there_are_no_fetch_sessions(session_id, session_epoch, expected):
-    """A session is not opened, and one that goes on is not found."""
+    """No session is opened, and the epoch of a continued session is never found."""
     response = fetch(broker_with_records(), [0], session_id=session_id, session_epoch=session_epoch)
 
     assert (expected, 0) == (response.error_code, response.session_id)
@@ -237,7 +237,7 @@ def test_there_are_no_fetch_sessions(session_id, session_epoch, expected):
 def test_read_committed_reads_the_same_with_a_list_of_aborted_transactions(
     isolation_level, expected
 ):
-    """There are no transactions, so none was aborted."""
+    """There are no transactions, so the list of aborted ones is empty."""
     response = fetch(broker_with_records(), [0], isolation_level=isolation_level)
 
     assert [[0, 1, 2, 3]] == offsets_read(response)
@@ -249,7 +249,7 @@ def test_read_committed_reads_the_same_with_a_list_of_aborted_transactions(
     [(2, ErrorCode.FENCED_LEADER_EPOCH), (4, ErrorCode.UNKNOWN_LEADER_EPOCH), (3, 0), (-1, 0)],
 )
 def test_the_leader_epoch_is_checked(epoch, expected):
-    """A client that knows another leader epoch must look again (KIP-320)."""
+    """A client with another leader epoch must refresh its metadata (KIP-320)."""
     broker = broker_with_records((1,))
     broker.cluster.topic("t").partitions[0].leadership.leader_epoch = 3
 
@@ -265,7 +265,7 @@ def test_the_leader_epoch_is_checked(epoch, expected):
 
 
 def test_a_reader_that_is_ahead_learns_where_its_log_has_parted():
-    """With its last epoch a reader is told the end of that epoch (KIP-595)."""
+    """A fetch with the last fetched epoch gets the end offset of that epoch (KIP-595)."""
     (partition,) = partitions(fetch(broker_with_records((4,)), [9], last_fetched_epoch=0))
 
     assert (0, 0, 4) == (
@@ -276,14 +276,14 @@ def test_a_reader_that_is_ahead_learns_where_its_log_has_parted():
 
 
 def test_a_reader_that_is_not_ahead_is_given_records():
-    """A last epoch that the log agrees with changes nothing."""
+    """A last fetched epoch that agrees with the log has no effect."""
     response = fetch(broker_with_records((4,)), [2], last_fetched_epoch=0)
 
     assert [[2, 3]] == offsets_read(response)
 
 
 def test_an_epoch_that_the_log_does_not_know_is_out_of_range():
-    """A reader from an unknown epoch starts anew."""
+    """A consumer with an unknown epoch has to reset its position."""
     assert [ErrorCode.OFFSET_OUT_OF_RANGE] == errors(
         fetch(broker_with_records((4,)), [0], last_fetched_epoch=1)
     )
@@ -294,7 +294,7 @@ def test_an_epoch_that_the_log_does_not_know_is_out_of_range():
     [(14, {"replica_id": 2}), (15, {"replica_state": ReplicaState(replica_id=2)})],
 )
 def test_followers_are_refused(version, follower):
-    """There are no other replicas."""
+    """This broker has no followers."""
     assert [ErrorCode.NOT_LEADER_OR_FOLLOWER] == errors(
         fetch(broker_with_records((1,)), [0], version, **follower)
     )

@@ -1,4 +1,4 @@
-"""Frames received in place."""
+"""Frames are received in place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def framed(*bodies):
 
 
 def receive(stream, *, step, limit=LIMIT, control=LIMIT):
-    """Feed a stream in pieces of at most `step` bytes, as far as each buffer has room."""
+    """Feed a stream in pieces of at most `step` bytes, and return the receiver and its frames."""
     receiver = FrameReceiver(limit, control)
     frames = []
     position = 0
@@ -29,7 +29,7 @@ def receive(stream, *, step, limit=LIMIT, control=LIMIT):
         piece = stream[position : position + min(step, len(buffer))]
         buffer[: len(piece)] = piece
         position += len(piece)
-        # As asyncio does, the buffer is let go before the next one is asked for.
+        # As asyncio does, release the buffer before requesting the next one.
         del buffer
         receiver.received(len(piece))
         while (frame := receiver.next_frame()) is not None:
@@ -42,7 +42,7 @@ BODIES = [b"", b"a", bytes(range(256)) * 3, b"x" * 65532, b"y" * 65533, b"z" * 2
 
 @pytest.mark.parametrize("step", [1000, 65536, 10**9])
 def test_frames_come_whole_and_in_order(step):
-    """Frames of any size come out as they went in, however the bytes arrive."""
+    """Frames of any size are returned unchanged, however their bytes arrive."""
     receiver, frames = receive(framed(*BODIES), step=step)
 
     assert BODIES == [bytes(frame) for frame in frames]
@@ -50,14 +50,14 @@ def test_frames_come_whole_and_in_order(step):
 
 
 def test_frames_come_byte_by_byte():
-    """A frame is given when its last byte is there, not before."""
+    """A frame is returned once its last byte has arrived."""
     _, frames = receive(framed(b"one", b"", b"three"), step=1)
 
     assert [b"one", b"", b"three"] == [bytes(frame) for frame in frames]
 
 
 def test_frames_can_be_written_to_and_do_not_share_memory():
-    """Whoever takes a frame owns it."""
+    """The caller owns the frames that it receives."""
     _, (first, second) = receive(framed(b"first", b"second"), step=10**9)
 
     first[:] = b"FIRST"
@@ -66,7 +66,7 @@ def test_frames_can_be_written_to_and_do_not_share_memory():
 
 
 def test_a_large_frame_is_received_where_it_stays():
-    """The memory that is written to is the memory of the frame."""
+    """The buffer that receives the bytes is the memory of the frame."""
     receiver = FrameReceiver(LIMIT, LIMIT)
     head = struct.pack(">i", 100_000)
     receiver.buffer()[: len(head)] = head
@@ -81,7 +81,7 @@ def test_a_large_frame_is_received_where_it_stays():
 
 
 def test_a_size_is_not_believed_before_its_bytes_arrive():
-    """Memory is taken as bytes come in, not as the size promises."""
+    """Memory is allocated as bytes arrive, not as the size announces."""
     receiver = FrameReceiver(100 << 20, 100 << 20)
     head = struct.pack(">i", 100 * 1024 * 1024)
     receiver.buffer()[: len(head)] = head
@@ -100,7 +100,7 @@ def test_a_size_is_not_believed_before_its_bytes_arrive():
 
 
 def test_who_has_sent_a_large_frame_is_believed_as_much_again():
-    """The next frame's buffer begins as large as the largest so far, up to a limit."""
+    """The next frame's buffer starts as large as the largest frame so far, up to a limit."""
     receiver = FrameReceiver(100 << 20, 100 << 20)
     sizes = []
     for size in (1 << 20, 10 << 20, 10 << 20):
@@ -118,14 +118,14 @@ def test_who_has_sent_a_large_frame_is_believed_as_much_again():
 
 @pytest.mark.parametrize("size", [-1, -(2**31), LIMIT + 1, 2**31 - 1])
 def test_an_impossible_size_is_refused_at_once(size):
-    """A negative or too large size is DecodeError as soon as it is seen."""
+    """A negative or excessive size raises DecodeError as soon as it is read."""
     with pytest.raises(DecodeError):
         receive(struct.pack(">i", size), step=4)
 
 
 @pytest.mark.parametrize("step", [1, 5, 10**9])
 def test_only_produce_requests_may_be_large(step):
-    """The second limit holds for all other APIs, and is seen by the key, however it arrives."""
+    """The second limit applies to all other APIs, and is checked once the API key has arrived."""
     produce = struct.pack(">h", ApiKey.PRODUCE) + b"x" * 100
     metadata = struct.pack(">h", ApiKey.METADATA) + b"x" * 98
     _, frames = receive(framed(metadata, produce), step=step, control=100)
@@ -136,14 +136,14 @@ def test_only_produce_requests_may_be_large(step):
 
 
 def test_a_frame_of_the_largest_size_is_taken():
-    """The limit itself is allowed."""
+    """A frame of exactly the limit is accepted."""
     _, frames = receive(framed(b"x" * 1000), step=64, limit=1000)
 
     assert [1000] == [len(frame) for frame in frames]
 
 
 def test_the_rest_of_a_frame_is_known_to_be_missing():
-    """While a frame has begun and not ended, the receiver says so."""
+    """The receiver is partial while it has received only part of a frame."""
     receiver, frames = receive(framed(b"whole") + b"\0\0\0\x09part", step=10**9)
 
     assert ([b"whole"], True) == ([bytes(frame) for frame in frames], receiver.is_partial)
@@ -155,7 +155,7 @@ def test_the_rest_of_a_frame_is_known_to_be_missing():
     step=st.integers(1, 100_000),
 )
 def test_any_cut_of_the_stream_gives_the_same_frames(sizes, step):
-    """Where the stream is cut makes no difference."""
+    """The way in which the stream is split makes no difference."""
     bodies = [bytes([n % 251]) * size for n, size in enumerate(sizes)]
 
     _, frames = receive(framed(*bodies), step=max(step, 997))

@@ -1,4 +1,4 @@
-"""A disk that fails at any operation: what was answered stays true, and nothing hangs."""
+"""A disk that fails at any operation: what was acknowledged stays true, and nothing hangs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spark_kafka_sink.devbroker import coordinator_log
 from tests.support.disk_story import SMALL_COORDINATOR, Story
 from tests.support.faulty_disk import Failure, FaultyDisk
 
-#: Of about 900 operations, those at which the fast test makes the disk fail.
+#: The step between the operations (about 900) at which the fast test makes the disk fail.
 STRIDE = 197
 
 
@@ -22,9 +22,9 @@ def disk(monkeypatch):
 
 
 def tell(path, disk, *, kills, fail=lambda: None):
-    """Run the story, with a disk that will `fail`.
+    """Run the story on a disk on which `fail` sets a failure.
 
-    Then free the disk, kill the broker, and close it in order, and look.
+    Then free the disk, kill the broker, close it cleanly, and check its state after each step.
     """
     story = Story(path, disk, kills=kills)
     disk.forget()
@@ -53,7 +53,7 @@ def tell_with(path, disk, failure, numbers):
 
 
 def test_the_story_is_true_without_failures(tmp_path, disk):
-    """The story itself asks for nothing that a broker with a good disk refuses."""
+    """The story itself makes no request that a broker with a working disk refuses."""
     tell(tmp_path / "data", disk, kills=False)
 
     assert 800 < disk.count
@@ -61,14 +61,14 @@ def test_the_story_is_true_without_failures(tmp_path, disk):
 
 @pytest.mark.parametrize("failure", Failure)
 def test_nothing_is_lost_on_a_disk_that_fails_here_and_there(tmp_path, disk, failure):
-    """Records, transactions, offsets and topics are as answered, whether it is freed or killed."""
+    """Records, transactions, offsets and topics are as acknowledged, with and without a kill."""
     tell_with(tmp_path, disk, failure, range(0, 900, STRIDE))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("failure", Failure)
 def test_nothing_is_lost_whichever_operation_fails(tmp_path, disk, failure):
-    """The disk fails once at every operation that the broker comes to in a different way."""
+    """The disk fails once on each code path that leads to an operation."""
     tell(tmp_path / "data", disk, kills=False)
 
     numbers = sorted(set(disk.first_by_way.values()))

@@ -1,4 +1,4 @@
-"""Offsets of consumer groups in the embedded broker, their transactions, and administration."""
+"""Consumer group offsets in the embedded broker, their transactions, and administration."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def client():
 
 
 class TestOffsets:
-    """How far the group has read."""
+    """The committed offsets of a group."""
 
     def test_offsets_are_kept(self, client):
-        """By anyone while the group has no members; others are -1."""
+        """Anyone may commit while the group has no members; an unknown offset is -1."""
         assert [OK, OK] == client.commit({("t", 0): 5, ("t", 1): 6})
         assert [OK] == client.commit({("t", 0): 7})
 
@@ -46,7 +46,7 @@ class TestOffsets:
 
     @pytest.mark.parametrize("version", range(1, 8))
     def test_old_clients_ask_about_one_group(self, client, version):
-        """Up to version 7 the group is the request's own; null topics (2+) are all."""
+        """Up to version 7 the request names one group; since version 2 null means all topics."""
         client.commit({("t", 1): 6})
         topics = (OffsetFetchRequestTopic(name="t", partition_indexes=(0, 1)),)
         request = OffsetFetchRequest(group_id="g", topics=topics)
@@ -61,7 +61,7 @@ class TestOffsets:
             assert [1] == [p.partition_index for p in everything.topics[0].partitions]
 
     def test_topics_are_named_by_id_from_version_10_on(self, client):
-        """An id that is not known is UNKNOWN_TOPIC_ID, in both directions."""
+        """An unknown id is UNKNOWN_TOPIC_ID, both in a commit and in a fetch of offsets."""
         topic_id = client.broker.cluster.topic("t").topic_id
         committed = client.ask(commit_request("g", {("t", 1): 6}), 10)
         request = commit_request("g", {("t", 1): 6})
@@ -93,7 +93,7 @@ class TestOffsets:
         assert [topic_id] == [topic.topic_id for topic in answer.groups[1].topics]
 
     def test_only_members_commit_where_there_are_some(self, client):
-        """Of the current generation, and not before the assignment is known."""
+        """A member must be of the current generation to commit."""
         member = alone(client)
 
         assert [UNKNOWN] == client.commit({("t", 0): 1})
@@ -102,7 +102,7 @@ class TestOffsets:
         assert [OK] == client.commit({("t", 0): 1}, member_id=member, generation_id=1)
 
     def test_a_commit_in_the_middle_of_a_rebalance_is_refused(self, client):
-        """A member that has joined and not been assigned anything commits nothing."""
+        """A member that has joined but has no assignment yet cannot commit."""
         answer = client.join()
 
         assert [REBALANCE] == client.commit(
@@ -110,7 +110,7 @@ class TestOffsets:
         )
 
     def test_a_commit_is_a_heartbeat(self, client):
-        """It prolongs the member's session."""
+        """A commit extends the member's session."""
         member = alone(client)
         for _ in range(3):
             client.now += 8
@@ -122,13 +122,13 @@ class TestOffsets:
         ("version", "expected"), [(8, ILLEGAL), (9, ErrorCode.GROUP_ID_NOT_FOUND)]
     )
     def test_a_generation_of_no_group_is_refused(self, client, version, expected):
-        """In the words of the version."""
+        """The error code depends on the version."""
         request = commit_request("g", {("t", 0): 1}, member_id="m", generation_id=3)
 
         assert expected == client.ask(request, version).topics[0].partitions[0].error_code
 
     def test_bad_partitions_are_refused_by_themselves(self, client):
-        """Unknown ones, and those with too much metadata; the others are taken."""
+        """Unknown partitions and too much metadata are refused; other partitions are accepted."""
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
         assert [OK, missing, missing] == client.commit(
@@ -141,23 +141,23 @@ class TestOffsets:
 
 
 class TestOffsetsOfTransactions:
-    """TxnOffsetCommit, and what others see of it."""
+    """TxnOffsetCommit, and what other clients see of it."""
 
     @pytest.fixture(params=[2, 0], ids=["TV2", "TV1"])
     def producer(self, request):
-        """Give a transactional producer of a cluster with and without transaction.version 2."""
+        """Return a transactional producer of a cluster with or without transaction.version 2."""
         producer = TransactionalClient(broker_with({"t": 2}, transaction_version=request.param))
         producer.version = 5 if request.param == 2 else 4
         return producer
 
     def commit(self, producer, identity, *, group_id="g", version=None, offset=5, **fields):
-        """Commit an offset with the transaction; give the error code."""
+        """Commit an offset in the transaction and return the error code."""
         request = txn_commit_request(group_id, identity, {("t", 0): offset}, **fields)
         answer = producer.ask(request, version or producer.version)
         return answer.topics[0].partitions[0].error_code
 
     def begin(self, producer):
-        """Begin a transaction with the group in it; give the identity."""
+        """Begin a transaction, add the group if needed, and return the producer's identity."""
         _, identity = producer.init()
         if producer.version < 5:
             assert OK == producer.add_offsets(identity, "g")
@@ -165,7 +165,7 @@ class TestOffsetsOfTransactions:
 
     @pytest.mark.parametrize("committed", [True, False])
     def test_offsets_count_when_the_transaction_is_committed(self, producer, committed):
-        """Until then the old ones are told, or none to those who want stable ones."""
+        """Until then a fetch returns the old offset, or an error if it requires stable ones."""
         client = GroupClient(producer.broker)
         client.commit({("t", 0): 1})
         identity = self.begin(producer)
@@ -185,13 +185,13 @@ class TestOffsetsOfTransactions:
         [(3, ErrorCode.INVALID_TXN_STATE), (4, ErrorCode.TRANSACTION_ABORTABLE)],
     )
     def test_a_group_must_be_added_first(self, producer, version, expected):
-        """By clients before TV2; the newest ones need not."""
+        """AddOffsetsToTxn is required of clients before TV2 only."""
         _, identity = producer.init()
 
         assert expected == self.commit(producer, identity, version=version)
 
     def test_a_fenced_producer_commits_nothing(self, producer):
-        """Its epoch is too old."""
+        """The epoch of a fenced producer is too old."""
         identity = self.begin(producer)
         producer.init()
         producer.init()
@@ -199,7 +199,7 @@ class TestOffsetsOfTransactions:
         assert ErrorCode.INVALID_PRODUCER_EPOCH == self.commit(producer, identity)
 
     def test_members_must_be_of_the_generation(self, producer):
-        """Whoever says who it is must be right; the others are trusted (KIP-447)."""
+        """A member id and generation must be right if given, and may be omitted (KIP-447)."""
         client = GroupClient(producer.broker)
         identity = self.begin(producer)
         assert ILLEGAL == self.commit(producer, identity, member_id="m", generation_id=1)
@@ -211,7 +211,7 @@ class TestOffsetsOfTransactions:
         assert OK == self.commit(producer, identity)
 
     def test_bad_requests_are_refused(self, producer):
-        """No group, no partition, no transactional id."""
+        """Each request without a valid group, partition or transactional id is refused."""
         identity = self.begin(producer)
 
         assert ErrorCode.INVALID_GROUP_ID == self.commit(producer, identity, group_id="")
@@ -227,7 +227,7 @@ class TestAdministration:
     """What administrators see and do."""
 
     def test_groups_are_listed(self, client):
-        """By state and type, in any case of letters."""
+        """ListGroups filters by state and type, ignoring case."""
         alone(client)
         client.group_id = "h"
         client.commit({("t", 0): 1})
@@ -246,7 +246,7 @@ class TestAdministration:
         assert [] == listed(types=("consumer",))
 
     def test_groups_are_described(self, client):
-        """Members with what they read, while the group is stable."""
+        """While the group is stable, members are described with their assignments."""
         member = alone(client)
 
         (group,) = client.ask(
@@ -275,13 +275,13 @@ class TestAdministration:
 
     @pytest.mark.parametrize(("version", "expected"), [(5, OK), (6, ErrorCode.GROUP_ID_NOT_FOUND)])
     def test_a_group_that_is_not_there_is_dead(self, client, version, expected):
-        """From version 6 on with an error as well (KIP-1043)."""
+        """Since version 6 the response has an error code as well (KIP-1043)."""
         (group,) = client.ask(DescribeGroupsRequest(groups=("g",)), version).groups
 
         assert (expected, "Dead") == (group.error_code, group.group_state)
 
     def test_groups_without_members_can_be_deleted(self, client):
-        """With their offsets."""
+        """The group's offsets are deleted with it."""
         alone(client)
 
         def delete(*names):
@@ -298,7 +298,7 @@ class TestAdministration:
 
 
 def test_an_idle_group_of_nobody_needs_no_time():
-    """An empty group has nothing to be done later."""
+    """An empty group has no timers."""
     client = client_of()
     member = alone(client)
     client.leave((member, None))

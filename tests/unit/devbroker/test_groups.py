@@ -1,4 +1,4 @@
-"""Consumer groups of the embedded broker: who joins, shares and leaves."""
+"""Consumer groups of the embedded broker: joining, syncing and leaving."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FENCED = ErrorCode.FENCED_INSTANCE_ID
 
 
 def pair(client, **fields):
-    """Make a group of two; give the ids of the leader and the follower."""
+    """Build a group of two and return the ids of the leader and the follower."""
     leader = alone(client, **fields)
     joining = client.join(**fields)
     assert isinstance(joining, Waiting)
@@ -37,10 +37,10 @@ def client():
 
 
 class TestJoining:
-    """How a member gets in."""
+    """How a member joins a group."""
 
     def test_a_new_member_first_gets_an_id(self, client):
-        """From version 4 on it must come back with the id it was given (KIP-394)."""
+        """Since version 4 a member must join again with the id it was given (KIP-394)."""
         answer = client.ask(join_request("g"), 4)
 
         assert ErrorCode.MEMBER_ID_REQUIRED == answer.error_code
@@ -49,7 +49,7 @@ class TestJoining:
 
     @pytest.mark.parametrize("version", range(4))
     def test_an_old_member_gets_in_at_once(self, client, version):
-        """Up to version 3 it is a member with its first request."""
+        """Up to version 3 the first request makes it a member."""
         fields = {} if version else {"rebalance_timeout_ms": -1}
         answer = client.ask(join_request("g", **fields), version)
 
@@ -62,7 +62,7 @@ class TestJoining:
         assert [b"m"] == [member.metadata for member in answer.members]
 
     def test_a_new_group_waits_for_more_members(self):
-        """Each that comes within the delay prolongs it, up to the rebalance timeout."""
+        """Each member that joins within the delay extends it, up to the rebalance timeout."""
         client = client_of(group_initial_rebalance_delay_ms=3000)
         first = client.join()
         client.now += 2
@@ -77,7 +77,7 @@ class TestJoining:
         assert [2, 0] == [len(answer.members) for answer in answers]
 
     def test_a_new_group_that_nobody_else_comes_to_waits_once(self):
-        """Its only member has its generation after the delay."""
+        """Its only member gets its generation after the delay."""
         client = client_of(group_initial_rebalance_delay_ms=3000)
         waiting = client.join()
         client.now += 2.9
@@ -87,7 +87,7 @@ class TestJoining:
         assert 1 == waiting.answer().generation_id
 
     def test_a_member_of_a_full_group_may_ask_again_while_it_waits(self):
-        """It has its place, and nobody else gets one."""
+        """The member keeps its place, and no other member is admitted."""
         client = client_of(group_initial_rebalance_delay_ms=3000, group_max_size=2)
         first = client.join()
         client.join()
@@ -97,7 +97,7 @@ class TestJoining:
         assert isinstance(client.join(first.request.member_id), Waiting)
 
     def test_a_rebalance_waits_for_all_members(self, client):
-        """The others are told to join again, and whoever does not is out after the timeout."""
+        """The others must join again, and a member that does not is removed after the timeout."""
         leader, follower = pair(client)
         third = client.join()
         client.now += 5
@@ -114,7 +114,7 @@ class TestJoining:
         assert UNKNOWN == client.heartbeat(leader, 3)
 
     def test_members_must_share_a_protocol(self, client):
-        """One that has none of the others' is refused; the most popular one is chosen."""
+        """A member that shares no protocol with the others, or has another type, is refused."""
         alone(client, protocols=("a", "b"))
 
         refused = client.join(protocols=("c",))
@@ -127,14 +127,14 @@ class TestJoining:
 
     @pytest.mark.parametrize("fields", [{"protocols": ()}, {"protocol_type": ""}])
     def test_a_member_must_have_a_protocol(self, client, fields):
-        """The first member of a group, too."""
+        """This applies to the first member of a group too."""
         assert ErrorCode.INCONSISTENT_GROUP_PROTOCOL == client.join(**fields).error_code
 
     @pytest.mark.parametrize(
         ("protocols", "code"), [(100, OK), (101, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)]
     )
     def test_a_member_may_have_a_hundred_protocols(self, client, protocols, code):
-        """Kafka takes any number; here all groups share one thread."""
+        """Kafka accepts any number; here all groups share one thread."""
         answer = client.join(protocols=tuple(str(n) for n in range(protocols)))
 
         assert code == answer.error_code
@@ -154,19 +154,19 @@ class TestJoining:
 
     @pytest.mark.parametrize("session_timeout_ms", [6_000, 1_800_000])
     def test_session_timeouts_may_be_at_their_bounds(self, client, session_timeout_ms):
-        """Both are included."""
+        """Both bounds are included."""
         assert OK == client.join(session_timeout_ms=session_timeout_ms).error_code
 
     @pytest.mark.parametrize("session_timeout_ms", [5_999, 1_800_001])
     def test_session_timeouts_are_bounded(self, client, session_timeout_ms):
-        """By group.min.session.timeout.ms and group.max.session.timeout.ms."""
+        """The bounds are group.min.session.timeout.ms and group.max.session.timeout.ms."""
         answer = client.join(session_timeout_ms=session_timeout_ms)
 
         assert ErrorCode.INVALID_SESSION_TIMEOUT == answer.error_code
         assert None is client.state()
 
     def test_a_full_group_takes_nobody(self):
-        """group.max.size bounds it; those who are in may join again."""
+        """group.max.size limits a group; its members may join again."""
         client = client_of(group_max_size=1)
         leader = alone(client)
 
@@ -176,7 +176,7 @@ class TestJoining:
         assert OK == client.join(leader).error_code
 
     def test_an_unknown_member_is_refused(self, client):
-        """In a group that does not exist, and in one that does."""
+        """This holds for a group that does not exist and for one that does."""
         before = client.join("nobody")
         alone(client)
         after = client.join("nobody")
@@ -187,11 +187,11 @@ class TestJoining:
 
     @pytest.mark.parametrize(("version", "expected"), [(6, ""), (7, None)])
     def test_an_error_names_no_protocol(self, client, version, expected):
-        """By an empty name, or by null where that can be said."""
+        """The protocol name is empty, or null in versions that allow it."""
         assert expected == client.ask(join_request("g", "nobody"), version).protocol_name
 
     def test_a_group_must_have_a_name(self, client):
-        """No API of members takes an empty one."""
+        """Every API for members refuses an empty group id."""
         client.group_id = ""
         bad = ErrorCode.INVALID_GROUP_ID
 
@@ -201,7 +201,7 @@ class TestJoining:
         assert bad == client.ask(LeaveGroupRequest(group_id="")).error_code
 
     def test_a_follower_that_joins_again_changes_nothing(self, client):
-        """It may have missed the answer; a leader that does so wants a rebalance."""
+        """It may have missed the response; a leader that joins again causes a rebalance."""
         leader, follower = pair(client)
 
         again = client.join(follower)
@@ -211,13 +211,13 @@ class TestJoining:
         assert "PreparingRebalance" == client.state()
 
     def test_new_metadata_is_a_rebalance(self, client):
-        """A follower that subscribes to something else makes all join again."""
+        """A follower with a new subscription makes all members join again."""
         _, follower = pair(client)
 
         assert isinstance(client.join(follower, metadata=b"other"), Waiting)
 
     def test_an_id_that_is_not_used_is_forgotten(self, client):
-        """It holds up a rebalance for a session timeout at most."""
+        """An unused id delays a rebalance for at most a session timeout."""
         leader = alone(client)
         client.ask(join_request("g"), 9)
         joining = client.join(leader)
@@ -228,10 +228,10 @@ class TestJoining:
 
 
 class TestSharing:
-    """How the assignment gets to the members."""
+    """How members get their assignments."""
 
     def test_members_get_their_parts(self, client):
-        """Whoever asks before the leader waits, whoever asks after gets it at once."""
+        """A member that syncs before the leader waits; one that syncs later is answered at once."""
         _, follower = pair(client)
 
         assert (OK, b"theirs") == (
@@ -240,7 +240,7 @@ class TestSharing:
         )
 
     def test_a_rebalance_ends_the_wait(self, client):
-        """A member that waits for its part is told to join again."""
+        """A member that waits for its assignment is told to join again."""
         _, follower = pair(client)
         client.join(follower, metadata=b"x")
         leader = client.join(client.broker.cluster.groups.find("g").leader_id)
@@ -266,7 +266,7 @@ class TestSharing:
     def test_only_members_of_the_generation_get_a_part(
         self, client, member_id, generation_id, protocol, expected
     ):
-        """With the protocol that the group uses."""
+        """A member must also name the protocol that the group uses."""
         member = alone(client)
 
         answer = client.sync(member_id or member, generation_id, protocol=protocol)
@@ -274,7 +274,7 @@ class TestSharing:
         assert expected == answer.error_code
 
     def test_a_group_that_is_not_there_has_no_parts(self, client):
-        """Nor has one without members."""
+        """Neither has a group without members."""
         before = client.sync("m", 1)
         client.commit({("t", 0): 1})
         after = client.sync("m", 1)
@@ -282,7 +282,7 @@ class TestSharing:
         assert [UNKNOWN, UNKNOWN] == [before.error_code, after.error_code]
 
     def test_a_member_that_never_asks_for_its_part_is_removed(self, client):
-        """After the rebalance timeout, though its heart beats."""
+        """It is removed after the rebalance timeout, although it sends heartbeats."""
         leader = alone(client)
         joining = client.join()
         client.join(leader)
@@ -296,10 +296,10 @@ class TestSharing:
 
 
 class TestLeaving:
-    """How a member gets out."""
+    """How a member leaves a group."""
 
     def test_a_member_that_leaves_is_missed(self, client):
-        """The others are to join again."""
+        """The other members have to join again."""
         leader, follower = pair(client)
 
         assert [OK] == client.leave((leader, None))
@@ -309,7 +309,7 @@ class TestLeaving:
         assert (3, follower) == (again.generation_id, again.leader)
 
     def test_the_last_one_leaves_an_empty_group(self, client):
-        """It keeps its generation, and is still there."""
+        """The empty group still exists and keeps its generation."""
         member = alone(client)
         client.leave((member, None))
 
@@ -318,7 +318,7 @@ class TestLeaving:
         assert 3 == client.join().generation_id
 
     def test_who_is_not_there_cannot_leave(self, client):
-        """Neither from a group nor from none."""
+        """An unknown member cannot leave, whether or not the group exists."""
         before = client.leave(("nobody", None), ("", "static"))
         alone(client)
         after = client.leave(("nobody", None), ("", "static"))
@@ -326,20 +326,20 @@ class TestLeaving:
         assert [[UNKNOWN, UNKNOWN]] * 2 == [before, after]
 
     def test_old_members_leave_one_at_a_time(self, client):
-        """Up to version 2 the answer is the one member's."""
+        """Up to version 2 a request removes one member, and the response has its error code."""
         member = alone(client)
         request = LeaveGroupRequest(group_id="g", member_id=member)
 
         assert [OK, UNKNOWN] == [client.ask(request, 2).error_code for _ in range(2)]
 
     def test_an_id_that_was_never_used_can_leave(self, client):
-        """A client that gives up joining says so."""
+        """A client that stops joining may give its id back."""
         pending = client.ask(join_request("g"), 9).member_id
 
         assert [OK] == client.leave((pending, None))
 
     def test_a_silent_member_is_removed(self, client):
-        """After its session timeout, unless a heartbeat comes in time."""
+        """It is removed after its session timeout unless it sends a heartbeat in time."""
         leader, follower = pair(client)
         client.now += 8
         assert OK == client.heartbeat(leader, 2)
@@ -348,7 +348,7 @@ class TestLeaving:
         assert (REBALANCE, UNKNOWN) == (client.heartbeat(leader, 2), client.heartbeat(follower, 2))
 
     def test_a_member_that_waits_need_not_beat(self, client):
-        """While the coordinator owes it an answer it cannot fall silent."""
+        """A member that waits for a response of the coordinator does not time out."""
         leader = alone(client, rebalance_timeout_ms=60_000)
         joining = client.join(rebalance_timeout_ms=60_000)
         waiting = client.join(leader, rebalance_timeout_ms=60_000)
@@ -360,7 +360,7 @@ class TestLeaving:
         assert REBALANCE == follower.answer().error_code
 
     def test_a_heartbeat_must_be_of_the_generation(self, client):
-        """And of a group that exists."""
+        """The group must exist too."""
         assert UNKNOWN == client.heartbeat("m", 1)
         member = alone(client)
 
@@ -371,7 +371,7 @@ class TestStaticMembers:
     """Members with a group.instance.id (KIP-345)."""
 
     def test_a_restarted_member_takes_its_own_place(self, client):
-        """No rebalance, a new id, and the old one is fenced."""
+        """It gets a new id without a rebalance, and the old id is fenced."""
         member = alone(client, instance_id="i")
 
         again = client.join(instance_id="i")
@@ -384,7 +384,7 @@ class TestStaticMembers:
         assert [FENCED] == client.leave((member, "i"))
 
     def test_an_old_client_does_not_learn_that_it_leads(self, client):
-        """Up to version 8 the answer names the leader that was, so that it assigns nothing."""
+        """Up to version 8 the response names the old leader, so that the client assigns nothing."""
         member = alone(client, instance_id="i")
 
         again = client.join(instance_id="i", version=8)
@@ -392,7 +392,7 @@ class TestStaticMembers:
         assert (member, ()) == (again.leader, again.members)
 
     def test_a_restart_while_a_rebalance_is_on(self, client):
-        """The one that still waits is fenced, the new one waits in its place."""
+        """The waiting request is fenced, and the new one waits in its place."""
         alone(client, instance_id="i")
         other = client.join()
         waiting = client.join(instance_id="i")
@@ -406,7 +406,7 @@ class TestStaticMembers:
         assert REBALANCE == pending.answer().error_code
 
     def test_an_administrator_removes_it_by_name(self, client):
-        """Without knowing its id."""
+        """The administrator does not need to know the member id."""
         member = alone(client, instance_id="i")
 
         assert [OK] == client.leave(("", "i"))
