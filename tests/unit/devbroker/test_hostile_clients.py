@@ -1,4 +1,4 @@
-"""Clients that mean no good, over real sockets: the broker stays small, and serves the others."""
+"""Malicious clients over real sockets: the broker uses little memory and serves other clients."""
 
 from __future__ import annotations
 
@@ -50,20 +50,20 @@ MEBIBYTE = 1 << 20
 
 
 def is_served(broker):
-    """Tell whether somebody else is answered."""
+    """Return whether another client gets a response."""
     with RawClient(broker.port) as other:
         return ErrorCode.NONE == other.ask(API_VERSIONS, 4).error_code
 
 
 def resident_bytes():
-    """Give this process's resident memory: the broker's is in it."""
+    """Return the resident memory of this process, which includes the broker's."""
     with open("/proc/self/statm") as statm:  # noqa: PTH123 - no file of a file system
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @contextlib.contextmanager
 def memory_may_grow(*, most):
-    """Assert that this process's resident memory grows by less than so many bytes, at any time."""
+    """Assert that this process's peak resident memory grows by less than `most` bytes."""
     with open("/proc/self/clear_refs", "w") as peak:  # noqa: PTH123 - no file of a file system
         peak.write("5")
     before = resident_bytes()
@@ -74,7 +74,7 @@ def memory_may_grow(*, most):
 
 
 def test_a_request_that_does_not_end_ends_the_connection():
-    """Who sends a byte now and then is sent away when the time for a request is over."""
+    """A client that sends single bytes is disconnected once the time for a request is over."""
     limits = ConnectionLimits(request_receive_timeout_ms=SOON_MS)
     with DevBroker(connection_limits=limits) as broker, RawClient(broker.port) as client:
         client.send_bytes(struct.pack(">i", 10_000))
@@ -89,7 +89,7 @@ def test_a_request_that_does_not_end_ends_the_connection():
 
 
 def test_a_request_in_pieces_has_its_time():
-    """A request that arrives in time is answered, and the next one has its own time."""
+    """A request that arrives in time gets a response, and the next one has its own time."""
     limits = ConnectionLimits(request_receive_timeout_ms=60_000)
     with DevBroker(connection_limits=limits) as broker, RawClient(broker.port) as client:
         for _ in range(3):
@@ -101,7 +101,7 @@ def test_a_request_in_pieces_has_its_time():
 
 
 def test_an_idle_connection_is_closed():
-    """Who says nothing at all is sent away, too."""
+    """A client that sends nothing at all is disconnected too."""
     limits = ConnectionLimits(connections_max_idle_ms=SOON_MS)
     with DevBroker(connection_limits=limits) as broker:
         with RawClient(broker.port) as silent, RawClient(broker.port) as other:
@@ -112,7 +112,7 @@ def test_an_idle_connection_is_closed():
 
 
 def test_a_client_that_waits_for_an_answer_is_not_idle():
-    """A long poll outlives the limit for idle connections."""
+    """A long poll may last longer than the limit for idle connections."""
     limits = ConnectionLimits(connections_max_idle_ms=SOON_MS)
     poll = FetchRequest(
         max_wait_ms=2 * SOON_MS,
@@ -135,7 +135,7 @@ def test_a_client_that_waits_for_an_answer_is_not_idle():
 
 @pytest.mark.parametrize("said", [[], [HANDSHAKE], [HANDSHAKE, None]])
 def test_an_authentication_that_does_not_end_ends_the_connection(said):
-    """Nobody keeps a connection without saying who it is, whatever else is said."""
+    """A client that does not authenticate is disconnected, whatever else it sends."""
     limits = ConnectionLimits(authentication_timeout_ms=SOON_MS)
     with (
         DevBroker(listeners=[listener("SASL_PLAINTEXT")], connection_limits=limits) as broker,
@@ -150,7 +150,7 @@ def test_an_authentication_that_does_not_end_ends_the_connection(said):
 
 
 def test_who_has_authenticated_may_stay():
-    """The time for authentication is of no matter after it."""
+    """The authentication timeout does not apply after authentication."""
     limits = ConnectionLimits(authentication_timeout_ms=SOON_MS)
     with (
         DevBroker(listeners=[listener("SASL_PLAINTEXT")], connection_limits=limits) as broker,
@@ -163,7 +163,7 @@ def test_who_has_authenticated_may_stay():
 
 
 def test_a_tls_handshake_that_does_not_end_ends_the_connection(certificates, caplog):
-    """Half a greeting is not waited for longer than a whole one takes."""
+    """A partial TLS greeting does not extend the authentication timeout."""
     limits = ConnectionLimits(authentication_timeout_ms=SOON_MS)
     with DevBroker(listeners=[listener("SSL", certificates)], connection_limits=limits) as broker:
         with socket.create_connection(("127.0.0.1", broker.port), timeout=30) as client:
@@ -204,7 +204,7 @@ def came_in(broker):
 
 
 def test_a_flood_of_handshakes_counts(certificates):
-    """Those in the middle of a TLS handshake are connections, too."""
+    """Connections in the middle of a TLS handshake count too."""
     limits = ConnectionLimits(max_connections=3)
     with (
         DevBroker(listeners=[listener("SSL", certificates)], connection_limits=limits) as broker,
@@ -218,13 +218,13 @@ def test_a_flood_of_handshakes_counts(certificates):
 
 @pytest.mark.parametrize("bad", [{"max_connections": 0}, {"connections_max_idle_ms": -1}])
 def test_limits_that_let_nobody_in_are_refused(bad):
-    """A limit of nothing is a mistake, and named."""
+    """A limit below its minimum is a mistake, and the error names it."""
     with pytest.raises(ConfigError, match=next(iter(bad))):
         ConnectionLimits(**bad)
 
 
 def test_patience_is_counted_from_the_first_byte():
-    """More bytes of the same request do not prolong its time, and its end takes it back."""
+    """More bytes of a request do not extend its time, and its end cancels the timeout."""
     limits = ConnectionLimits(
         connections_max_idle_ms=100_000,
         request_receive_timeout_ms=10_000,
@@ -245,7 +245,7 @@ def test_patience_is_counted_from_the_first_byte():
 
 
 def test_large_requests_are_refused_by_their_size_alone():
-    """socket.request.max.bytes holds before a byte of the request is there."""
+    """socket.request.max.bytes is checked before any byte of the request has arrived."""
     with DevBroker(socket_request_max_bytes=1000) as broker, RawClient(broker.port) as client:
         assert 1 == len(client.ask(METADATA, 12).brokers)
         client.send_bytes(struct.pack(">i", 1001))
@@ -254,7 +254,7 @@ def test_large_requests_are_refused_by_their_size_alone():
 
 
 def test_sizes_that_lie_cost_no_memory():
-    """Two hundred clients that announce 100 MB each, and send nothing, are not believed."""
+    """Memory is not allocated for 200 clients that announce 100 MB each and send nothing."""
     with DevBroker() as broker, contextlib.ExitStack() as stack:
         is_served(broker)
         before = resident_bytes()
@@ -268,7 +268,7 @@ def test_sizes_that_lie_cost_no_memory():
 
 
 def test_a_frame_receiver_claims_what_has_arrived_and_little_more():
-    """A buffer is never more than twice what was received, but for its beginning."""
+    """After the first buffer, a buffer is never larger than the bytes received so far."""
     receiver = FrameReceiver(100 * MEBIBYTE, 100 * MEBIBYTE)
     receiver.buffer()[:4] = struct.pack(">i", 100 * MEBIBYTE)
     receiver.received(4)
@@ -282,7 +282,7 @@ def test_a_frame_receiver_claims_what_has_arrived_and_little_more():
 
 
 def find_coordinators(count):
-    """Return a FindCoordinator request, framed, for so many groups with names of one letter."""
+    """Return a framed FindCoordinator request for `count` groups with names of one letter."""
     header = struct.pack(">hhihB", ApiKey.FIND_COORDINATOR, 4, 7, -1, 0)
     keys = Writer()
     keys.write_compact_length(count)
@@ -292,7 +292,7 @@ def find_coordinators(count):
 
 @pytest.mark.parametrize("keys", [4_000_000, 1_000_000, 20_001])
 def test_many_short_elements_close_the_connection(keys):
-    """One request with more elements than a request may have holds nobody up."""
+    """A request with too many elements does not block other clients."""
     with DevBroker() as broker, RawClient(broker.port) as client:
         frame = find_coordinators(20_000)
         client.send_bytes(frame)
@@ -306,7 +306,7 @@ def test_many_short_elements_close_the_connection(keys):
 
 @pytest.mark.parametrize("api_key", [key for key in ApiKey if key is not ApiKey.PRODUCE])
 def test_only_produce_requests_may_be_large(api_key):
-    """Any other request is refused by its first six bytes."""
+    """Any other large request is refused once its first six bytes have arrived."""
     with DevBroker() as broker, RawClient(broker.port) as client:
         client.send_bytes(struct.pack(">ih", 4 * MEBIBYTE + 1, api_key))
         assert client.is_closed()
@@ -314,7 +314,7 @@ def test_only_produce_requests_may_be_large(api_key):
 
 
 def metadata_with_topics(count):
-    """Give a Metadata request, framed, that announces so many topics and names none."""
+    """Return a framed Metadata request that announces `count` topics and names none."""
     header = struct.pack(">hhih", 3, 1, 7, -1)
     body = header + struct.pack(">i", count)
     return struct.pack(">i", len(body)) + body
@@ -322,7 +322,7 @@ def metadata_with_topics(count):
 
 @pytest.mark.parametrize("count", [10**9, 2**31 - 1, -2])
 def test_arrays_of_a_billion_close_the_connection(count):
-    """A number of elements that the frame cannot hold ends the connection, at no cost."""
+    """An element count that the frame cannot hold closes the connection, at no cost in memory."""
     with DevBroker() as broker, RawClient(broker.port) as client:
         is_served(broker)
         before = resident_bytes()
@@ -333,7 +333,7 @@ def test_arrays_of_a_billion_close_the_connection(count):
 
 
 def test_a_billion_partitions_are_refused():
-    """Neither a new topic nor an old one gets more partitions than one request may make."""
+    """Neither a new nor an existing topic gets more partitions than one request may create."""
     with DevBroker(topics={"t": 1}) as broker, RawClient(broker.port) as client:
         new = CreatableTopic(
             name="new", num_partitions=10**9, replication_factor=1, assignments=(), configs=()
@@ -351,7 +351,7 @@ def test_a_billion_partitions_are_refused():
     ["../../etc/passwd", "..", ".", "/tmp/x", "a/b", "a\\b", "a\0b", "", "x" * 250, "ü"],  # noqa: S108
 )
 def test_topic_names_are_no_paths(name):
-    """No API makes a topic whose name could leave a directory."""
+    """No API creates a topic whose name could lead out of a directory."""
     with DevBroker() as broker, RawClient(broker.port) as client:
         request = CreateTopicsRequest(
             topics=(
@@ -374,14 +374,14 @@ def test_topic_names_are_no_paths(name):
 
 
 def bomb():
-    """Give 256 MiB of zeros, compressed by gzip to a megabyte."""
+    """Return 256 MiB of zeros, compressed to a megabyte with gzip."""
     compressor = zlib.compressobj(1, zlib.DEFLATED, 31)
     pieces = [compressor.compress(bytes(16 * MEBIBYTE)) for _ in range(16)]
     return b"".join([*pieces, compressor.flush()])
 
 
 def test_a_decompression_bomb_is_refused_in_little_memory():
-    """A batch that would decompress to 256 MiB is refused by a broker that decodes records."""
+    """A broker that validates records refuses a batch that would decompress to 256 MiB."""
     request = ProduceRequest(
         acks=1,
         timeout_ms=1000,

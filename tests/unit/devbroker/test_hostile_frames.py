@@ -1,4 +1,4 @@
-"""Requests with bytes changed: answered, or refused by closing, and never a surprise."""
+"""Requests with changed bytes: they get a response or close the connection, nothing else."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ FRAMES = [
 def test_changed_requests_are_answered_or_close_the_connection(
     caplog, validate_records, original, changes, cut
 ):
-    """Whatever arrives, nothing but an answer or a closed connection comes of it."""
+    """Any bytes lead to a response or a closed connection, and no error is logged."""
     broker = broker_with({"t": 1}, validate_records=validate_records)
     changed = bytearray(original)
     for position, value in changes:

@@ -1,4 +1,4 @@
-"""Regular expressions over transactional ids."""
+"""Regular expressions for transactional ids."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PATTERNS = st.recursive(
 @given(pattern=PATTERNS, text=st.text("abc.-1", max_size=8))
 def test_supported_expressions_match_as_pythons(pattern, text):
     """Every supported expression matches the ids that Python's own matcher says."""
-    # Not "$", which matches before a newline at the end; the texts have none.
+    # PATTERNS may contain "$", which also matches before a final newline; the texts have none.
     expected = re.fullmatch(pattern, text, re.ASCII) is not None
 
     assert expected == IdPattern(pattern).matches(text)
@@ -56,12 +56,12 @@ def test_supported_expressions_match_as_pythons(pattern, text):
     ],
 )
 def test_other_expressions_are_refused(pattern):
-    """Whatever is malformed, or not matched in linear time, is a ValueError."""
+    """Malformed expressions, and those without a linear time match, raise ValueError."""
     with pytest.raises(ValueError, match=r"malformed|parenthesis|range|repeat|characters|class"):
         IdPattern(pattern)
 
 
 @pytest.mark.parametrize("pattern", ["a*" * 100 + "b", "a?" * 100 + "a{100}b", "(a|a)" * 50 + "b"])
 def test_no_expression_backtracks(pattern):
-    """Expressions that take a backtracking matcher for ever are answered."""
+    """Expressions that take a backtracking matcher exponential time are matched quickly."""
     assert not IdPattern(pattern).matches("a" * 5000)

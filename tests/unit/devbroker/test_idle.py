@@ -1,4 +1,4 @@
-"""Who waits costs nothing: the event loop of an idle broker sleeps, however many clients wait."""
+"""The event loop of an idle broker sleeps, however many clients wait."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.raw_client import RawClient
 
 CONSUMERS = 30
 IDLE_SECONDS = 0.5
-#: A thread that is called turns for the call and for its end, and may turn once more for each.
+#: A call into the loop takes an iteration to run and one to end, and maybe one more for each.
 TURNS_OF_ASKING = 8
 LONG_MS = 600_000
 
@@ -30,7 +30,7 @@ def fetch(offset):
 
 
 class LoopWatch:
-    """Counts how often the broker's event loop has looked for something to do."""
+    """A counter of how often the broker's event loop has polled its selector."""
 
     def __init__(self, broker):
         self._broker = broker
@@ -48,7 +48,7 @@ class LoopWatch:
         selector.select = counted
 
     def of_idleness(self):
-        """Count what happens while nobody asks for anything."""
+        """Count the iterations during a pause without requests."""
         before = self._broker.call(lambda _: self.count)
         threading.Event().wait(IDLE_SECONDS)
         return self._broker.call(lambda _: self.count) - before
@@ -61,7 +61,7 @@ def broker(request):
 
 
 def test_consumers_that_wait_wake_nobody(broker):
-    """With thirty long polls open the event loop turns only to tell how often it has turned."""
+    """With thirty open long polls, the event loop runs only for the calls that count its runs."""
     watch = LoopWatch(broker)
     with ExitStack() as stack:
         consumers = [stack.enter_context(RawClient(broker.port)) for _ in range(CONSUMERS)]
@@ -71,14 +71,14 @@ def test_consumers_that_wait_wake_nobody(broker):
 
         assert watch.of_idleness() <= TURNS_OF_ASKING
 
-        # They were not forgotten.
+        # The waiting fetches still get their responses.
         with RawClient(broker.port) as producer:
             producer.ask(produce_request("t", plain_batch(1)), 9)
         assert [0] * CONSUMERS == [consumer.receive()[0] for consumer in consumers]
 
 
 def wait_until_watched(broker, clients):
-    """Wait until so many clients wait for the topic."""
+    """Wait until this many clients wait for the topic."""
     pause = threading.Event()
 
     def waiting(_):

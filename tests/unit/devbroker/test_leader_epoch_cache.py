@@ -1,4 +1,4 @@
-"""Where leader epochs begin and end in a log."""
+"""The offsets where leader epochs begin and end in a log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def cache():
 
 
 def test_an_empty_cache_knows_nothing():
-    """Without entries no epoch has an end."""
+    """Without entries no epoch has an end offset."""
     cache = LeaderEpochCache()
 
     assert (None, None, None) == (cache.latest, cache.end_of(0, 5), cache.epoch_at(0))
@@ -35,18 +35,18 @@ def test_an_empty_cache_knows_nothing():
     ],
 )
 def test_an_epoch_ends_where_the_next_begins(cache, epoch, expected):
-    """The latest ends with the log; one without records is told as the one before it."""
+    """The latest epoch ends at the log end; an epoch without an entry gets the previous one's."""
     assert expected == cache.end_of(epoch, 99)
 
 
 @pytest.mark.parametrize(("offset", "expected"), [(0, 2), (9, 2), (10, 4), (29, 4), (30, 7)])
 def test_an_offset_belongs_to_an_epoch(cache, offset, expected):
-    """The epoch of an offset is the last one that began at it or before."""
+    """The epoch of an offset is the last one that began at or before it."""
     assert expected == cache.epoch_at(offset)
 
 
 def test_an_epoch_that_wrote_nothing_is_replaced(cache):
-    """Where a leader left without writing, the next one's epoch stands in its place."""
+    """If a leader appended nothing, the next leader's epoch replaces its entry."""
     cache.assign(9, 30)
 
     assert ((2, 0), (4, 10), (9, 30)) == cache.entries
@@ -54,7 +54,7 @@ def test_an_epoch_that_wrote_nothing_is_replaced(cache):
 
 @pytest.mark.parametrize("epoch", [7, 3])
 def test_an_epoch_that_is_not_newer_changes_nothing(cache, epoch):
-    """Epochs begin once, in order."""
+    """Each epoch begins once, in ascending order."""
     before = cache.entries
     cache.assign(epoch, 50)
 
@@ -70,7 +70,7 @@ def test_an_epoch_that_is_not_newer_changes_nothing(cache, epoch):
     ],
 )
 def test_what_lies_before_the_log_is_forgotten(cache, start_offset, expected):
-    """The first epoch that is left begins where the log does."""
+    """The first remaining epoch begins at the log start offset."""
     cache.truncate_from_start(start_offset)
 
     assert expected == cache.entries

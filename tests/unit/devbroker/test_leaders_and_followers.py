@@ -1,4 +1,4 @@
-"""What each broker of a cluster answers; see also `tests/kafka/test_devbroker_brokers.py`."""
+"""The responses of each broker in a cluster; see also `tests/kafka/test_devbroker_brokers.py`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEADER, FOLLOWER, STRANGER = range(3)
 
 @pytest.fixture
 def brokers():
-    """Give three brokers, and a topic `t` on the first two."""
+    """Return three brokers, and create a topic `t` on the first two."""
     brokers = brokers_of(BrokerSettings(default_replication_factor=2), 3)
     for broker in brokers:
         broker.advertise("127.0.0.1", 9090 + broker.node_id)
@@ -81,7 +81,7 @@ def described(broker, version=12):
 
 @pytest.mark.parametrize("who", [FOLLOWER, STRANGER])
 def test_who_does_not_lead_names_the_leader(brokers, who):
-    """From version 10 on the answer has the leader, its epoch and its address (KIP-951)."""
+    """Since version 10 the response has the leader, its epoch and its address (KIP-951)."""
     refused = ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (refused, 1, 0, [(1, 9091)]) == produced(brokers[who], version=10)
     assert (refused, -1, -1, []) == produced(brokers[who], version=9)
@@ -97,13 +97,13 @@ def test_who_does_not_lead_names_the_leader(brokers, who):
     ],
 )
 def test_who_keeps_a_replica_may_be_read_from(brokers, who, version, expected):
-    """From version 11 on consumers may read from followers (KIP-392)."""
+    """Since version 11 consumers may fetch from followers (KIP-392)."""
     produced(brokers[LEADER])
     assert expected == error_of_fetch(brokers[who], version=version)
 
 
 def test_a_reader_that_waits_learns_that_the_leader_has_moved(brokers):
-    """A long poll in the old epoch ends with an error as soon as the epoch has."""
+    """A long poll in the old epoch ends with an error as soon as the leader changes."""
     waiting = fetched(brokers[LEADER], epoch=0, max_wait_ms=1000)
     assert {("t", 0)} == waiting.watched
     cluster_of(brokers).take_changed()
@@ -116,7 +116,7 @@ def test_a_reader_that_waits_learns_that_the_leader_has_moved(brokers):
 
 
 def test_metadata_follow_the_brokers(brokers):
-    """Leader, epoch, replicas in sync and offline, and the brokers that run."""
+    """Metadata has the leader, epoch, in-sync and offline replicas, and the running brokers."""
     assert {
         "error": 0,
         "leader": (1, 0),
@@ -146,7 +146,7 @@ def test_metadata_follow_the_brokers(brokers):
 
 
 def test_the_oldest_metadata_leave_out_who_does_not_run(brokers):
-    """Version 0 has no place for offline replicas."""
+    """Version 0 has no field for offline replicas."""
     cluster_of(brokers).fence(1, NOW)
     answer = described(brokers[STRANGER], version=0)
 
@@ -154,7 +154,7 @@ def test_the_oldest_metadata_leave_out_who_does_not_run(brokers):
 
 
 def test_too_few_replicas_in_sync_take_nothing_that_all_must_have(brokers):
-    """With acks=all NOT_ENOUGH_REPLICAS, with acks=1 the leader is enough."""
+    """acks=all gets NOT_ENOUGH_REPLICAS, while acks=1 only needs the leader."""
     config = TopicConfig(min_insync_replicas=2)
     cluster_of(brokers).create_topic("strict", partitions=1, config=config)
     cluster_of(brokers).fence(2, NOW)
@@ -166,7 +166,7 @@ def test_too_few_replicas_in_sync_take_nothing_that_all_must_have(brokers):
 @pytest.mark.parametrize("key_type", [0, 1])
 @pytest.mark.parametrize("version", [3, 4])
 def test_without_its_brokers_there_is_no_coordinator(brokers, key_type, version):
-    """COORDINATOR_NOT_AVAILABLE, and no address."""
+    """The response has COORDINATOR_NOT_AVAILABLE and no address."""
     key = {"key": "x"} if version == 3 else {"coordinator_keys": ("x",)}
     request = FindCoordinatorRequest(key_type=key_type, **key)
 
@@ -183,7 +183,7 @@ def test_without_its_brokers_there_is_no_coordinator(brokers, key_type, version)
 
 
 def test_a_join_that_waits_is_answered_when_the_coordinator_moves(brokers):
-    """NOT_COORDINATOR, with the member's own id; the member is still in the group elsewhere."""
+    """It gets NOT_COORDINATOR with its own id, and is a member at the new coordinator."""
     cluster = cluster_of(brokers)
     coordinator = brokers[cluster.group_coordinator("g") - 1]
     leader = ask(coordinator, join_request("g"), 3).member_id
@@ -210,7 +210,7 @@ def test_a_join_that_waits_is_answered_when_the_coordinator_moves(brokers):
     ],
 )
 def test_topics_can_be_assigned_to_brokers(brokers, replicas, expected):
-    """Replicas are different brokers that run, at least one."""
+    """An assignment needs at least one replica, all on different running brokers."""
     topic = creatable("u", -1, -1, [(0, replicas)])
     request = CreateTopicsRequest(topics=(topic,), timeout_ms=1)
     (result,) = ask(brokers[STRANGER], request).topics
@@ -222,7 +222,7 @@ def test_topics_can_be_assigned_to_brokers(brokers, replicas, expected):
 
 
 def test_all_partitions_have_the_same_number_of_replicas(brokers):
-    """An assignment of two brokers here and one there is refused."""
+    """An assignment with two brokers for one partition and one for another is refused."""
     topic = creatable("u", -1, -1, [(0, [1, 2]), (1, [3])])
     request = CreateTopicsRequest(topics=(topic,), timeout_ms=1)
 
@@ -238,7 +238,7 @@ def test_all_partitions_have_the_same_number_of_replicas(brokers):
     ],
 )
 def test_new_partitions_can_be_assigned_to_brokers(brokers, replicas, expected):
-    """They have as many replicas as those that there are."""
+    """New partitions have as many replicas as the existing ones."""
     topic = CreatePartitionsTopic(
         name="t", count=2, assignments=(CreatePartitionsAssignment(broker_ids=replicas),)
     )

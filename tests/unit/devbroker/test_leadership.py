@@ -1,4 +1,4 @@
-"""Who leads a partition while brokers come and go."""
+"""The leader of a partition while brokers stop and start."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def state(leadership):
 
 
 def test_the_first_replica_that_runs_leads():
-    """A partition begins with its preferred leader, or with the next one that runs."""
+    """The first leader is the preferred replica, or the next one that runs."""
     assert (1, 0, (1, 2, 3)) == state(three())
     assert (2, 0, (2, 3)) == state(Leadership.begin(ALL, {2, 3}))
     assert (NO_LEADER, 0, ()) == state(Leadership.begin(ALL, ()))
 
 
 def test_a_leader_that_stops_is_followed_by_the_next_replica_in_sync():
-    """Leadership changes with a new epoch, and the replica that stopped is out of sync."""
+    """The leader changes with a new epoch, and the stopped replica leaves the ISR."""
     leadership = three()
 
     assert leadership.update({2, 3}, 1)
@@ -33,7 +33,7 @@ def test_a_leader_that_stops_is_followed_by_the_next_replica_in_sync():
 
 
 def test_a_follower_that_stops_changes_no_leader():
-    """Only the replicas in sync become fewer; the epoch stays."""
+    """Only the ISR shrinks; the leader epoch is unchanged."""
     leadership = three()
 
     assert not leadership.update({1, 3}, 1)
@@ -41,7 +41,7 @@ def test_a_follower_that_stops_changes_no_leader():
 
 
 def test_a_leader_that_returns_follows():
-    """A leader is not taken back from the one that took its place."""
+    """A returning leader does not replace its successor."""
     leadership = three()
     leadership.update({2, 3}, 1)
 
@@ -50,7 +50,7 @@ def test_a_leader_that_returns_follows():
 
 
 def test_only_the_last_in_sync_may_lead_again():
-    """When all have stopped, one that stopped earlier may lack records and does not lead."""
+    """A replica that stopped before the last one may lack records and does not lead."""
     leadership = three()
     for running in ({2, 3}, {3}, ()):
         leadership.update(running, 1)
@@ -63,7 +63,7 @@ def test_only_the_last_in_sync_may_lead_again():
 
 
 def test_replicas_that_left_below_min_insync_may_lead_again():
-    """While too few were in sync nothing was acknowledged that they do not have (KIP-966)."""
+    """Records were not acknowledged while fewer than min.insync.replicas had them (KIP-966)."""
     leadership = three()
     for running in ({1, 2}, {1}, ()):
         leadership.update(running, 2)
@@ -75,7 +75,7 @@ def test_replicas_that_left_below_min_insync_may_lead_again():
 
 
 def test_no_more_replicas_are_asked_for_than_there_are():
-    """A single replica that stops is the only one that may lead, whatever min.insync says."""
+    """A single replica that stops is the only eligible one, whatever min.insync.replicas says."""
     leadership = Leadership.begin((2,), ALL)
     leadership.update({1, 3}, 3)
 
@@ -85,7 +85,7 @@ def test_no_more_replicas_are_asked_for_than_there_are():
 
 
 def test_leadership_moves_to_a_replica_in_sync():
-    """A move raises the epoch; a move to the leader itself is none."""
+    """A move raises the epoch, unless it is to the current leader."""
     leadership = three()
 
     assert leadership.move_to(3)
@@ -95,7 +95,7 @@ def test_leadership_moves_to_a_replica_in_sync():
 
 @pytest.mark.parametrize("node_id", [1, 4])
 def test_leadership_does_not_move_to_others(node_id):
-    """A broker that has stopped, or keeps no replica, cannot lead."""
+    """A broker that has stopped or has no replica cannot lead."""
     leadership = three()
     leadership.update({2, 3}, 1)
 

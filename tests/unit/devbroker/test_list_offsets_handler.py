@@ -1,4 +1,4 @@
-"""ListOffsets: offsets by name and by time."""
+"""ListOffsets: special offsets and offsets by timestamp."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def broker_with_records():
 
 
 def request(*partitions):
-    """Ask for (topic, partition, timestamp[, leader epoch])."""
+    """Build a request for (topic, partition, timestamp[, leader epoch])."""
     return ListOffsetsRequest(
         replica_id=-1,
         topics=tuple(
@@ -56,7 +56,7 @@ def found(broker, asked, version=None):
 
 @pytest.mark.parametrize("version", range(1, 11))
 def test_earliest_and_latest_are_the_ends_of_the_log(version):
-    """Offsets of the ends come without a time, with the leader epoch since version 4."""
+    """The log's ends have no timestamp, and have the leader epoch since version 4."""
     asked = request(("t", 0, EARLIEST), ("t", 1, LATEST))
     epoch = 0 if version >= 4 else -1
 
@@ -77,12 +77,12 @@ def test_earliest_and_latest_are_the_ends_of_the_log(version):
     ],
 )
 def test_offsets_are_found_by_time(timestamp, expected):
-    """A time finds the first record that is as late; what is not there is -1."""
+    """A lookup returns the first record with at least that timestamp, or -1 if there is none."""
     assert [expected] == found(broker_with_records(), request(("t", 0, timestamp)))
 
 
 def test_an_empty_log_has_no_largest_timestamp():
-    """The largest timestamp of nothing is not found, which is no error."""
+    """The largest timestamp of an empty log is not found, which is not an error."""
     assert [(0, -1, -1, -1)] == found(broker_with_records(), request(("t", 1, MAX_TIMESTAMP)))
 
 
@@ -91,7 +91,7 @@ def test_an_empty_log_has_no_largest_timestamp():
     [(MAX_TIMESTAMP, 6), (EARLIEST_LOCAL, 7), (LATEST_TIERED, 8), (-6, 10)],
 )
 def test_a_question_that_the_version_does_not_have_is_refused(timestamp, version):
-    """Negative times are questions, each with its first version."""
+    """Each negative timestamp is a special query that requires a minimum version."""
     assert [(ErrorCode.UNSUPPORTED_VERSION, -1, -1, -1)] == found(
         broker_with_records(), request(("t", 0, timestamp)), version
     )
@@ -106,14 +106,14 @@ def test_a_question_that_the_version_does_not_have_is_refused(timestamp, version
     ],
 )
 def test_partitions_are_refused_one_by_one(asked, expected):
-    """An unknown partition or leader epoch is that partition's error alone."""
+    """An unknown partition or leader epoch is an error of that partition only."""
     results = found(broker_with_records(), request(asked, ("t", 1, LATEST)))
 
     assert [expected, 0] == [result[0] for result in results]
 
 
 def test_an_older_leader_epoch_is_fenced():
-    """A client that knows only an older leader must ask for metadata."""
+    """A client with an older leader epoch must refresh its metadata."""
     broker = broker_with_records()
     broker.cluster.topic("t").partitions[0].leadership.leader_epoch = 3
 
@@ -123,7 +123,7 @@ def test_an_older_leader_epoch_is_fenced():
 
 
 def test_a_partition_asked_for_twice_is_refused_once():
-    """A duplicate partition is INVALID_REQUEST in the place where it first stands."""
+    """The result of a duplicate partition is INVALID_REQUEST, at its first position."""
     asked = request(("t", 0, LATEST), ("t", 1, LATEST), ("t", 0, EARLIEST))
 
     assert [ErrorCode.INVALID_REQUEST, 0] == [
@@ -132,7 +132,7 @@ def test_a_partition_asked_for_twice_is_refused_once():
 
 
 def test_records_that_cannot_be_decoded_are_corrupt():
-    """A look-up by time that meets undecodable records is CORRUPT_MESSAGE."""
+    """A lookup by timestamp that meets undecodable records is CORRUPT_MESSAGE."""
     broker = broker_with({"t": 1})
     batch = plain_batch(2, payload=b"\x7f no records", max_timestamp=50)
     broker.cluster.topic("t").partitions[0].log.append(memoryview(batch), decode_header(batch))
@@ -145,7 +145,7 @@ def test_records_that_cannot_be_decoded_are_corrupt():
     "limits", [{"request_max_decoded_elements": 4}, {"request_max_decompressed_bytes": 40}]
 )
 def test_the_look_ups_of_one_request_share_what_they_may_cost_to_decode(timestamp, limits):
-    """What is beyond is refused, and found by a client that asks for the rest again."""
+    """Lookups beyond the limit are refused, and succeed in another request."""
     broker = broker_with({"t": 2}, **limits)
     for partition in broker.cluster.topic("t").partitions:
         batch = plain_batch([PlainRecord(timestamp=time) for time in (10, 20, 20)])

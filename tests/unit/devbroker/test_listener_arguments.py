@@ -1,4 +1,4 @@
-"""The command line's listeners: what they become, and what is wrong with them."""
+"""The listener options of the command line, and errors in them."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def listeners(*arguments, **environment):
 
 
 def test_without_options_there_is_one_plain_listener():
-    """Kafka's port on loopback is the default."""
+    """The default is Kafka's port on the loopback address."""
     assert [Listener(port=9092)] == listeners()
 
 
 def test_host_and_port_are_a_plain_listeners():
-    """The short options are for the common case."""
+    """The short options define a single plaintext listener."""
     arguments = ["--host", "::1", "--port", "1", "--advertised-host", "h"]
     assert [Listener(host="::1", port=1, advertised_host="h")] == listeners(*arguments)
 
@@ -64,7 +64,7 @@ def test_host_and_port_are_a_plain_listeners():
     ],
 )
 def test_a_listener_that_lets_everybody_in_is_warned_of(host, protocol, client_auth, is_open):
-    """Other machines reach all but loopback; SASL or the clients' certificates keep them out."""
+    """Only SASL or required client certificates protect an address other than loopback."""
     made = listeners(
         *("--listener", f"{protocol}://{host}:9092", "--tls-keystore", "k.pem"),
         *("--tls-truststore", "t.pem", "--tls-client-auth", client_auth),
@@ -78,7 +78,7 @@ def test_a_listener_that_lets_everybody_in_is_warned_of(host, protocol, client_a
 
 
 def test_listeners_of_each_kind(tmp_path):
-    """One key store, one trust store and one list of users serve all listeners that need them."""
+    """All listeners share one key store, one trust store and one set of users."""
     users = tmp_path / "users.json"
     users.write_text(USERS)
     made = listeners(
@@ -111,7 +111,7 @@ def test_listeners_of_each_kind(tmp_path):
 
 
 def test_users_may_be_in_the_environment():
-    """Without a file the users are those of the environment."""
+    """Without a users file, the users come from the environment variable."""
     (made,) = listeners("--listener", "SASL_PLAINTEXT://h:1", **{USERS_VARIABLE: USERS})
     assert {"alice": "pl4nted"} == made.sasl.users
 
@@ -132,7 +132,7 @@ def test_users_may_be_in_the_environment():
     ],
 )
 def test_what_contradicts_itself_is_refused(arguments, reason):
-    """A listener that cannot be is an error that names the option."""
+    """For a listener that is not possible the error names the option or form to use."""
     with pytest.raises(ConfigError, match=reason):
         listeners(*arguments)
 
@@ -149,7 +149,7 @@ def run(*arguments, **environment):
 
 @pytest.mark.slow
 def test_the_process_listens_with_sasl_and_shows_no_secret():
-    """The line names protocol and address; a client authenticates, and no output has a password."""
+    """The first line names the listeners, a client can authenticate, and no password is printed."""
     arguments = [
         "--listener",
         "SASL_PLAINTEXT://127.0.0.1:0",
@@ -173,7 +173,7 @@ def test_the_process_listens_with_sasl_and_shows_no_secret():
 
 @pytest.mark.slow
 def test_the_process_warns_of_a_listener_that_lets_everybody_in():
-    """On the standard error; the first line of the standard output stays what it is."""
+    """The warning goes to standard error and does not change standard output."""
     with run("--host", "0.0.0.0", "--port", "0") as process:  # noqa: S104
         line = process.stdout.readline()
         process.terminate()
@@ -185,7 +185,7 @@ def test_the_process_warns_of_a_listener_that_lets_everybody_in():
 
 @pytest.mark.slow
 def test_the_process_says_what_is_wrong_with_its_users():
-    """Users that cannot be read are one line of error, which does not show them."""
+    """Users that cannot be parsed cause one line of error, which does not show them."""
     arguments = ["--listener", "SASL_PLAINTEXT://127.0.0.1:0"]
     with run(*arguments, **{USERS_VARIABLE: "alice=pl4nted"}) as process:
         output, errors = process.communicate(timeout=20)
