@@ -178,7 +178,7 @@ def test_a_tls_handshake_that_does_not_end_ends_the_connection(certificates, cap
 
 @pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_ip"])
 def test_a_flood_of_connections_is_kept_out(limit):
-    """More than so many are closed at once, those that are there go on, and a place can be had."""
+    """Connections over the limit are closed, others continue, and a freed place can be used."""
     limits = ConnectionLimits(**{limit: 5})
     with (
         DevBroker(connection_limits=limits) as broker,

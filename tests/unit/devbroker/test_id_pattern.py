@@ -26,7 +26,7 @@ PATTERNS = st.recursive(
 
 @given(pattern=PATTERNS, text=st.text("abc.-1", max_size=8))
 def test_supported_expressions_match_as_pythons(pattern, text):
-    """Every supported expression matches the ids that Python's own matcher says."""
+    """Every supported expression matches the same ids as in Python's `re`."""
     # PATTERNS may contain "$", which also matches before a final newline; the texts have none.
     expected = re.fullmatch(pattern, text, re.ASCII) is not None
 

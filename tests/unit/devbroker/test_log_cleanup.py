@@ -1,4 +1,4 @@
-"""What is deleted for its age or size, and what compaction leaves."""
+"""Retention by age or size, and what compaction removes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bases(log):
 
 
 def log_of_segments(*timestamps, **config):
-    """Make a log with one batch in each segment."""
+    """Return a log with one batch in each segment."""
     size = len(plain_batch([PlainRecord(timestamp=timestamps[0])]))
     log = PartitionLog(config=TopicConfig(segment_bytes=size, **config))
     writer = LogWriter(log)
@@ -44,13 +44,13 @@ def log_of_segments(*timestamps, **config):
 
 
 class TestRetention:
-    """Whole segments go, the oldest first."""
+    """Whole segments are deleted, the oldest first."""
 
     @pytest.mark.parametrize(
         ("now_ms", "expected"), [(1010, [0, 1, 2]), (1011, [1, 2]), (1021, [2]), (1031, [3])]
     )
     def test_segments_whose_records_are_all_too_old_are_deleted(self, now_ms, expected):
-        """The one that grows, too: then a new one begins."""
+        """If the active segment is too old as well, a new one is started."""
         log = log_of_segments(10, 20, 30, retention_ms=1000)
 
         log.delete_old_segments(now_ms)
@@ -58,14 +58,14 @@ class TestRetention:
         assert (expected, expected[0], 3) == (bases(log), log.log_start_offset, log.log_end_offset)
 
     def test_a_segment_that_stays_keeps_those_behind_it(self):
-        """Times need not rise; the log has no holes."""
+        """Timestamps may decrease, but the log has no gaps: later segments are kept too."""
         log = log_of_segments(10, 5000, 10, retention_ms=1000)
 
         assert 1 == log.delete_old_segments(2000)
         assert [1, 2] == bases(log)
 
     def test_segments_beyond_retention_bytes_are_deleted(self):
-        """As long as what is left has still as many bytes as were asked for."""
+        """Segments are deleted while the remaining ones have at least retention.bytes."""
         size = len(plain_batch(1))
         log = log_of_segments(0, 0, 0, 0, retention_ms=-1, retention_bytes=2 * size)
 
@@ -74,14 +74,14 @@ class TestRetention:
         assert [2, 3] == bases(log)
 
     def test_nothing_is_deleted_without_limits(self):
-        """-1 is for ever."""
+        """A limit of -1 means no limit."""
         log = log_of_segments(0, 0, retention_ms=-1)
 
         assert 0 == log.delete_old_segments(10**15)
         assert 0 == PartitionLog().delete_old_segments(10**15)
 
     def test_the_broker_looks_every_five_minutes(self, tmp_path):
-        """What was deleted stays so after a restart, whatever its end."""
+        """Deleted segments stay deleted after a restart, even after a kill."""
         cluster = DurableCluster(tmp_path)
         config = TopicConfig(retention_ms=60_000)
         cluster.broker.cluster.create_topic("t", partitions=1, config=config)
@@ -100,7 +100,7 @@ class TestRetention:
 
 
 def write(log, *records, sequence=-1, producer_id=-1, compression=CompressionType.NONE):
-    """Append a batch of keys and values."""
+    """Append a batch of records with these keys and values."""
     transactional = producer_id >= 100
     if transactional:
         log.producer_state.start_verification(
@@ -136,7 +136,7 @@ def records_of(log):
 
 
 def visible(log):
-    """Give the last value of each key, as a read_committed consumer sees it; tombstones too."""
+    """Return each key's last value, including tombstones, as seen with read_committed."""
     found = {}
     aborted = log.aborted_transactions(0, log.log_end_offset)
     for batch in batches_of(log):
@@ -152,11 +152,11 @@ def visible(log):
 
 
 class TestCompaction:
-    """Of the records with a key the last one stays."""
+    """Of all records with the same key, the last one is kept."""
 
     @pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.LZ4])
     def test_the_last_record_of_each_key_stays_where_it_is(self, compression):
-        """Offsets do not change; what lies in the segment that grows is left alone."""
+        """Offsets do not change, and the active segment is not cleaned."""
         log = PartitionLog(config=COMPACTED)
         write(log, (b"a", b"1"), (b"b", b"2"), (b"a", b"3"), compression=compression)
         write(log, (b"c", b"4"), (b"b", b"5"), compression=compression)
@@ -174,7 +174,7 @@ class TestCompaction:
         assert [0, 5] == bases(log)
 
     def test_small_segments_become_one(self):
-        """As long as they fit segment.bytes."""
+        """Segments are merged as long as the result fits into segment.bytes."""
         log = PartitionLog(config=COMPACTED)
         for number in range(12):
             write(log, (b"key", b"%d" % number))
@@ -189,7 +189,7 @@ class TestCompaction:
             assert log.read(offset, max_bytes=10**6, min_one_batch=True).end_offset > offset
 
     def test_a_tombstone_goes_a_while_after_its_key(self):
-        """Readers have delete.retention.ms to see it."""
+        """Consumers have delete.retention.ms to read the tombstone."""
         log = PartitionLog(config=COMPACTED)
         write(log, (b"a", b"1"))
         write(log, (b"a", None), (b"b", b"2"))
@@ -208,7 +208,7 @@ class TestCompaction:
         assert [1000, 1000] == [r.timestamp for b in batches_of(log) for r in b.records]
 
     def test_nothing_of_an_aborted_transaction_stays(self):
-        """Its marker does, until its time has come."""
+        """Its marker is kept until its delete horizon has passed."""
         log = PartitionLog(config=COMPACTED)
         write(log, (b"a", b"kept"))
         write(log, (b"a", b"aborted"), producer_id=101, sequence=0)
@@ -225,7 +225,7 @@ class TestCompaction:
         assert [2, 4] == [b.header.base_offset for b in batches_of(log) if b.header.is_control]
 
     def test_nothing_from_an_open_transaction_on_is_cleaned(self):
-        """How it ends is not known."""
+        """The outcome of the transaction is not known yet."""
         log = PartitionLog(config=COMPACTED)
         write(log, (b"a", b"1"))
         write(log, (b"a", b"2"), producer_id=101, sequence=0)
@@ -238,7 +238,7 @@ class TestCompaction:
         assert 1 == log.first_dirty_offset
 
     def test_the_last_batch_of_a_producer_stays_without_its_records(self, tmp_path):
-        """Its sequence number is needed, also after a restart."""
+        """The producer's last sequence number is needed, also after a restart."""
         log = open_log(tmp_path, config=COMPACTED)
         write(log, (b"a", b"1"), (b"a", b"2"), producer_id=8, sequence=0)
         write(log, (b"a", b"3"))
@@ -258,7 +258,7 @@ class TestCompaction:
         log.directory.close()
 
     def test_young_records_are_left_alone(self):
-        """min.compaction.lag.ms is for readers that want to see every change."""
+        """min.compaction.lag.ms is for consumers that have to read every change."""
         config = TopicConfig(cleanup_policy="compact", min_compaction_lag_ms=500)
         log = PartitionLog(config=config)
         write(log, (b"a", b"1"))
@@ -269,7 +269,7 @@ class TestCompaction:
         assert needs_cleaning(log, 1500)
 
     def test_little_that_is_new_is_not_worth_it(self):
-        """min.cleanable.dirty.ratio says how much must be."""
+        """min.cleanable.dirty.ratio defines how much new data is needed."""
         log = PartitionLog(config=TopicConfig(cleanup_policy="compact"))
         write(log, *[(b"%d" % number, b"x") for number in range(50)])
         log.roll(0)
@@ -284,7 +284,7 @@ class TestCompaction:
         assert needs_cleaning(log, 0)
 
     def test_the_broker_looks_every_fifteen_seconds(self, tmp_path):
-        """Up to where a log is clean is kept."""
+        """The offset up to which the log is clean is stored in a checkpoint."""
         cluster = DurableCluster(tmp_path)
         cluster.broker.cluster.create_topic("t", partitions=1, config=COMPACTED)
         log = cluster.broker.cluster.topic("t").partitions[0].log
@@ -312,7 +312,7 @@ KEYED = st.lists(
 
 
 def play(log, script):
-    """Write a script of batches and ends of transactions; each value is written once."""
+    """Write a script of batches and transaction ends; each value is written once."""
     sequences = {}
     for number, (producer_id, keys, committed) in enumerate(script):
         if not keys:
@@ -325,18 +325,18 @@ def play(log, script):
         sequences[producer_id] = sequence + len(keys)
 
 
-# So much that segments become more than one, the first of which is there before the others.
+# Enough batches for several segments, the first of which is older than the others.
 @example(script=[(-1, [(b"a", False)] * 3, False)] * 40, now_ms=0)
 @settings(deadline=None, max_examples=100)
 @given(script=KEYED, now_ms=st.sampled_from([0, 3 * DAY]))
 def test_readers_see_the_same_after_cleaning_and_after_a_restart(script, now_ms):
-    """The last value of every key, offsets, and what is known of producers do not change."""
+    """The last value of every key, the offsets and the producer states do not change."""
     with tempfile.TemporaryDirectory() as name:
         log = open_log(Path(name), config=COMPACTED)
         play(log, script)
         before = {key: value for key, value in visible(log).items() if value is not None}
         offsets = (log.log_end_offset, log.last_stable_offset)
-        # Of a producer that has only markers left even its epoch may go, as with Kafka.
+        # As in Kafka, the epoch of a producer with only markers left may be removed.
         producers = [each[:4] for each in producers_of(log) if each[3] >= 0]
         for round_ms in (now_ms, now_ms + 2 * DAY, now_ms + 4 * DAY):
             clean(log, round_ms)
@@ -354,7 +354,7 @@ def test_readers_see_the_same_after_cleaning_and_after_a_restart(script, now_ms)
 
 @pytest.mark.parametrize("stop", range(12))
 def test_a_broker_killed_while_it_swaps_segments_loses_nothing(tmp_path, monkeypatch, stop):
-    """Whatever file was renamed or removed last, the log is the old one or the new one."""
+    """Whichever file was renamed or removed last, the log is either the old or the new one."""
     log = open_log(tmp_path, config=COMPACTED)
     writer = LogWriter(log)
     for number in range(12):
@@ -391,7 +391,7 @@ def test_a_broker_killed_while_it_swaps_segments_loses_nothing(tmp_path, monkeyp
 def test_a_disk_that_fails_while_segments_are_swapped_loses_nothing(
     tmp_path, monkeypatch, number, failure
 ):
-    """The log answers as before or as cleaned, goes on, and is the same after a kill."""
+    """The log reads as before or as cleaned, can be appended to, and is the same after a kill."""
     log = open_log(tmp_path, config=COMPACTED)
     writer = LogWriter(log)
     for key in range(12):

@@ -1,4 +1,4 @@
-"""A log on disk: the same answers as in memory, before and after it is opened again."""
+"""A log on disk behaves as one in memory, before and after it is reopened."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def bases(log):
 @settings(deadline=None, max_examples=60)
 @given(steps=STEPS, more=STEPS)
 def test_memory_and_disk_answer_alike_also_after_a_restart(steps, more):
-    """Whatever was written, a log on disk answers as one in memory, opened again or not."""
+    """Whatever was written, a log on disk reads like one in memory, reopened or not."""
     with tempfile.TemporaryDirectory() as directory:
         in_memory = LogWriter(PartitionLog(config=SMALL))
         on_disk = LogWriter(open_log(Path(directory)))
@@ -73,7 +73,7 @@ def test_memory_and_disk_answer_alike_also_after_a_restart(steps, more):
 
 
 def test_files_have_kafkas_names(tmp_path):
-    """Segments are named by their first offset, snapshots by the offset they were taken at."""
+    """Segments are named by their first offset and snapshots by the offset they were taken at."""
     log = open_log(tmp_path / "t-0", config=TopicConfig(segment_bytes=250, index_interval_bytes=0))
     for _ in range(4):
         append(log, BATCH)
@@ -103,7 +103,7 @@ def test_a_segment_is_rolled_when_the_next_batch_would_make_it_too_large():
 
 
 def test_a_batch_larger_than_a_segment_is_refused():
-    """There would be no place for it."""
+    """No segment could hold such a batch."""
     log = PartitionLog(config=TopicConfig(segment_bytes=len(BATCH) - 1))
 
     with pytest.raises(RefusedError) as caught:
@@ -114,7 +114,7 @@ def test_a_batch_larger_than_a_segment_is_refused():
 
 
 def test_a_segment_is_rolled_when_its_records_span_more_than_segment_ms():
-    """How old a segment is, its records tell."""
+    """The age of a segment is derived from its records."""
     log = PartitionLog(config=TopicConfig(segment_ms=10))
     for timestamp in (100, 110, 111, 121, 122):
         append(log, plain_batch([PlainRecord(timestamp=timestamp)]))
@@ -123,7 +123,7 @@ def test_a_segment_is_rolled_when_its_records_span_more_than_segment_ms():
 
 
 def test_without_timestamps_the_clock_tells_how_old_a_segment_is():
-    """A record may have no time (-1)."""
+    """The timestamp of a record may be missing (-1)."""
     log = PartitionLog(config=TopicConfig(segment_ms=10), now_ms=1000)
     for now_ms in (1000, 1010, 1011):
         append(log, plain_batch([PlainRecord(timestamp=-1)]), now_ms=now_ms)
@@ -132,17 +132,17 @@ def test_without_timestamps_the_clock_tells_how_old_a_segment_is():
 
 
 def test_a_segment_is_rolled_when_an_index_is_full():
-    """An index has room for so many entries and no more."""
+    """The size of an index limits its number of entries."""
     log = PartitionLog(config=TopicConfig(index_interval_bytes=0, segment_index_bytes=36))
     for _ in range(8):
         append(log, BATCH)
 
-    # The first batch needs no entry: the index's beginning stands for it.
+    # The first batch needs no entry, since lookups start at the beginning of the segment.
     assert [0, 5] == bases(log)
 
 
 def test_an_offset_too_far_from_the_segments_begins_a_new_one():
-    """Indexes have 31 bits for the difference."""
+    """Indexes store the difference to the base offset in 31 bits."""
     log = PartitionLog()
     far = 2**31 - 1
     append(log, BATCH)
@@ -153,7 +153,7 @@ def test_an_offset_too_far_from_the_segments_begins_a_new_one():
 
 
 def test_a_batch_that_cannot_be_written_leaves_the_log_as_it_was(tmp_path, monkeypatch):
-    """A disk that is full is KAFKA_STORAGE_ERROR, and the next batch goes where that one would."""
+    """A full disk is KAFKA_STORAGE_ERROR, and the next batch gets the same offset."""
     log = open_log(tmp_path)
     append(log, BATCH)
 
@@ -173,7 +173,7 @@ def test_a_batch_that_cannot_be_written_leaves_the_log_as_it_was(tmp_path, monke
 
 
 def test_a_write_that_stops_half_way_is_taken_back(tmp_path, monkeypatch):
-    """What was written of a batch before the error is cut off."""
+    """The bytes that were written before the error are truncated."""
     file = AppendFile(tmp_path / "x", OpenFiles())
     file.append(b"before")
     real = __import__("os").pwrite
@@ -196,7 +196,7 @@ def test_a_write_that_stops_half_way_is_taken_back(tmp_path, monkeypatch):
 
 
 def test_more_files_than_may_be_open_are_used_in_turn(tmp_path):
-    """A file that was closed to make room is opened again when it is needed."""
+    """A file that was closed to limit open files is reopened when it is needed."""
     open_files = OpenFiles(max_open_files=2)
     files = [AppendFile(tmp_path / str(number), open_files) for number in range(5)]
     for _ in range(2):
@@ -208,7 +208,7 @@ def test_more_files_than_may_be_open_are_used_in_turn(tmp_path):
 
 
 def test_segments_before_the_log_start_are_removed(tmp_path):
-    """Files go as soon as no record in them can be read any more."""
+    """Files are deleted as soon as none of their records can be read any more."""
     log = open_log(tmp_path)
     writer = LogWriter(log)
     writer.do([Step(0, 1, 0, committed=True)] * 20)
@@ -223,7 +223,7 @@ def test_segments_before_the_log_start_are_removed(tmp_path):
 
 
 def test_leader_epochs_end_where_the_next_one_begins(tmp_path):
-    """The log remembers all epochs it has records of, also after a restart."""
+    """The log keeps the epochs of all its records, also after a restart."""
     log = open_log(tmp_path)
     append(log, plain_batch(3))
     log.begin_leader_epoch(2)
@@ -238,7 +238,7 @@ def test_leader_epochs_end_where_the_next_one_begins(tmp_path):
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=8))
 def test_a_leader_epoch_checkpoint_can_be_read_again(assigned):
-    """What is written is what is read."""
+    """Decoding returns what was encoded."""
     cache = LeaderEpochCache()
     for epoch, start_offset in assigned:
         cache.assign(epoch, start_offset)
@@ -248,13 +248,13 @@ def test_a_leader_epoch_checkpoint_can_be_read_again(assigned):
 
 @pytest.mark.parametrize("content", [b"", b"1\n0\n", b"0\n2\n0 0\n", b"0\n1\nx y\n", b"0\n1\n5\n"])
 def test_a_broken_leader_epoch_checkpoint_is_refused(content):
-    """Nothing but CorruptRecordError comes of it."""
+    """Invalid content raises CorruptRecordError and no other error."""
     with pytest.raises(CorruptRecordError):
         decode_leader_epochs(content)
 
 
 def test_every_changed_byte_of_a_snapshot_is_noticed():
-    """A snapshot is believed only if its checksum is right."""
+    """A snapshot is used only if its checksum is right."""
     writer = LogWriter(PartitionLog())
     writer.do([Step(1, 2, 5, committed=True), Step(2, 3, 6, committed=True)])
     content = encode_snapshot(writer.log.producer_state.entries())

@@ -1,4 +1,4 @@
-"""Opening a log that nobody has closed: what is whole stays, what is torn goes."""
+"""Recovery of a log that was not closed: whole batches are kept, torn ones are removed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ STORY = [
 
 @pytest.fixture
 def written(tmp_path):
-    """Write a log of one segment, and leave it as a killed broker does."""
+    """Write a log of one segment and leave it behind as a killed broker does."""
     writer = LogWriter(open_log(tmp_path / "written", config=ONE_SEGMENT))
     writer.do(STORY)
     writer.log.directory.close()
@@ -50,7 +50,7 @@ def written(tmp_path):
 
 
 def reopened(source, tmp_path, log_bytes):
-    """Open a copy of a log with other bytes in its segment."""
+    """Open a copy of a log whose segment has other bytes."""
     copy = tmp_path / "copy"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(source, copy)
@@ -59,7 +59,7 @@ def reopened(source, tmp_path, log_bytes):
 
 
 def prefix_in_memory(whole, size):
-    """Do as many of the story's steps as fit in so many bytes."""
+    """Return a log in memory with as many of the story's steps as fit in `size` bytes."""
     ends = []
     for batch in split_record_batches(whole):
         ends.append((ends[-1] if ends else 0) + len(batch))
@@ -68,14 +68,14 @@ def prefix_in_memory(whole, size):
 
 @cache
 def beginning_in_memory(count):
-    """Do so many of the story's steps; the log is only to be read."""
+    """Return a log in memory with the first `count` steps of the story; callers only read it."""
     writer = LogWriter(PartitionLog(config=ONE_SEGMENT))
     writer.do(STORY[:count])
     return writer.log
 
 
 def test_a_tail_cut_at_every_byte_leaves_the_longest_valid_prefix(written, tmp_path):
-    """Wherever the writing stopped, whole batches stay with all that is known of them."""
+    """Wherever the write stopped, whole batches are kept with their producer states."""
     whole = (written / f"{0:020d}.log").read_bytes()
     for size in range(len(whole) + 1):
         log = reopened(written, tmp_path, whole[:size])
@@ -87,7 +87,7 @@ def test_a_tail_cut_at_every_byte_leaves_the_longest_valid_prefix(written, tmp_p
 
 
 def test_a_changed_byte_ends_the_log_before_its_batch(written, tmp_path):
-    """Whatever byte is wrong, no wrong record is ever read, and none before it is lost."""
+    """Whatever byte is wrong, no wrong record is read, and no earlier record is lost."""
     whole = (written / f"{0:020d}.log").read_bytes()
     starts = [0]
     for batch in split_record_batches(whole):
@@ -95,9 +95,9 @@ def test_a_changed_byte_ends_the_log_before_its_batch(written, tmp_path):
     for position in range(0, len(whole), 7):
         start = max(start for start in starts if start <= position)
         if position - start in range(12, 16):
-            continue  # The leader epoch: the checksum does not cover it, nor does a restart fix it.
+            continue  # The checksum does not cover the leader epoch, and recovery does not fix it.
         if position - start in range(8):
-            continue  # Nor the offset; offsets that fall are found, larger ones leave a gap.
+            continue  # Nor the offset: a lower offset is detected, a higher one leaves a gap.
         broken = bytearray(whole)
         broken[position] ^= 0x81
         log = reopened(written, tmp_path, bytes(broken))
@@ -107,7 +107,7 @@ def test_a_changed_byte_ends_the_log_before_its_batch(written, tmp_path):
 
 
 def test_zeros_behind_the_last_batch_are_cut_off(written, tmp_path):
-    """A file system may leave a file longer than what was written."""
+    """A file system may leave a file longer than its written content."""
     whole = (written / f"{0:020d}.log").read_bytes()
     log = reopened(written, tmp_path, whole + bytes(5000))
 
@@ -119,7 +119,7 @@ def test_zeros_behind_the_last_batch_are_cut_off(written, tmp_path):
 @settings(deadline=None, max_examples=60)
 @given(steps=STEPS, more=STEPS)
 def test_a_log_that_was_not_closed_is_recovered_whole(steps, more):
-    """Segments, indexes, producers and transactions are as if nothing had happened."""
+    """Segments, indexes, producers and transactions are restored completely."""
     with tempfile.TemporaryDirectory() as name:
         in_memory = LogWriter(PartitionLog(config=SMALL))
         on_disk = LogWriter(open_log(Path(name)))
@@ -142,7 +142,7 @@ def test_a_log_that_was_not_closed_is_recovered_whole(steps, more):
 @pytest.mark.parametrize(
     ("suffix", "clean"),
     [
-        # After a clean end Kafka, too, asks for the offset index only.
+        # After a clean shutdown Kafka requires only the offset index, too.
         (".index", True),
         (".snapshot", True),
         (".index", False),
@@ -152,7 +152,7 @@ def test_a_log_that_was_not_closed_is_recovered_whole(steps, more):
     ],
 )
 def test_what_is_lost_beside_the_batches_is_made_again(tmp_path, suffix, clean):
-    """Indexes and snapshots are built from the batches where they are missing."""
+    """Missing indexes and snapshots are rebuilt from the batches."""
     on_disk = LogWriter(open_log(tmp_path))
     on_disk.do(STORY * 3)
     expected, producers = picture(on_disk.log), producers_of(on_disk.log)
@@ -169,7 +169,7 @@ def test_what_is_lost_beside_the_batches_is_made_again(tmp_path, suffix, clean):
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".snapshot"])
 def test_what_is_broken_beside_the_batches_is_made_again(tmp_path, suffix):
-    """An index that cannot be right is not believed, even after a clean end."""
+    """An implausible index is rebuilt, even after a clean shutdown."""
     on_disk = LogWriter(open_log(tmp_path))
     on_disk.do(STORY * 3)
     expected, producers = picture(on_disk.log), producers_of(on_disk.log)
@@ -185,7 +185,7 @@ def test_what_is_broken_beside_the_batches_is_made_again(tmp_path, suffix):
 
 
 def test_segments_behind_a_bad_batch_are_removed(tmp_path):
-    """The log ends where it is no longer right, whatever follows."""
+    """The log ends before the first bad batch, whatever follows it."""
     on_disk = LogWriter(open_log(tmp_path))
     on_disk.do([Step(0, 1, 0, committed=True)] * 20)
     assert [0, 7, 14] == [segment.base_offset for segment in on_disk.log.segments]
@@ -202,7 +202,7 @@ def test_segments_behind_a_bad_batch_are_removed(tmp_path):
 
 
 def test_duplicates_and_gaps_are_judged_as_before(tmp_path):
-    """What a producer has written is known from the log when its state was not kept."""
+    """The producer's state is rebuilt from the log if it was not stored."""
     on_disk = LogWriter(open_log(tmp_path, config=ONE_SEGMENT))
     batches = [
         plain_batch(2, producer_id=8, producer_epoch=0, base_sequence=2 * number)
@@ -227,7 +227,7 @@ def test_duplicates_and_gaps_are_judged_as_before(tmp_path):
 
 
 def test_a_log_that_has_lost_all_from_its_start_on_begins_there_anew(tmp_path):
-    """No offset is given out twice, even if records that were deleted are lost as well."""
+    """No offset is assigned twice, even if deleted records are lost as well."""
     on_disk = LogWriter(open_log(tmp_path, config=ONE_SEGMENT))
     on_disk.do([Step(0, 1, 0, committed=True)] * 4)
     on_disk.log.directory.close()

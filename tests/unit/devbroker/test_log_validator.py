@@ -1,4 +1,4 @@
-"""What a batch must be before the log takes it."""
+"""The conditions that a batch must meet before it is appended."""
 
 from __future__ import annotations
 
@@ -83,33 +83,33 @@ ONE = plain_batch(3)
     ],
 )
 def test_what_is_not_one_batch_of_format_2_is_refused(records, api_version, expected):
-    """A partition's records in a Produce request are one whole batch of format 2."""
+    """A partition's records in a Produce request must be one whole batch of format 2."""
     assert expected == refusal(lambda: only(records, api_version=api_version)).error_code
 
 
 @pytest.mark.parametrize("api_version", [3, 6, 7, 12])
 def test_one_batch_is_taken(api_version):
-    """One whole batch is given as it is."""
+    """One whole batch is returned unchanged."""
     assert ONE == only(ONE, api_version=api_version)
 
 
 @pytest.mark.parametrize("records", [plain_batch(1, magic=9), plain_batch(1, batch_length=3)])
 def test_what_does_not_begin_like_a_batch_is_not_asked_about_transactions(records):
-    """A wrong length or format is CORRUPT_MESSAGE before anything else is looked at."""
+    """A wrong length or format is CORRUPT_MESSAGE before anything else is checked."""
     refused = refusal(lambda: is_transactional(memoryview(records)))
 
     assert ErrorCode.CORRUPT_MESSAGE == refused.error_code
 
 
 def test_zstd_is_taken_from_version_7_on():
-    """KIP-110 allows zstd with Produce 7."""
+    """KIP-110 allows zstd since Produce version 7."""
     batch = plain_batch(1, compression=CompressionType.ZSTD)
 
     assert batch == only(batch, api_version=7)
 
 
 def test_a_cut_off_batch_behind_the_first_is_dropped():
-    """Bytes at the end that are no whole batch are no reason to refuse the first."""
+    """An incomplete batch after the first is ignored."""
     assert ONE == only(ONE + ONE[:40])
 
 
@@ -123,7 +123,7 @@ def test_a_cut_off_batch_behind_the_first_is_dropped():
     ],
 )
 def test_transactional_batches_are_told_by_their_attributes(records, expected):
-    """Bit 4 of the attributes says that a batch belongs to a transaction."""
+    """Bit 4 of the attributes marks a transactional batch."""
     assert expected == is_transactional(records)
 
 
@@ -158,13 +158,13 @@ def test_transactional_batches_are_told_by_their_attributes(records, expected):
     ],
 )
 def test_a_batch_that_contradicts_itself_is_refused(batch, expected):
-    """Header and checksum must fit what they stand for."""
+    """The header and the checksum must be consistent with the records."""
     assert expected == refusal(lambda: validate(batch)).error_code
 
 
 @pytest.mark.parametrize(("spare", "taken"), [(0, True), (-1, False)])
 def test_max_message_bytes_bounds_the_whole_batch(spare, taken):
-    """A batch as large as max.message.bytes is taken, one byte more is MESSAGE_TOO_LARGE."""
+    """A batch of max.message.bytes is accepted, and one more byte is MESSAGE_TOO_LARGE."""
     config = TopicConfig(max_message_bytes=len(ONE) + spare)
 
     if taken:
@@ -174,7 +174,7 @@ def test_max_message_bytes_bounds_the_whole_batch(spare, taken):
 
 
 def test_a_batch_within_the_rules_is_given_back_unchanged():
-    """Nothing of a good batch is rewritten."""
+    """A valid batch is not rewritten."""
     batch = plain_batch([PlainRecord(timestamp=NOW_MS)] * 2, compression=CompressionType.LZ4)
 
     taken, header = validate(batch)
@@ -184,7 +184,7 @@ def test_a_batch_within_the_rules_is_given_back_unchanged():
 
 
 def test_log_append_time_is_written_into_the_batch():
-    """The broker's clock replaces the producer's, for all records, under a new checksum."""
+    """The broker's time replaces the producer's for all records, and the checksum is updated."""
     batch = plain_batch([PlainRecord(timestamp=5), PlainRecord(timestamp=6)])
 
     taken, header = validate(batch, TopicConfig(log_append_time=True))
@@ -195,7 +195,7 @@ def test_log_append_time_is_written_into_the_batch():
 
 
 def test_log_append_time_of_a_read_only_batch_is_written_into_a_copy():
-    """Memory that may not be written to stays as it is."""
+    """Read-only memory is not modified."""
     batch = plain_batch(1)
 
     taken, _ = validate_batch(
@@ -211,7 +211,7 @@ def test_log_append_time_of_a_read_only_batch_is_written_into_a_copy():
 
 
 def test_a_producer_must_not_claim_log_append_time():
-    """On a LogAppendTime topic a batch that says so itself is refused, record by record."""
+    """On a LogAppendTime topic such a batch is refused, with an error for each record."""
     batch = plain_batch(2, attributes=LOG_APPEND_TIME)
 
     refused = refusal(lambda: validate(batch, TopicConfig(log_append_time=True)))
@@ -222,7 +222,7 @@ def test_a_producer_must_not_claim_log_append_time():
 
 @pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.GZIP])
 def test_a_batch_that_claims_log_append_time_and_too_many_records_names_none(compression):
-    """The refusal does not list as many records as the header claims, only what was decoded."""
+    """The refusal lists only decoded records, not as many as the header claims."""
     batch = plain_batch(
         1,
         attributes=LOG_APPEND_TIME,
@@ -237,7 +237,7 @@ def test_a_batch_that_claims_log_append_time_and_too_many_records_names_none(com
 
 
 def test_a_claim_of_log_append_time_is_taken_back_on_other_topics():
-    """On a CreateTime topic the batch is marked as what the topic is."""
+    """On a CreateTime topic the timestamp type of the batch is corrected."""
     taken, header = validate(
         plain_batch([PlainRecord(timestamp=NOW_MS)], attributes=LOG_APPEND_TIME)
     )
@@ -247,7 +247,7 @@ def test_a_claim_of_log_append_time_is_taken_back_on_other_topics():
 
 
 def test_a_record_too_far_in_the_future_is_named():
-    """message.timestamp.after.max.ms refuses the batch and names its records (KIP-467)."""
+    """message.timestamp.after.max.ms refuses the batch and lists its records (KIP-467)."""
     batch = plain_batch(
         [
             PlainRecord(timestamp=NOW_MS),
@@ -263,7 +263,7 @@ def test_a_record_too_far_in_the_future_is_named():
 
 
 def test_a_record_too_far_in_the_past_is_named():
-    """message.timestamp.before.max.ms refuses the batch and names its records."""
+    """message.timestamp.before.max.ms refuses the batch and lists its records."""
     config = TopicConfig(message_timestamp_before_max_ms=1000)
     batch = plain_batch(
         [PlainRecord(timestamp=NOW_MS - 1001), PlainRecord(timestamp=NOW_MS - 1000)]
@@ -276,7 +276,7 @@ def test_a_record_too_far_in_the_past_is_named():
 
 
 def test_a_record_without_a_timestamp_is_never_too_old():
-    """-1 stands for no timestamp, and is not compared."""
+    """-1 means no timestamp and is not compared."""
     config = TopicConfig(message_timestamp_before_max_ms=1000)
 
     _, header = validate(plain_batch([PlainRecord(timestamp=-1)]), config)
@@ -285,7 +285,7 @@ def test_a_record_without_a_timestamp_is_never_too_old():
 
 
 def test_timestamps_do_not_matter_under_log_append_time():
-    """Where the broker's clock counts, the producer's cannot be wrong."""
+    """The broker's time replaces the producer's, whatever that was."""
     future = plain_batch([PlainRecord(timestamp=NOW_MS * 2)])
 
     _, header = validate(future, TopicConfig(log_append_time=True))
@@ -294,7 +294,7 @@ def test_timestamps_do_not_matter_under_log_append_time():
 
 
 def test_a_compacted_topic_names_the_records_without_a_key():
-    """A compacted topic refuses the batch with INVALID_RECORD and names its records."""
+    """A compacted topic refuses the batch with INVALID_RECORD and lists these records."""
     config = replace(TopicConfig(), cleanup_policy="compact")
     batch = plain_batch([PlainRecord(key=b"k"), PlainRecord(), PlainRecord(key=b"")])
 
@@ -306,7 +306,7 @@ def test_a_compacted_topic_names_the_records_without_a_key():
 
 
 def test_a_compacted_topic_takes_records_with_keys():
-    """Keys of any length are keys."""
+    """A key may be empty."""
     config = replace(TopicConfig(), cleanup_policy="compact,delete")
     batch = plain_batch([PlainRecord(key=b"k"), PlainRecord(key=b"")])
 
@@ -315,7 +315,7 @@ def test_a_compacted_topic_takes_records_with_keys():
 
 @pytest.mark.parametrize("compression", list(CompressionType))
 def test_validate_records_finds_what_the_checksum_does_not(compression):
-    """Records that cannot be decoded are refused when the broker is told to look."""
+    """With validate_records, records that cannot be decoded are refused."""
     batch = plain_batch(2, payload=b"\x7f not records at all", compression=compression)
 
     assert batch == validate(batch)[0]
@@ -326,7 +326,7 @@ def test_validate_records_finds_what_the_checksum_does_not(compression):
 
 
 def test_validate_records_corrects_the_largest_timestamp():
-    """A header that misstates the largest timestamp is put right, as by Kafka."""
+    """A wrong largest timestamp in the header is corrected, as in Kafka."""
     batch = plain_batch([PlainRecord(timestamp=5), PlainRecord(timestamp=9)], max_timestamp=7)
 
     taken, header = validate(batch, validate_records=True)

@@ -24,7 +24,7 @@ def errors(response):
 
 @pytest.mark.parametrize("version", range(1, 14))
 def test_all_topics_are_listed(version):
-    """Null asks for all topics, with leaders and replicas, in every version."""
+    """In every version null requests all topics, with their leaders and replicas."""
     broker = broker_with({"b": 2, "a": 1})
 
     response = ask(broker, MetadataRequest(topics=None), version)
@@ -42,33 +42,33 @@ def test_all_topics_are_listed(version):
 
 
 def test_version_0_asks_for_all_topics_by_an_empty_list():
-    """Before null was possible an empty list asked for everything."""
+    """Before null was allowed, an empty list requested all topics."""
     response = ask(broker_with({"a": 1}), MetadataRequest(topics=()), 0)
 
     assert ["a"] == [topic.name for topic in response.topics]
 
 
 def test_an_empty_list_asks_for_no_topics():
-    """From version 1 on an empty list asks for the brokers alone."""
+    """Since version 1 an empty list requests only the brokers."""
     response = ask(broker_with({"a": 1}), MetadataRequest(topics=()), 1)
 
     assert () == response.topics
 
 
 def test_the_cluster_and_its_brokers_are_named():
-    """Address, cluster id and controller are told."""
+    """The response has the brokers' addresses, the cluster id and the controller id."""
     broker = broker_with()
     response = ask(broker, MetadataRequest(topics=()))
 
     assert [(1, "127.0.0.1", 9092, None)] == [
         (node.node_id, node.host, node.port, node.rack) for node in response.brokers
     ]
-    # The controller's id left the protocol in no version; the cluster's came in version 2.
+    # The controller id is in every version since 1, and the cluster id since version 2.
     assert (1, broker.cluster.cluster_id) == (response.controller_id, response.cluster_id)
 
 
 def test_a_topic_is_found_by_id():
-    """From version 12 on topics can be asked for by id."""
+    """Since version 12 topics can be requested by id."""
     broker = broker_with({"a": 1})
     topic_id = broker.cluster.topic("a").topic_id
     request = MetadataRequest(topics=(MetadataRequestTopic(topic_id=topic_id, name=None),))
@@ -93,7 +93,7 @@ def test_an_id_that_no_topic_has_is_unknown():
 
 
 def test_asking_by_id_is_refused_before_version_12():
-    """Versions 10 and 11 have the field and may not use it."""
+    """Versions 10 and 11 have the field but do not allow its use."""
     request = MetadataRequest(topics=(MetadataRequestTopic(topic_id=uuid.UUID(int=9), name="a"),))
 
     response = ask(broker_with({"a": 1}), request, 11)
@@ -102,7 +102,7 @@ def test_asking_by_id_is_refused_before_version_12():
 
 
 def test_an_unknown_topic_is_created_and_still_unknown_to_the_one_who_asked():
-    """As from Kafka, the answer that creates a topic does not have it yet."""
+    """As in Kafka, the response to the request that creates a topic does not describe it yet."""
     broker = broker_with(num_partitions=4)
 
     assert {"new": UNKNOWN} == errors(ask(broker, named("new")))
@@ -112,7 +112,7 @@ def test_an_unknown_topic_is_created_and_still_unknown_to_the_one_who_asked():
 
 @pytest.mark.parametrize(("num_partitions", "at_once"), [(1, 7), (3, 2), (8, 1)])
 def test_one_request_creates_a_limited_number_of_partitions(num_partitions, at_once):
-    """Topics beyond stay unknown, and the client's next request creates more of them."""
+    """Topics over the limit remain unknown, and the next request creates more of them."""
     broker = broker_with(num_partitions=num_partitions, request_max_partitions=7)
     cluster = broker.cluster
     names = [f"t{number:03}" for number in range(2 * at_once + 1)]
@@ -126,7 +126,7 @@ def test_one_request_creates_a_limited_number_of_partitions(num_partitions, at_o
 
 
 def test_names_that_collide_in_one_request_are_not_both_created():
-    """A topic that the same request creates counts as one that is there."""
+    """A topic created earlier in the same request counts as existing."""
     assert {"a.b": UNKNOWN, "a_b": ErrorCode.INVALID_TOPIC_EXCEPTION} == errors(
         ask(broker_with(), named("a.b", "a_b"))
     )
@@ -136,7 +136,7 @@ def test_names_that_collide_in_one_request_are_not_both_created():
 def test_an_unknown_topic_stays_unknown_unless_both_sides_allow(
     allowed_by_broker, allowed_by_client
 ):
-    """Creation needs the broker's setting and the client's word."""
+    """Both the broker and the client must allow the creation."""
     broker = broker_with(auto_create_topics=allowed_by_broker)
     request = named("new", allow_auto_topic_creation=allowed_by_client)
 
@@ -147,21 +147,21 @@ def test_an_unknown_topic_stays_unknown_unless_both_sides_allow(
 
 @pytest.mark.parametrize("auto_create", [True, False])
 def test_an_impossible_name_is_called_so(auto_create):
-    """A name that no topic can have is INVALID_TOPIC_EXCEPTION."""
+    """An invalid topic name is INVALID_TOPIC_EXCEPTION."""
     broker = broker_with(auto_create_topics=auto_create)
 
     assert {"a b": ErrorCode.INVALID_TOPIC_EXCEPTION} == errors(ask(broker, named("a b")))
 
 
 def test_a_name_that_collides_is_not_created():
-    """A topic that could not be created is refused for that reason."""
+    """A topic that cannot be created gets the error code of the failed creation."""
     broker = broker_with({"a.b": 1})
 
     assert {"a_b": ErrorCode.INVALID_TOPIC_EXCEPTION} == errors(ask(broker, named("a_b")))
 
 
 def test_a_topic_asked_for_twice_is_described_once():
-    """Topics are a set."""
+    """Duplicate topics in a request are ignored."""
     assert 1 == len(ask(broker_with({"a": 1}), named("a", "a")).topics)
 
 
@@ -184,7 +184,7 @@ def test_cluster_operations_are_told_when_asked_for(asked, expected):
 
 
 def test_internal_topics_are_marked():
-    """Clients leave Kafka's own topics alone when they are told."""
+    """The mark lets clients ignore Kafka's own topics."""
     (topic,) = ask(broker_with({"__consumer_offsets": 1}), named("__consumer_offsets")).topics
 
     assert topic.is_internal

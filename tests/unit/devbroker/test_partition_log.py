@@ -1,4 +1,4 @@
-"""The log of one partition: offsets, reads, and look-ups by time."""
+"""The log of one partition: offsets, reads, and lookups by timestamp."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.plain_batches import PlainRecord, plain_batch
 
 
 def append(log, batch):
-    """Append a batch as the produce handler does, in memory of its own."""
+    """Append a batch in memory of its own, as the produce handler does."""
     view = memoryview(bytearray(batch))
     return log.append(view, decode_header(view))
 
@@ -38,7 +38,7 @@ def error_of(work):
 
 
 def test_an_empty_log_begins_and_ends_at_0():
-    """A new partition has nothing, and says so."""
+    """All offsets of a new partition are 0, and a read returns nothing."""
     log = PartitionLog()
 
     assert (0, 0, 0, 0) == (
@@ -61,7 +61,7 @@ def test_batches_get_offsets_one_after_the_other():
 
 
 def test_what_is_appended_keeps_its_checksum_and_gets_offset_and_leader_epoch():
-    """Offset and epoch are written where the checksum does not look."""
+    """Offset and leader epoch are written to fields that the checksum does not cover."""
     log = PartitionLog(leader_epoch=5)
     append(log, plain_batch(3))
     append(log, plain_batch([PlainRecord(b"x")]))
@@ -72,7 +72,7 @@ def test_what_is_appended_keeps_its_checksum_and_gets_offset_and_leader_epoch():
 
 
 def test_a_writable_batch_is_kept_where_it_lies():
-    """Appending copies nothing."""
+    """Appending a writable batch does not copy it."""
     memory = bytearray(plain_batch(2))
     log = PartitionLog()
     log.append(memoryview(memory), decode_header(memory))
@@ -83,7 +83,7 @@ def test_a_writable_batch_is_kept_where_it_lies():
 
 
 def test_a_read_only_batch_is_copied():
-    """Memory that may not be written to is copied rather than refused."""
+    """Read-only memory is copied rather than refused."""
     log = PartitionLog()
     append(log, plain_batch(1))
     batch = plain_batch(2)
@@ -95,7 +95,7 @@ def test_a_read_only_batch_is_copied():
 
 
 def test_a_duplicate_is_answered_with_the_first_offsets_and_not_appended():
-    """Appending a batch again changes nothing and tells where it is."""
+    """Appending a batch again changes nothing and returns the original offsets."""
     log = PartitionLog()
     batch = plain_batch(
         [PlainRecord(timestamp=7)] * 3, producer_id=1, producer_epoch=0, base_sequence=0
@@ -120,7 +120,7 @@ def test_a_batch_out_of_sequence_is_refused_and_leaves_the_log_as_it_was():
 
 
 def test_batches_without_a_producer_id_have_no_sequence():
-    """Without a producer id the same bytes are appended as often as they come."""
+    """Without a producer id the same batch is appended every time."""
     log = log_of(plain_batch(1), plain_batch(1))
 
     assert 2 == log.log_end_offset
@@ -145,7 +145,7 @@ BATCH = plain_batch([PlainRecord(b"x" * 30)])
     ],
 )
 def test_reads_give_whole_batches_within_the_limit(offset, max_bytes, min_one, expected):
-    """A read begins with the batch of its offset and ends where the next one would not fit."""
+    """A read starts at the batch with its offset and ends before a batch that does not fit."""
     log = log_of(*[BATCH] * 4)
 
     found = log.read(offset, max_bytes=max_bytes, min_one_batch=min_one)
@@ -164,14 +164,14 @@ def test_reads_give_whole_batches_within_the_limit(offset, max_bytes, min_one, e
     ],
 )
 def test_readable_bytes_are_what_kafka_would_have_given(max_bytes, min_one, expected):
-    """Kafka cuts the last batch off at the limit; min_bytes of a Fetch counts these bytes."""
+    """Kafka truncates the last batch at the limit; a Fetch's min_bytes counts these bytes."""
     log = log_of(*[BATCH] * 4)
 
     assert expected == log.read(0, max_bytes=max_bytes, min_one_batch=min_one).readable_bytes
 
 
 def test_a_read_from_within_a_batch_gives_the_whole_batch():
-    """Readers skip the records in front of the offset they asked for."""
+    """Consumers skip the records before the offset that they requested."""
     log = log_of(plain_batch(2), plain_batch(5), plain_batch(1))
 
     found = log.read(4, max_bytes=10**9, min_one_batch=False)
@@ -181,7 +181,7 @@ def test_a_read_from_within_a_batch_gives_the_whole_batch():
 
 @pytest.mark.parametrize("offset", [-1, 4, 10**18])
 def test_reads_outside_of_the_log_are_out_of_range(offset):
-    """Below the first and above the next offset there is nothing to wait for."""
+    """A read below the log start or above the log end does not wait."""
     log = log_of(plain_batch(3))
 
     assert ErrorCode.OFFSET_OUT_OF_RANGE == error_of(
@@ -205,7 +205,7 @@ TIMES = ((10, 30, 20), (15,), (40, 40), (35,))
     ],
 )
 def test_the_first_record_as_late_as_a_time_is_found(compression, timestamp, expected):
-    """Look-up by time gives the first record in offset order, however times are ordered."""
+    """A lookup returns the first match in offset order, in whatever order the timestamps are."""
     log = log_of(
         *[
             plain_batch([PlainRecord(timestamp=t) for t in times], compression=compression)
@@ -217,27 +217,27 @@ def test_the_first_record_as_late_as_a_time_is_found(compression, timestamp, exp
 
 
 def test_the_record_of_the_largest_timestamp_is_the_first_that_has_it():
-    """Of several records with the largest timestamp the first one counts."""
+    """Of several records with the largest timestamp the first one is returned."""
     log = log_of(*[plain_batch([PlainRecord(timestamp=t) for t in times]) for times in TIMES])
 
     assert TimestampAndOffset(40, 4) == log.offset_of_max_timestamp(ample_budget())
 
 
 def test_an_empty_log_has_no_largest_timestamp():
-    """Nothing is found in nothing."""
+    """A lookup in an empty log returns None."""
     assert None is PartitionLog().offset_of_max_timestamp(ample_budget())
     assert None is PartitionLog().offset_for_timestamp(0, ample_budget())
 
 
 def test_a_header_that_promises_a_later_record_than_there_is_finds_none():
-    """A batch whose header lies about its time is not taken at its word."""
+    """A lookup relies on the records' timestamps, not on those in the batch header."""
     log = log_of(plain_batch([PlainRecord(timestamp=5)], max_timestamp=99))
 
     assert None is log.offset_for_timestamp(50, ample_budget())
 
 
 def test_the_end_of_a_leader_epoch_to_come_is_not_known():
-    """The last epoch ends where the log does."""
+    """The last epoch ends at the log end, and a later epoch has no end."""
     log = log_of(plain_batch(3))
 
     assert (0, 3) == log.end_offset_for_epoch(0)
@@ -251,7 +251,7 @@ def test_the_end_of_a_leader_epoch_to_come_is_not_known():
     min_one=st.booleans(),
 )
 def test_reads_agree_with_a_scan(counts, start, max_bytes, min_one):
-    """What a read finds by bisection, a scan over all batches finds as well."""
+    """A read by bisection returns the same batches as a scan of the log."""
     log = log_of(*[plain_batch(count) for count in counts])
     start = min(start, log.log_end_offset)
     expected = []

@@ -1,4 +1,4 @@
-"""Produce: what is appended, and each way of being refused."""
+"""Produce: what is appended, and each reason for a refusal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GOOD = plain_batch(2)
 
 
 def request(*records, topic="t", acks=-1, transactional_id=None):
-    """Ask to append to partitions 0, 1, ... of a topic."""
+    """Build a request that appends to partitions 0, 1, ... of a topic."""
     return ProduceRequest(
         transactional_id=transactional_id,
         acks=acks,
@@ -62,7 +62,7 @@ def values(broker, partition=0):
 @pytest.mark.parametrize("version", range(3, 13))
 @pytest.mark.parametrize("acks", [-1, 1])
 def test_batches_are_appended_and_their_offsets_told(version, acks):
-    """Each partition answers with the offset of its first record."""
+    """The response has the offset of the first record of each partition."""
     broker = broker_with({"t": 2})
 
     first = produce(broker, GOOD, plain_batch(1), version=version, acks=acks)
@@ -79,7 +79,7 @@ def test_batches_are_appended_and_their_offsets_told(version, acks):
 
 @pytest.mark.parametrize("compression", list(CompressionType))
 def test_every_codec_is_kept_as_it_came(compression):
-    """The broker stores what was sent, whatever its codec."""
+    """The broker stores a batch as it was sent, whatever its codec."""
     broker = broker_with({"t": 1})
     batch = plain_batch([PlainRecord(b"one"), PlainRecord(b"two")], compression=compression)
 
@@ -88,7 +88,7 @@ def test_every_codec_is_kept_as_it_came(compression):
 
 
 def test_appending_wakes_those_who_wait_for_the_partition():
-    """The broker tells which partitions have grown, once."""
+    """The broker reports once which partitions have new records."""
     broker = broker_with({"t": 2})
     produce(broker, GOOD, plain_batch(1, crc=0))
 
@@ -97,7 +97,7 @@ def test_appending_wakes_those_who_wait_for_the_partition():
 
 
 def test_acks_0_has_no_answer():
-    """With acks=0 the batch is appended and nothing is said."""
+    """With acks=0 the batch is appended and there is no response."""
     broker = broker_with({"t": 1})
 
     assert None is ask(broker, request(GOOD, acks=0))
@@ -105,7 +105,7 @@ def test_acks_0_has_no_answer():
 
 
 def test_an_error_with_acks_0_closes_the_connection():
-    """There is no other way to tell a producer that does not listen."""
+    """Without a response, closing the connection is the only way to signal the error."""
     broker = broker_with({"t": 1})
 
     with pytest.raises(CloseConnectionError):
@@ -133,7 +133,7 @@ def test_an_error_with_acks_0_closes_the_connection():
     ],
 )
 def test_a_bad_batch_is_its_partitions_error_alone(records, expected):
-    """One partition's batch is refused, the other's appended."""
+    """The batch of one partition is refused, and that of the other is appended."""
     broker = broker_with({"t": 2})
 
     assert [expected, 0] == errors(broker, records, GOOD)
@@ -141,7 +141,7 @@ def test_a_bad_batch_is_its_partitions_error_alone(records, expected):
 
 
 def test_a_batch_that_does_not_begin_like_one_is_every_partitions_error():
-    """As by Kafka, a wrong format or length refuses the whole request."""
+    """As in Kafka, a wrong format or length fails the whole request."""
     broker = broker_with({"t": 2})
 
     assert [ErrorCode.CORRUPT_MESSAGE] * 2 == errors(broker, GOOD, plain_batch(1, magic=3))
@@ -159,7 +159,7 @@ def test_an_unknown_partition_is_refused():
 
 @pytest.mark.parametrize("acks", [2, -2, 32767])
 def test_other_acks_are_refused(acks):
-    """Only -1, 0 and 1 are known."""
+    """Only -1, 0 and 1 are valid."""
     broker = broker_with({"t": 1})
 
     assert [ErrorCode.INVALID_REQUIRED_ACKS] == errors(broker, GOOD, acks=acks)
@@ -168,21 +168,21 @@ def test_other_acks_are_refused(acks):
 
 @pytest.mark.parametrize("acks", [-1, 1])
 def test_no_more_replicas_are_needed_than_there_are(acks):
-    """As to Kafka, min.insync.replicas above the number of replicas means all of them."""
+    """As in Kafka, min.insync.replicas above the replication factor means all replicas."""
     broker = broker_with({"t": 1}, configs={"min.insync.replicas": "2"})
 
     assert [0] == errors(broker, GOOD, acks=acks)
 
 
 def test_internal_topics_cannot_be_written_to():
-    """Kafka's own topics are not for producers."""
+    """Producers cannot write to Kafka's own topics."""
     broker = broker_with({"__consumer_offsets": 1})
 
     assert [ErrorCode.INVALID_TOPIC_EXCEPTION] == errors(broker, GOOD, topic="__consumer_offsets")
 
 
 def test_zstd_needs_version_7():
-    """Before KIP-110, zstd was not known."""
+    """zstd was added by KIP-110."""
     broker = broker_with({"t": 1})
     batch = plain_batch(1, compression=CompressionType.ZSTD)
 
@@ -201,7 +201,7 @@ def sequenced(sequence, count=1, *, epoch=0, attributes=0):
 
 
 def test_a_duplicate_is_answered_as_if_it_were_new():
-    """A duplicate gets the original's offset and the batch's own time, and is not appended."""
+    """A duplicate is not appended, and gets the original's offset and the batch's timestamp."""
     broker = broker_with({"t": 1})
     produce(broker, GOOD)
     produce(broker, sequenced(0, 3))
@@ -222,7 +222,7 @@ def test_a_duplicate_is_answered_as_if_it_were_new():
     ids=["gap", "new epoch", "stale epoch"],
 )
 def test_sequence_and_epoch_are_checked(batch, expected):
-    """A gap, a new epoch in mid-sequence and a stale epoch are refused, with the log's start."""
+    """A gap, a new epoch in mid-sequence and a stale epoch are refused, with the log start."""
     broker = broker_with({"t": 1})
     produce(broker, sequenced(0, 3, epoch=1))
 
@@ -232,7 +232,7 @@ def test_sequence_and_epoch_are_checked(batch, expected):
 
 
 def test_transactional_records_need_a_transactional_id():
-    """Without one the whole request is refused."""
+    """Without a transactional id the whole request is refused."""
     broker = broker_with({"t": 2})
 
     assert [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2 == errors(
@@ -246,7 +246,7 @@ def test_transactional_records_need_a_transactional_id():
     [("x", ErrorCode.INVALID_PRODUCER_ID_MAPPING), ("", ErrorCode.INVALID_REQUEST)],
 )
 def test_transactions_are_refused(transactional_id, expected):
-    """No coordinator knows the transactional id."""
+    """The transactional id is empty or unknown to the coordinator."""
     broker = broker_with({"t": 1})
 
     assert [expected] == errors(
@@ -255,7 +255,7 @@ def test_transactions_are_refused(transactional_id, expected):
 
 
 def test_refused_transactional_records_with_acks_0_close_the_connection():
-    """A request refused as a whole has no answer with acks=0 either."""
+    """With acks=0 a request that is refused as a whole has no response either."""
     broker = broker_with({"t": 1})
 
     with pytest.raises(CloseConnectionError):
@@ -263,7 +263,7 @@ def test_refused_transactional_records_with_acks_0_close_the_connection():
 
 
 def test_refused_records_are_named():
-    """From version 8 on the answer says which records were refused and why (KIP-467)."""
+    """Since version 8 the response lists the refused records and the reasons (KIP-467)."""
     broker = broker_with({"t": 1}, configs={"cleanup.policy": "compact"})
 
     (answer,) = produce(broker, plain_batch([PlainRecord(key=b"k"), PlainRecord()]))
@@ -275,7 +275,7 @@ def test_refused_records_are_named():
 
 
 def test_log_append_time_is_told():
-    """A topic with LogAppendTime answers with the broker's time and keeps it."""
+    """On a LogAppendTime topic the response and the records have the broker's time."""
     broker = broker_with({"t": 1}, configs={"message.timestamp.type": "LogAppendTime"})
 
     (answer,) = produce(broker, GOOD)
@@ -287,7 +287,7 @@ def test_log_append_time_is_told():
 
 
 def test_records_are_looked_into_when_the_broker_was_told_to():
-    """With validate_records a batch that only its checksum vouches for is refused."""
+    """With validate_records a batch is refused even if only its records are invalid."""
     batch = plain_batch(2, payload=b"\x7f no records")
 
     assert [0] == errors(broker_with({"t": 1}), batch)
@@ -295,7 +295,7 @@ def test_records_are_looked_into_when_the_broker_was_told_to():
 
 
 def test_the_request_s_memory_is_the_logs():
-    """Appending copies no records: the log keeps the bytes that were received."""
+    """Appending does not copy records: the log references the received bytes."""
     broker = broker_with({"t": 1})
     batch = plain_batch([PlainRecord(b"payload")])
     produce(broker, batch)
@@ -312,7 +312,7 @@ def future(count, *, compression=CompressionType.NONE, value=b"v"):
 
 
 def test_the_batches_of_one_request_share_what_they_may_cost_to_decode():
-    """Batches with future timestamps are decoded until the request's records are used up."""
+    """Batches with future timestamps are decoded until the request's budget is used up."""
     broker = broker_with({"t": 4}, request_max_decoded_elements=5)
 
     answers = produce(broker, future(3), future(3), future(2), future(1))
@@ -328,7 +328,7 @@ def test_the_batches_of_one_request_share_what_they_may_cost_to_decode():
 
 @pytest.mark.parametrize("compression", list(CompressionType))
 def test_the_batches_of_one_request_share_the_bytes_that_they_may_decompress_to(compression):
-    """Many small batches cannot each decompress to the most that one may."""
+    """The decompression limit applies to the sum of a request's batches."""
     broker = broker_with({"t": 2}, request_max_decompressed_bytes=1500)
     batch = future(1, compression=compression, value=bytes(1000))
 
@@ -336,7 +336,7 @@ def test_the_batches_of_one_request_share_the_bytes_that_they_may_decompress_to(
 
 
 def test_batches_that_need_no_decoding_have_no_budget():
-    """A broker that does not decode ordinary batches takes any number of records."""
+    """A broker that does not decode ordinary batches accepts any number of records."""
     broker = broker_with({"t": 1}, request_max_decoded_elements=0, request_max_decompressed_bytes=0)
 
     assert [ErrorCode.NONE] == errors(broker, GOOD)

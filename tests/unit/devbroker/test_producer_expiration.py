@@ -1,4 +1,4 @@
-"""What a partition forgets of producers that write nothing any more, and when."""
+"""The expiration of the states of inactive producers in a partition."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def known(client):
 
 
 def at(client, seconds):
-    """Let it be a time, second by second: the broker looks at its clock at least that often."""
+    """Advance the time by steps of a second, the longest interval between a broker's ticks."""
     while client.now < NOW + seconds:
         client.now = min(client.now + 1, NOW + seconds)
         client.broker.tick(client.now)
 
 
 def test_a_producer_is_forgotten_after_its_time():
-    """Until then its sequence numbers count, and after that it may begin anywhere."""
+    """Before its expiration the sequence is checked; after it any sequence is accepted."""
     client = client_of(**QUICK)
     assert (OK, 0) == produce(client, 0)
 
@@ -48,7 +48,7 @@ def test_a_producer_is_forgotten_after_its_time():
 
 
 def test_a_producer_that_writes_is_remembered():
-    """Its time begins anew with each batch, so a batch sent again is found."""
+    """Each batch extends the time to expiration, so a resent batch is recognized."""
     client = client_of(**QUICK)
     for number in range(4):
         at(client, 8 * number)
@@ -59,7 +59,7 @@ def test_a_producer_that_writes_is_remembered():
 
 
 def test_the_records_time_counts():
-    """A producer of old records is forgotten at the next check, as by Kafka."""
+    """As in Kafka, a producer of old records expires at the next check."""
     client = client_of(**QUICK)
     client.timestamp -= 10_000
     produce(client, 0)
@@ -71,7 +71,7 @@ def test_the_records_time_counts():
 
 
 def test_a_producer_with_an_open_transaction_is_remembered():
-    """Only its end lets the time run out, counted from the marker."""
+    """The time to expiration starts with the marker that ends the transaction."""
     client = client_of(**QUICK)
     _, identity = client.init(timeout_ms=900_000)
     client.produce(identity, 0)
@@ -88,7 +88,7 @@ def test_a_producer_with_an_open_transaction_is_remembered():
 
 
 def test_a_transaction_that_was_only_announced_is_forgotten():
-    """No batch of it can come any more without the coordinator being asked again."""
+    """A later batch of the transaction needs a new verification by the coordinator."""
     state = ProducerStateManager()
     announce = {"supports_epoch_bump": True}
     assert state.start_verification(7, 0, 0, now_ms=1000, **announce)
@@ -101,7 +101,7 @@ def test_a_transaction_that_was_only_announced_is_forgotten():
 
 @pytest.mark.parametrize(("hours", "expected"), [(23, [7]), (25, [])])
 def test_by_default_a_producer_is_remembered_for_a_day(tmp_path, hours, expected):
-    """A restart does not bring back a producer that has expired, nor forget one that has not."""
+    """A restart neither restores an expired producer nor removes one that has not expired."""
     cluster = DurableCluster(tmp_path / "data")
     config = cluster.settings.topic_defaults
     cluster.broker.cluster.create_topic("t", partitions=1, config=config)
@@ -116,7 +116,7 @@ def test_by_default_a_producer_is_remembered_for_a_day(tmp_path, hours, expected
 
 
 def test_the_setting_is_told():
-    """DescribeConfigs knows how long a broker remembers producers."""
+    """DescribeConfigs returns the expiration time of producer ids."""
     client = client_of(**QUICK)
     request = describe_configs((BROKER, "1"), keys=["producer.id.expiration.ms"])
 

@@ -1,4 +1,4 @@
-"""Faults of the network between the producer and the embedded broker: see `fault_scenarios`."""
+"""Network faults between the producer and the embedded broker; see `fault_scenarios`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 
 def pytest_generate_tests(metafunc):
-    """Use Kafka 4's transactions, and for transactions the older ones too."""
+    """Run with Kafka 4's transactions, and tests of transactions with the older ones too."""
     if "kafka_behind_proxy" in metafunc.fixturenames:
         both = "transactions" in metafunc.function.__name__
         versions = ["proxied_tv2", "proxied_tv1"] if both else ["proxied_tv2"]
@@ -32,7 +32,7 @@ def proxied_tv1():
 
 @pytest.fixture
 def kafka_behind_proxy(request):
-    """Give a broker behind an honest proxy."""
+    """Return a broker behind a proxy without armed faults."""
     kafka = request.getfixturevalue(request.param)
     kafka.disarm()
     yield kafka

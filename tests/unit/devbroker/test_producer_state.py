@@ -26,7 +26,7 @@ def batch(sequence, count=1, *, epoch=0, producer_id=PRODUCER_ID):
 
 
 def appended(*batches):
-    """Build a partition to which these batches were appended, unchecked."""
+    """Return the state of a partition to which these batches were appended, unchecked."""
     state = ProducerStateManager()
     offset = 0
     for info in batches:
@@ -36,7 +36,7 @@ def appended(*batches):
 
 
 def verdict(state, info):
-    """Return what becomes of a batch: an original's first offset, None, or an error code."""
+    """Return the outcome of a batch: an original's first offset, None, or an error code."""
     duplicate = state.find_duplicate(info)
     if duplicate is not None:
         return duplicate.first_offset
@@ -93,19 +93,19 @@ FENCED = ErrorCode.INVALID_PRODUCER_EPOCH
     ],
 )
 def test_verdict_on_the_next_batch_is_kafkas(history, next_batch, expected):
-    """A partition takes, recognises or refuses a producer's next batch as Kafka does."""
+    """A producer's next batch is accepted, deduplicated or refused as in Kafka."""
     assert expected == verdict(appended(*history), next_batch)
 
 
 def test_a_duplicate_is_told_with_its_original_offsets_and_time():
-    """What is remembered of a batch is its sequence range, its offsets and its time."""
+    """The metadata of a batch is its sequence range, its offsets and its timestamp."""
     state = appended(batch(0, 3), batch(3, 2))
 
     assert BatchMetadata(3, 4, 3, 4, 1003) == state.find_duplicate(batch(3, 2))
 
 
 def test_a_refused_batch_leaves_no_trace():
-    """Asking about a batch changes nothing."""
+    """Validating a batch changes nothing."""
     state = appended(batch(0, 3))
     before = [entry.last_sequence for entry in state.entries()]
 
@@ -116,21 +116,21 @@ def test_a_refused_batch_leaves_no_trace():
 
 
 def test_a_partition_knows_only_producers_that_wrote_to_it():
-    """The first batch makes an entry, the second none."""
+    """The first batch of a producer creates an entry, and the second one does not."""
     assert [] == ProducerStateManager().entries()
     entries = appended(batch(0), batch(1)).entries()
     assert [PRODUCER_ID] == [entry.producer_id for entry in entries]
 
 
 def test_entry_tells_the_last_sequence_and_offset():
-    """A producer's entry names the end of what it wrote."""
+    """A producer's entry has its last sequence, offset and timestamp."""
     [entry] = appended(batch(0, 3), batch(3, 2)).entries()
 
     assert (4, 4, 1003) == (entry.last_sequence, entry.last_offset, entry.last_timestamp)
 
 
 def test_a_refusal_says_what_was_expected():
-    """The message of a refusal names the sequence that was next."""
+    """The error message contains the expected sequence."""
     with pytest.raises(RefusedError, match="sequence 9 of producer 7, where 3 was next"):
         appended(batch(0, 3)).validate(batch(9))
 
@@ -145,13 +145,13 @@ def test_sequence_numbers_stay_within_31_bits(sequence, increment):
 
 
 class SequenceMachine(RuleBasedStateMachine):
-    """Producers that send, send again, skip and start anew, against a model that keeps it all."""
+    """Producers that send, resend, skip and restart, compared with a complete model."""
 
     def __init__(self):
         super().__init__()
         self.state = ProducerStateManager()
         self.epoch = 0
-        #: Every batch of the present epoch, with its first offset.
+        #: Every batch of the current epoch, with its first offset.
         self.sent = []
         self.next_sequence = 0
         self.next_offset = 0
@@ -167,7 +167,7 @@ class SequenceMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.known)
     @rule(start=st.sampled_from([0, 5, MAX_SEQUENCE - 3, MAX_SEQUENCE]), count=st.integers(1, 5))
     def begin(self, start, count):
-        """Begin anywhere, as a producer that the partition does not know may."""
+        """Begin at any sequence, as a producer unknown to the partition may."""
         info = batch(start, count, epoch=self.epoch)
         assert None is verdict(self.state, info)
         self._append(info)
@@ -175,7 +175,7 @@ class SequenceMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.known)
     @rule(count=st.integers(1, 5))
     def send(self, count):
-        """Send the next batch in sequence: it is taken."""
+        """Send the next batch in sequence, which is accepted."""
         info = batch(self.next_sequence, count, epoch=self.epoch)
         assert None is verdict(self.state, info)
         self._append(info)
@@ -183,7 +183,7 @@ class SequenceMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.known)
     @rule(back=st.integers(1, 8))
     def repeat(self, back):
-        """Send again: one of the last five is a duplicate, an older one out of order."""
+        """Resend a batch: one of the last five is a duplicate, an older one out of order."""
         if back > len(self.sent):
             return
         info, offset = self.sent[-back]
@@ -193,7 +193,7 @@ class SequenceMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.known)
     @rule(skip=st.integers(1, MAX_SEQUENCE), count=st.integers(1, 5))
     def skip(self, skip, count):
-        """Send at another sequence, no exact duplicate: out of order."""
+        """Send at another sequence; unless it is an exact duplicate, it is out of order."""
         info = batch(increment_sequence(self.next_sequence, skip), count, epoch=self.epoch)
         if info not in [sent for sent, _ in self.sent[-NUM_BATCHES_TO_RETAIN:]]:
             assert OUT_OF_ORDER == verdict(self.state, info)
@@ -201,7 +201,7 @@ class SequenceMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.known)
     @rule(count=st.integers(1, 5))
     def bump_epoch(self, count):
-        """Begin a new epoch: at 0, and the old one is fenced."""
+        """Begin a new epoch at sequence 0, which fences the old epoch."""
         assert OUT_OF_ORDER == verdict(self.state, batch(1, count, epoch=self.epoch + 1))
         self.epoch += 1
         self.sent = []

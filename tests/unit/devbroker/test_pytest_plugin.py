@@ -1,4 +1,4 @@
-"""The fixtures that users of the package get in their own tests."""
+"""The pytest fixtures for users of the package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMEOUT = 20.0
 
 
 def write(bootstrap_servers, *transactions):
-    """Write (values, whether they are committed)."""
+    """Write transactions of (values, whether to commit, abort, or leave open if None)."""
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": bootstrap_servers, "transactional.id": "x", "log_level": 0}
     )
@@ -32,13 +32,13 @@ def write(bootstrap_servers, *transactions):
 
 
 def test_pytest_finds_the_fixtures_by_an_entry_point():
-    """The installed package names the module that has them."""
+    """The entry point of the installed package names the module with the fixtures."""
     (found,) = (e for e in entry_points(group="pytest11") if "spark_kafka_sink" in e.name)
     assert ("pytest_spark_kafka_sink", found.name) == (found.value, found.value)
 
 
 def test_the_plug_in_costs_nobody_anything_who_does_not_use_it():
-    """Loading it loads neither the broker nor anything else of the package."""
+    """Loading the plug-in imports neither the broker nor anything else of the package."""
     code = "import pytest_spark_kafka_sink, sys; print('spark_kafka_sink' in sys.modules)"
     done = subprocess.run(  # noqa: S603 - our own line
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
@@ -47,12 +47,12 @@ def test_the_plug_in_costs_nobody_anything_who_does_not_use_it():
 
 
 def test_a_broker_is_there_for_who_asks(devbroker):
-    """It listens, and is empty."""
+    """The broker listens and has no topics."""
     assert [] == devbroker.topic_names
 
 
 def test_what_consumers_would_read_can_be_looked_at(devbroker):
-    """Neither aborted records nor those of an open transaction are among them, nor are markers."""
+    """Records exclude markers and the records of aborted and open transactions."""
     devbroker.create_topic("t", partitions=2)
     written = [
         ([b"a", b"b"], True),
@@ -72,7 +72,7 @@ def test_what_consumers_would_read_can_be_looked_at(devbroker):
 
 
 def test_deleted_records_are_not_among_those_that_can_be_looked_at(devbroker):
-    """What consumers can no longer read is left out."""
+    """Records that consumers can no longer read are excluded."""
     devbroker.create_topic("t")
     write(devbroker.bootstrap_servers, ([b"a", b"b", b"c"], True))
     devbroker.call(lambda broker: broker.cluster.topic("t").partitions[0].log.delete_records(1))
@@ -81,13 +81,13 @@ def test_deleted_records_are_not_among_those_that_can_be_looked_at(devbroker):
 
 
 def test_records_of_a_topic_that_is_not_there_are_an_error(devbroker):
-    """A wrong name is no empty topic."""
+    """An unknown name is not treated as an empty topic."""
     with pytest.raises(RefusedError, match="no topic 'nothing'"):
         devbroker.records("nothing")
 
 
 def test_a_test_may_start_several_brokers(start_devbroker):
-    """The factory takes what DevBroker takes, and ends with the test all that it has started."""
+    """The factory accepts the arguments of DevBroker, and stops its brokers after the test."""
     one = start_devbroker(topics={"t": 3})
     three = start_devbroker(brokers=3)
 
@@ -99,12 +99,12 @@ def test_a_test_may_start_several_brokers(start_devbroker):
 def the_last_broker():
     started = []
     yield started
-    # It is asked for before `start_devbroker`, and so ends after it.
+    # This fixture is requested before `start_devbroker`, and so is torn down after it.
     with pytest.raises(Exception, match="is not running"):
         started[0].topic_names  # noqa: B018 - it asks the broker
 
 
 def test_brokers_end_with_their_test(the_last_broker, start_devbroker):
-    """Nothing is left running; the fixture above looks."""
+    """No broker is left running, which the fixture above checks."""
     the_last_broker.append(start_devbroker())
     assert [] == the_last_broker[0].topic_names

@@ -1,4 +1,4 @@
-"""Room on the disk that is kept for what frees a full one."""
+"""Reserved disk space for the operations that free space on a full disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CAPACITY = 1_000_000
 
 @pytest.fixture
 def fill(tmp_path, monkeypatch):
-    """Let the files in a directory have so many bytes in all; give a function that uses them up."""
+    """Limit the size of the files in a directory, and return a function that fills it up."""
     real = disk.write
 
     def write(descriptor, buffer, position):
@@ -41,7 +41,7 @@ def sizes(path):
 
 
 def test_a_file_is_replaced_on_a_full_disk_with_the_room_that_was_reserved(tmp_path, fill):
-    """What the new content leaves of that room is reserved again."""
+    """The space that the new content leaves free is reserved again."""
     reserve = Reserve(tmp_path / "reserve")
     reserve.replace_file(tmp_path / "topics", bytes(1000))
     assert {"reserve": 262_144, "topics": 1000} == sizes(tmp_path)
@@ -54,7 +54,7 @@ def test_a_file_is_replaced_on_a_full_disk_with_the_room_that_was_reserved(tmp_p
 
 
 def test_room_is_reserved_anew_once_there_is_some(tmp_path, fill):
-    """Whoever replaces a file next fills the reserve up."""
+    """The next replacement of a file restores the reserve."""
     reserve = Reserve(tmp_path / "reserve")
     reserve.replace_file(tmp_path / "topics", b"")
     fill()
@@ -67,7 +67,7 @@ def test_room_is_reserved_anew_once_there_is_some(tmp_path, fill):
 
 
 def test_what_does_not_fit_even_so_is_refused_and_leaves_the_old_content(tmp_path, fill):
-    """The room is reserved again at once: records may not have it."""
+    """The space is reserved again at once, so that records cannot use it."""
     reserve = Reserve(tmp_path / "reserve")
     reserve.replace_file(tmp_path / "topics", b"old")
     fill()
@@ -82,7 +82,7 @@ def test_what_does_not_fit_even_so_is_refused_and_leaves_the_old_content(tmp_pat
 
 
 def test_another_error_leaves_the_reserve_alone(tmp_path, monkeypatch):
-    """A disk that has gone bad is not helped by room."""
+    """Free space does not help with other disk errors."""
     reserve = Reserve(tmp_path / "reserve")
     reserve.replace_file(tmp_path / "topics", b"old")
 
@@ -97,7 +97,7 @@ def test_another_error_leaves_the_reserve_alone(tmp_path, monkeypatch):
 
 
 def test_a_reserve_that_an_earlier_broker_left_is_taken_over(tmp_path):
-    """It is not doubled, and its bytes are not asked for again."""
+    """The reserve is neither doubled nor allocated again."""
     for _ in range(2):
         Reserve(tmp_path / "reserve").replace_file(tmp_path / "topics", b"")
         assert {"reserve": 262_144, "topics": 0} == sizes(tmp_path)
@@ -113,7 +113,7 @@ def test_as_much_is_reserved_as_the_largest_file_takes(tmp_path):
 
 
 def test_of_a_small_disk_a_sixteenth_of_what_is_free_is_reserved(tmp_path, monkeypatch):
-    """The rest is for records."""
+    """The rest of the disk is for records."""
     free = SimpleNamespace(f_bavail=50, f_frsize=4096)
     monkeypatch.setattr(os, "statvfs", lambda _: free)
 

@@ -1,4 +1,4 @@
-"""Listeners with TLS and SASL over real sockets: who comes in, and what becomes of the others."""
+"""Listeners with TLS and SASL over real sockets: who can connect and how others are refused."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def port_of(broker, protocol):
 
 
 def trusting(certificates, client=None):
-    """Give a client's context that trusts the authority, and shows a certificate if it has one."""
+    """Return a client context that trusts the authority, with a client certificate if given."""
     context = ssl.create_default_context(cafile=certificates.authority.pem_file)
     if client is not None:
         context.load_cert_chain(client.pem_file)
@@ -69,7 +69,7 @@ def sasl_client(broker):
 
 @pytest.mark.parametrize("protocol", SecurityProtocol)
 def test_each_listener_tells_its_own_addresses(broker, certificates, protocol):
-    """Clients are told to come back to the listener that they came to, by every API that tells."""
+    """In each API that returns addresses, clients get those of the listener they connected to."""
     tls = trusting(certificates) if "SSL" in protocol else None
     with RawClient(port_of(broker, protocol), tls) as client:
         if "SASL" in protocol:
@@ -93,7 +93,7 @@ def test_each_listener_tells_its_own_addresses(broker, certificates, protocol):
 
 
 def test_an_advertised_host_is_the_listeners_own():
-    """Each listener may be known under another host."""
+    """Each listener may have an advertised host of its own."""
     listeners = [
         Listener(advertised_host="inside.test"),
         Listener(name="OUTSIDE", advertised_host="outside.test"),
@@ -108,7 +108,7 @@ def test_an_advertised_host_is_the_listeners_own():
 
 
 def test_ports_stay_over_a_restart(broker):
-    """After a stop every listener opens where it was."""
+    """After a stop every listener opens at its previous port."""
     before = [broker.address(protocol) for protocol in SecurityProtocol]
     broker.stop()
     broker.start()
@@ -117,13 +117,13 @@ def test_ports_stay_over_a_restart(broker):
 
 @pytest.mark.parametrize("request_", [METADATA, plain()], ids=["metadata", "authenticate"])
 def test_a_request_before_sasl_closes_the_connection(sasl_client, request_):
-    """What comes before the handshake is not answered."""
+    """A request before the handshake gets no response."""
     sasl_client.send(request_, 2)
     assert sasl_client.is_closed()
 
 
 def test_all_steps_sent_at_once_are_answered_in_order(sasl_client):
-    """A client need not wait for the answers."""
+    """A client need not wait for the responses."""
     stream = b"".join(
         sasl_client.frame(request, version)
         for request, version in [(API_VERSIONS, 4), (HANDSHAKE, 1), (plain(), 2), (METADATA, 12)]
@@ -136,7 +136,7 @@ def test_all_steps_sent_at_once_are_answered_in_order(sasl_client):
 
 
 def test_a_wrong_password_is_told_and_then_the_connection_closed(sasl_client):
-    """The answer comes first, then the end."""
+    """The connection is closed only after the response."""
     sasl_client.ask(HANDSHAKE, 1)
     answer = sasl_client.ask(plain(USER, "wrong"), 2)
     assert ErrorCode.SASL_AUTHENTICATION_FAILED == answer.error_code
@@ -144,7 +144,7 @@ def test_a_wrong_password_is_told_and_then_the_connection_closed(sasl_client):
 
 
 def test_what_follows_a_failure_is_not_heard(sasl_client):
-    """Requests sent behind a wrong password get no answer."""
+    """Requests sent after a wrong password get no response."""
     sasl_client.ask(HANDSHAKE, 1)
     stream = b"".join(
         sasl_client.frame(request, version)
@@ -157,7 +157,7 @@ def test_what_follows_a_failure_is_not_heard(sasl_client):
 
 
 def test_a_failure_takes_its_time(certificates):
-    """The answer to a wrong password waits for so long as the listener says."""
+    """The response to a wrong password is delayed as configured for the listener."""
     slow = listener("SASL_PLAINTEXT", failed_authentication_delay_ms=60_000)
     with DevBroker(listeners=[slow]) as broker, RawClient(broker.port) as client:
         client.ask(HANDSHAKE, 1)
@@ -167,7 +167,7 @@ def test_a_failure_takes_its_time(certificates):
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SASL_PLAINTEXT"])
 def test_sasl_out_of_place_is_an_illegal_state(broker, protocol):
-    """Who need not authenticate, or already has, is told so, and goes on."""
+    """SASL requests without need get an error, and the connection continues."""
     with RawClient(port_of(broker, protocol)) as client:
         if protocol == "SASL_PLAINTEXT":
             client.ask(HANDSHAKE, 1)
@@ -178,7 +178,7 @@ def test_sasl_out_of_place_is_an_illegal_state(broker, protocol):
 
 
 def test_a_session_that_is_over_closes_the_connection(certificates):
-    """The clock of the broker decides how long a session lasts."""
+    """The broker's clock decides how long a session lasts."""
     now = [1_700_000_000.0]
     ending = listener("SASL_PLAINTEXT", max_reauth_ms=5000)
     with (
@@ -198,7 +198,7 @@ def test_a_session_that_is_over_closes_the_connection(certificates):
 
 
 def test_a_stranger_may_not_send_much(sasl_client, broker):
-    """Before authentication a frame of half a megabyte is the most, afterwards a hundred are."""
+    """The limit for frames is half a megabyte before authentication, and 100 MB afterwards."""
     sasl_client.send_bytes(struct.pack(">i", 512 * 1024 + 1))
     assert sasl_client.is_closed()
     with RawClient(port_of(broker, "SASL_PLAINTEXT")) as client:
@@ -209,7 +209,7 @@ def test_a_stranger_may_not_send_much(sasl_client, broker):
 
 
 def test_an_unknown_authority_is_refused_by_the_client(broker, certificates):
-    """A client that does not trust the authority does not come in, and others still do."""
+    """A client that does not trust the authority cannot connect, and others still can."""
     strange = ssl.create_default_context(cafile=certificates.stranger.pem_file)
     with pytest.raises(ssl.SSLCertVerificationError):
         RawClient(port_of(broker, "SSL"), strange)
@@ -219,12 +219,12 @@ def test_an_unknown_authority_is_refused_by_the_client(broker, certificates):
 
 @pytest.mark.parametrize("greeting", [b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\x0a" + bytes(10)])
 def test_a_client_without_tls_is_disconnected(broker, caplog, greeting):
-    """What is no TLS ends its connection, and is no error of the broker's."""
+    """Bytes other than TLS close the connection, and the broker logs no warning."""
     with RawClient(port_of(broker, "SSL")) as client:
         client.send_bytes(greeting)
         received = bytearray()
         with contextlib.suppress(ConnectionError):
-            while piece := client._socket.recv(100):  # An alert may come first.
+            while piece := client._socket.recv(100):  # A TLS alert may come first.
                 received += piece
     assert len(received) < 100
     assert [] == [record for record in caplog.records if record.levelno >= logging.WARNING]
@@ -243,7 +243,7 @@ def client_auth_broker(certificates, client_auth):
 
 
 def comes_in(broker, context):
-    """Tell whether a client of this context is answered."""
+    """Return whether a client with this context gets a response."""
     try:
         with RawClient(broker.port, context) as client:
             return ErrorCode.NONE == client.ask(API_VERSIONS, 4).error_code
@@ -260,7 +260,7 @@ def comes_in(broker, context):
     ],
 )
 def test_clients_certificates(certificates, client_auth, expected):
-    """ssl.client.auth decides whether clients need a certificate, and it must be known."""
+    """ssl.client.auth decides whether clients need a certificate, which must be trusted."""
     with client_auth_broker(certificates, client_auth) as broker:
         answered = {
             "none": comes_in(broker, trusting(certificates)),
@@ -302,7 +302,7 @@ def test_a_restart_takes_a_renewed_certificate(certificates, tmp_path):
 
 
 def test_stopping_does_not_wait_for_handshakes(broker):
-    """A client in the middle of its greeting does not keep the broker."""
+    """A client in the middle of its TLS greeting does not delay the stop."""
     with socket.create_connection(("127.0.0.1", port_of(broker, "SSL"))) as client:
         client.sendall(b"\x16\x03\x01")
         broker.stop()
@@ -322,14 +322,14 @@ def test_stopping_does_not_wait_for_handshakes(broker):
     ],
 )
 def test_a_listener_that_contradicts_itself_is_refused(settings, reason):
-    """TLS needs a key store and SASL users, and neither is given in vain."""
+    """TLS needs a key store and SASL needs users, and settings without use are refused."""
     with pytest.raises(ConfigError, match=reason):
         Listener(**settings)
 
 
 @pytest.mark.parametrize("listeners", [[], [Listener(), Listener()]])
 def test_listeners_have_different_names(listeners):
-    """A broker has a listener at least, and tells them apart."""
+    """A broker has at least one listener, and their names are unique."""
     with pytest.raises(ConfigError, match="listener"):
         DevBroker(listeners=listeners)
 
@@ -342,7 +342,7 @@ def test_listeners_have_different_names(listeners):
     ],
 )
 def test_a_listener_that_cannot_open_says_why(tls, reason):
-    """A key store that is none is an error of the start, which leaves nothing open."""
+    """An invalid key store makes the start fail, and no listener is left open."""
     listeners = [Listener(), Listener(security_protocol="SSL", tls=tls)]
     broker = DevBroker(listeners=listeners)
     with pytest.raises(ConfigError, match=reason):
@@ -350,13 +350,13 @@ def test_a_listener_that_cannot_open_says_why(tls, reason):
 
 
 def test_an_unknown_listener_has_no_address(broker):
-    """Asking for an address by a wrong name names the right ones."""
+    """The error for a wrong listener name lists the valid ones."""
     with pytest.raises(ConfigError, match="no listener INSIDE, only PLAINTEXT"):
         broker.address("INSIDE")
 
 
 def test_secrets_are_not_shown(certificates, caplog):
-    """Neither a repr nor the log holds a password."""
+    """Neither a repr nor the log contains a password."""
     caplog.set_level(logging.DEBUG)
     secure = listener("SASL_SSL", certificates)
     with (

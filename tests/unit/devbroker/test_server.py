@@ -1,4 +1,4 @@
-"""The broker over real sockets: order, cuts, garbage, waiting, faults, restarts."""
+"""The broker over real sockets: order, splits, garbage, waits, faults, restarts."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def client(broker):
 
 
 def test_pipelined_requests_are_answered_in_order(client):
-    """Requests sent at once are answered one after the other."""
+    """Requests sent at once get their responses in order."""
     stream = b"".join(
         client.frame(request, version)
         for request, version in [
@@ -117,7 +117,7 @@ def test_pipelined_requests_are_answered_in_order(client):
 
 
 def test_requests_arrive_byte_by_byte(client):
-    """A request cut into single bytes is a request."""
+    """A request split into single bytes is received as usual."""
     for byte in client.frame(API_VERSIONS, 3) + client.frame(METADATA, 9):
         client.send_bytes(bytes([byte]))
 
@@ -125,7 +125,7 @@ def test_requests_arrive_byte_by_byte(client):
 
 
 def test_records_come_back_as_they_went_in(client):
-    """What was produced over a socket is fetched over a socket, whatever its size."""
+    """Records of any size that were produced over a socket are fetched unchanged."""
     records = [b"small", b"x" * 700_000, b"y" * 70_000]
     for value in records:
         client.send(produce(plain_batch([PlainRecord(value)])), 9)
@@ -149,7 +149,7 @@ def test_records_come_back_as_they_went_in(client):
     ],
 )
 def test_what_is_no_request_closes_the_connection(broker, client, garbage):
-    """Bytes that cannot be a request end their connection, and nobody else's."""
+    """Bytes that cannot be a request close their connection and no other."""
     with RawClient(broker.port) as other:
         client.send_bytes(garbage)
 
@@ -158,7 +158,7 @@ def test_what_is_no_request_closes_the_connection(broker, client, garbage):
 
 
 def test_bytes_behind_a_request_are_let_pass(client):
-    """As by Kafka, a frame may be longer than its request: librdkafka's sometimes are."""
+    """As in Kafka, a frame may be longer than its request: librdkafka's sometimes are."""
     frame = client.frame(METADATA, 9)
     client.send_bytes(struct.pack(">i", len(frame) - 4 + 3) + frame[4:] + b"\1\0\0")
 
@@ -166,7 +166,7 @@ def test_bytes_behind_a_request_are_let_pass(client):
 
 
 def test_what_was_asked_before_the_garbage_is_answered(client):
-    """A connection that ends badly has had its answers until then."""
+    """Responses to earlier requests are sent before the connection is closed."""
     client.send_bytes(client.frame(API_VERSIONS, 3) + b"\xff\xff\xff\xff")
 
     assert 0 == client.receive()[0]
@@ -174,7 +174,7 @@ def test_what_was_asked_before_the_garbage_is_answered(client):
 
 
 def test_a_half_closed_connection_gets_its_answers(client):
-    """A client that has said all it has to say is answered before the broker closes."""
+    """A client that has shut down its sending side gets all responses before the close."""
     client.send_bytes(client.frame(API_VERSIONS, 3) + client.frame(METADATA, 9))
     client.half_close()
 
@@ -183,7 +183,7 @@ def test_a_half_closed_connection_gets_its_answers(client):
 
 
 def test_a_client_that_leaves_while_it_waits_is_forgotten(broker, client):
-    """A long poll ends with its client."""
+    """A long poll ends when its client disconnects."""
     client.send(fetch(0, max_wait_ms=LONG_MS), 12)
     client.half_close()
 
@@ -192,7 +192,7 @@ def test_a_client_that_leaves_while_it_waits_is_forgotten(broker, client):
 
 
 def test_a_fetch_is_woken_by_data(broker, client):
-    """A long poll is answered as soon as there is something to read."""
+    """A long poll gets its response as soon as there are new records."""
     client.send(fetch(0, max_wait_ms=LONG_MS), 12)
     assert client.is_silent_for(0.05)
     started = time.monotonic()
@@ -205,7 +205,7 @@ def test_a_fetch_is_woken_by_data(broker, client):
 
 
 def test_a_fetch_is_not_woken_by_too_little_or_by_other_partitions(broker, client):
-    """A long poll goes on until min_bytes are there in what it reads."""
+    """A long poll continues until its partitions have min_bytes."""
     batch = plain_batch([PlainRecord(b"part")])
     client.send(fetch(0, max_wait_ms=LONG_MS, min_bytes=2 * len(batch)), 12)
 
@@ -219,7 +219,7 @@ def test_a_fetch_is_not_woken_by_too_little_or_by_other_partitions(broker, clien
 
 
 def test_a_fetch_ends_when_its_time_is_up(client):
-    """Without data a long poll is answered empty after max_wait_ms."""
+    """Without new records a long poll gets an empty response after max_wait_ms."""
     started = time.monotonic()
 
     assert [] == values(client.ask(fetch(0, max_wait_ms=100), 12))
@@ -227,7 +227,7 @@ def test_a_fetch_ends_when_its_time_is_up(client):
 
 
 def test_requests_behind_a_waiting_fetch_wait_too(broker, client):
-    """Answers keep the order of the requests."""
+    """Responses keep the order of the requests."""
     client.send_bytes(client.frame(fetch(0, max_wait_ms=LONG_MS), 12))
     client.send_bytes(client.frame(METADATA, 9) * 1 + client.frame(API_VERSIONS, 3))
     assert client.is_silent_for(0.05)
@@ -239,7 +239,7 @@ def test_requests_behind_a_waiting_fetch_wait_too(broker, client):
 
 
 def test_acks_0_is_not_answered(broker, client):
-    """The next answer belongs to the next request."""
+    """The next response belongs to the next request."""
     client.send_bytes(client.frame(produce(plain_batch(2), acks=0), 9) + client.frame(METADATA, 9))
 
     assert 1 == client.receive()[0]
@@ -247,14 +247,14 @@ def test_acks_0_is_not_answered(broker, client):
 
 
 def test_an_error_with_acks_0_closes_the_connection(client):
-    """A producer that listens to nothing notices that the connection is gone."""
+    """A producer that reads no responses notices the closed connection."""
     client.send(produce(plain_batch(1, crc=0), acks=0), 9)
 
     assert client.is_closed()
 
 
 def test_a_client_that_does_not_read_holds_up_nobody_else(broker, client):
-    """Answers that are not taken stop their connection's requests, not the broker."""
+    """Unread responses block the requests of their connection, not the broker."""
     batch = plain_batch([PlainRecord(b"x" * 1_000_000)])
     for _ in range(8):
         client.ask(produce(batch), 9)
@@ -269,7 +269,7 @@ def test_a_client_that_does_not_read_holds_up_nobody_else(broker, client):
 
 
 def test_an_error_can_be_answered_without_doing_anything(broker, client):
-    """A fault answers in the broker's place, as often as it was told to."""
+    """A fault responds in place of the broker as many times as requested."""
     hook = broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.NOT_LEADER_OR_FOLLOWER), times=1)
 
     answers = [error_of(client.ask(produce(plain_batch(1)), 9)) for _ in range(2)]
@@ -279,7 +279,7 @@ def test_an_error_can_be_answered_without_doing_anything(broker, client):
 
 
 def test_an_error_can_be_answered_after_appending(broker, client):
-    """NOT_ENOUGH_REPLICAS_AFTER_APPEND says what it means."""
+    """A response with NOT_ENOUGH_REPLICAS_AFTER_APPEND follows an append."""
     broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, handled=True))
 
     assert ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND == error_of(
@@ -300,7 +300,7 @@ def test_the_connection_can_be_closed_before_or_after_appending(broker, client, 
 
 @pytest.mark.parametrize(("handled", "appended"), [(False, 0), (True, 1)])
 def test_the_broker_can_fall_silent(broker, client, handled, appended):
-    """A broker that never answers says nothing to later requests either."""
+    """A fault that never answers also blocks the responses to later requests."""
     broker.on(ApiKey.PRODUCE, NeverAnswer(handled=handled), times=1)
     client.send_bytes(client.frame(produce(plain_batch(1)), 9) + client.frame(METADATA, 9))
 
@@ -309,7 +309,7 @@ def test_the_broker_can_fall_silent(broker, client, handled, appended):
 
 
 def test_a_request_can_be_delayed(broker, client):
-    """A delayed request is handled later, and those behind it after it."""
+    """A delayed request is handled later, and later requests after it."""
     broker.on(ApiKey.PRODUCE, Delay(0.1), times=1)
     started = time.monotonic()
     client.send_bytes(client.frame(produce(plain_batch(1)), 9) + client.frame(METADATA, 9))
@@ -320,7 +320,7 @@ def test_a_request_can_be_delayed(broker, client):
 
 
 def test_a_fault_sees_the_request(broker, client):
-    """A hook can choose by what is asked, and by the connection."""
+    """A hook gets the request and the connection, and may decide by both."""
     seen = []
 
     def choose(request, context):
@@ -333,7 +333,7 @@ def test_a_fault_sees_the_request(broker, client):
 
 
 def test_a_restart_keeps_port_topics_and_records(client, broker):
-    """A broker that is stopped and started again has lost nothing but its connections."""
+    """A broker that is stopped and started again has lost only its connections."""
     client.ask(produce(plain_batch([PlainRecord(b"kept")])), 9)
     port = broker.port
 
@@ -348,7 +348,7 @@ def test_a_restart_keeps_port_topics_and_records(client, broker):
 
 @pytest.mark.slow
 def test_a_client_that_cannot_be_accepted_is_accepted_later(broker, caplog):
-    """A process that has run out of sockets tries again, and does not spin meanwhile."""
+    """A process that has run out of sockets retries later, without a busy loop."""
 
     class Exhausted:
         """A listening socket that fails once."""
@@ -358,14 +358,14 @@ def test_a_client_that_cannot_be_accepted_is_accepted_later(broker, caplog):
             self.failures = 1
 
         def accept(self):
-            """Fail, then accept."""
+            """Fail the first time, and accept later."""
             if self.failures:
                 self.failures -= 1
                 raise OSError(24, "Too many open files")
             return self.listener.accept()
 
         def fileno(self):
-            """Stand for the socket."""
+            """Return the descriptor of the socket."""
             return self.listener.fileno()
 
         def close(self):
@@ -386,7 +386,7 @@ def test_a_client_that_cannot_be_accepted_is_accepted_later(broker, caplog):
 
 
 def test_stopping_twice_is_stopping_once(broker):
-    """A broker that does not run need not be stopped, and can be started again."""
+    """Stopping a stopped broker has no effect, and it can be started again."""
     broker.stop()
     broker.stop()
 
@@ -396,7 +396,7 @@ def test_stopping_twice_is_stopping_once(broker):
 
 
 def test_stopping_ends_long_polls(broker, client):
-    """Clients that wait do not keep the broker."""
+    """Waiting clients do not delay the stop."""
     client.ask(METADATA, 9)
     client.send(fetch(0, max_wait_ms=LONG_MS), 12)
     started = time.monotonic()
@@ -407,25 +407,25 @@ def test_stopping_ends_long_polls(broker, client):
 
 
 def test_a_running_broker_cannot_be_started(broker):
-    """Starting twice is a mistake."""
+    """Starting a running broker is an error."""
     with pytest.raises(KafkaError, match="is running"):
         broker.start()
 
 
 def test_a_broker_that_does_not_run_cannot_be_asked():
-    """Outside of start and stop there is no thread to ask."""
+    """There is no thread to call before the start and after the stop."""
     with pytest.raises(KafkaError, match="is not running"):
         DevBroker().create_topic("t")
 
 
 def test_a_taken_port_is_an_error(broker):
-    """A broker that cannot listen says so to the one who started it."""
+    """A broker that cannot listen raises the error to its caller."""
     with pytest.raises(OSError, match="in use"):
         DevBroker(port=broker.port).start()
 
 
 def test_topics_can_be_created_while_clients_are_at_work(broker):
-    """The test's thread may ask for topics, with settings, and look at them."""
+    """The test's thread can create topics with configs, and inspect them."""
     broker.create_topic("u", partitions=3, configs={"max.message.bytes": "99"})
 
     assert ["t", "u"] == broker.topic_names
@@ -433,19 +433,19 @@ def test_topics_can_be_created_while_clients_are_at_work(broker):
 
 
 def test_a_topic_that_cannot_be_created_is_an_error_in_the_tests_thread(broker):
-    """What the broker refuses is raised where it was asked for."""
+    """A refusal by the broker is raised to the caller."""
     with pytest.raises(RefusedError, match="already exists"):
         broker.create_topic("t")
 
 
 def test_a_topic_that_cannot_be_created_at_the_start_keeps_the_broker_from_starting():
-    """A broker with a topic missing is not what was asked for."""
+    """A broker does not start if one of its topics is missing."""
     with pytest.raises(RefusedError, match="invalid"):
         DevBroker(topics={"a b": 1}).start()
 
 
 def test_it_listens_on_loopback_only(broker):
-    """Nobody else on the network can reach the broker."""
+    """Other machines cannot reach the broker."""
     assert f"127.0.0.1:{broker.port}" == broker.bootstrap_servers
     with pytest.raises(OSError):  # noqa: PT011 - refused or unreachable, as the system likes
         socket.create_connection(("127.0.0.2", broker.port), timeout=5).close()
@@ -464,7 +464,7 @@ def run(*arguments):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_process_says_where_it_listens_and_ends_on_a_signal(number):
-    """One line on standard output, then service until a signal, then exit code 0."""
+    """The process prints one line, serves until a signal, and exits with code 0."""
     with run("--port", "0", "--topic", "t:3") as process:
         line = process.stdout.readline()
         assert line.startswith("listening on 127.0.0.1:")
@@ -480,7 +480,7 @@ def test_the_process_says_where_it_listens_and_ends_on_a_signal(number):
 
 @pytest.mark.slow
 def test_the_process_does_what_its_options_say():
-    """Several brokers, topics with settings, faults, and a line for each request."""
+    """Options set brokers, topics with configs and faults, and log a line for each request."""
     topic = "t:3:cleanup.policy=compact,delete:max.message.bytes=999"
     faults = ["--fault", "metadata:drop-answer:1", "--fault", "produce:delay=0"]
     with run(
@@ -528,7 +528,7 @@ def test_the_process_does_what_its_options_say():
     ],
 )
 def test_the_process_refuses_options_that_make_no_sense(option, value, message):
-    """The error names what is wrong, and nothing is started."""
+    """The error names the wrong part, and nothing is started."""
     with run("--port", "0", option, value) as process:
         output, errors = process.communicate(timeout=20)
 
@@ -538,7 +538,7 @@ def test_the_process_refuses_options_that_make_no_sense(option, value, message):
 
 @pytest.mark.slow
 def test_the_process_says_why_it_cannot_start(broker):
-    """A taken port is one line on standard error and exit code 1."""
+    """A port in use causes one line on standard error and exit code 1."""
     with run("--port", str(broker.port)) as process:
         output, errors = process.communicate(timeout=20)
 
@@ -549,7 +549,7 @@ def test_the_process_says_why_it_cannot_start(broker):
 @pytest.mark.slow
 @pytest.mark.parametrize("topic", ["t:x", "t:"])
 def test_the_process_checks_its_arguments(topic):
-    """A number of partitions that is none is a usage error; none at all means one."""
+    """An invalid partition count is a usage error, and an empty one means one partition."""
     with run("--port", "0", "--topic", topic) as process:
         if topic == "t:x":
             output, errors = process.communicate(timeout=20)
