@@ -182,7 +182,7 @@ def test_internal_topics_cannot_be_written_to():
 
 
 def test_zstd_needs_version_7():
-    """zstd was added by KIP-110."""
+    """KIP-110 added zstd."""
     broker = broker_with({"t": 1})
     batch = plain_batch(1, compression=CompressionType.ZSTD)
 

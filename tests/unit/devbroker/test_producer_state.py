@@ -137,7 +137,7 @@ def test_a_refusal_says_what_was_expected():
 
 @given(st.integers(0, MAX_SEQUENCE), st.integers(0, MAX_SEQUENCE))
 def test_sequence_numbers_stay_within_31_bits(sequence, increment):
-    """Adding to a sequence number wraps from 2^31-1 to 0 and is never negative."""
+    """Adding to a sequence wraps from 2^31-1 to 0 and is never negative."""
     result = increment_sequence(sequence, increment)
 
     assert 0 <= result <= MAX_SEQUENCE

@@ -290,7 +290,7 @@ def test_an_error_can_be_answered_after_appending(broker, client):
 
 @pytest.mark.parametrize(("handled", "appended"), [(False, 0), (True, 1)])
 def test_the_connection_can_be_closed_before_or_after_appending(broker, client, handled, appended):
-    """A lost request and a lost answer look the same to the client."""
+    """A lost request and a lost response look the same to the client."""
     broker.on(ApiKey.PRODUCE, CloseConnection(handled=handled), times=1)
     client.send(produce(plain_batch(1)), 9)
 

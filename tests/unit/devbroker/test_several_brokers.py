@@ -1,7 +1,7 @@
-"""Writers and readers while leaders move and brokers stop: the scenarios of `test_three_nodes`.
+"""Producers and consumers while leaders move and brokers stop, as in `test_three_nodes`.
 
 There the brokers are processes of Apache Kafka, here they share one process, and each scenario
-takes a second or so.
+takes about a second.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.slow
 TOPIC = "t"
 PARTITIONS = 6
 NODES = (1, 2, 3)
-#: Small batches make many requests, short back-offs a short test.
+#: Small batches cause many requests, and short back-offs keep the tests short.
 SETTINGS = {
     "batch.size": 4_096,
     "compression.type": "none",
@@ -64,7 +64,7 @@ def leaders(cluster, topic=TOPIC, partitions=PARTITIONS):
 
 
 def leaders_move(cluster, write_on):
-    """Hand every partition on, several times."""
+    """Move the leader of every partition several times."""
     for _ in range(10):
         for index, leader in enumerate(leaders(cluster)):
             cluster.move_leader(TOPIC, index, next_node(leader))
@@ -72,7 +72,7 @@ def leaders_move(cluster, write_on):
 
 
 def coordinators_move(cluster, write_on):
-    """Let every id be coordinated by the next broker, several times."""
+    """Move the coordinator of every transactional id to the next broker several times."""
     for _ in range(5):
         for index, leader in enumerate(
             leaders(cluster, TRANSACTION_STATE_TOPIC, COORDINATOR_PARTITIONS)
@@ -88,7 +88,7 @@ def a_broker_stays_away(cluster, write_on):
 
 
 def brokers_restart(cluster, write_on):
-    """Stop and start one broker after the other, as an upgrade does."""
+    """Stop and start one broker after the other, as in a rolling upgrade."""
     for node_id in NODES:
         cluster.stop(node_id)
         write_on()
@@ -97,7 +97,7 @@ def brokers_restart(cluster, write_on):
 
 
 def brokers_blink(cluster, write_on):
-    """Stop brokers for no longer than it takes to start them."""
+    """Stop brokers and start them again at once."""
     for node_id in NODES * 2:
         cluster.stop(node_id)
         cluster.start(node_id)
@@ -113,7 +113,7 @@ def move_name(move):
 
 
 def disturb(cluster, writer, move):
-    """Write before, during and after; check the rows with a consumer that is not ours."""
+    """Write before, during and after a move, and check the rows with another client."""
     with writer:
         writer.write_on(ROWS)
         move(cluster, lambda: writer.write_on(ROWS))
@@ -123,12 +123,12 @@ def disturb(cluster, writer, move):
 
 @pytest.mark.parametrize("move", MOVES, ids=move_name)
 def test_rows_are_there_once_and_in_order_whoever_leads(cluster, move):
-    """Our producer loses and doubles no row while leaders move and brokers stop."""
+    """Our producer neither loses nor duplicates rows while leaders move and brokers stop."""
     assert RowCheck() == disturb(cluster, SteadyWriter(cluster, TOPIC, **SETTINGS), move)
 
 
 def test_an_old_leader_that_owes_an_answer_costs_no_row(cluster):
-    """The new leader still knows what the old one has appended, when it is sent there again."""
+    """When the batch is resent, the new leader recognizes what the old leader appended."""
     settings = SETTINGS | {
         "bootstrap.servers": cluster.bootstrap_servers,
         "request.timeout.ms": 3_000,
@@ -160,7 +160,7 @@ def test_an_old_leader_that_owes_an_answer_costs_no_row(cluster):
 
 @pytest.mark.parametrize("move", TRANSACTIONAL_MOVES, ids=move_name)
 def test_exactly_the_committed_rows_are_seen_whoever_leads(cluster, move):
-    """Our transactions are ended as they were meant to be, whoever coordinates them."""
+    """Our transactions end as requested while leaders and coordinators move."""
     writer = TransactionalWriter(cluster, TOPIC, **SETTINGS, **{"transactional.id": "x"})
 
     assert RowCheck() == disturb(cluster, writer, move)
@@ -168,7 +168,7 @@ def test_exactly_the_committed_rows_are_seen_whoever_leads(cluster, move):
 
 @pytest.mark.parametrize("move", MOVES, ids=move_name)
 def test_rows_of_librdkafka_are_there_once_and_in_order(cluster, move):
-    """A producer that is not ours finds the new leaders as well."""
+    """A producer of another client finds the new leaders as well."""
     writer = ConfluentWriter(cluster.bootstrap_servers, TOPIC)
 
     assert RowCheck() == disturb(cluster, writer, move)
@@ -176,14 +176,14 @@ def test_rows_of_librdkafka_are_there_once_and_in_order(cluster, move):
 
 @pytest.mark.parametrize("move", TRANSACTIONAL_MOVES, ids=move_name)
 def test_of_librdkafka_exactly_the_committed_rows_are_seen(cluster, move):
-    """A producer that is not ours finds the new coordinators as well."""
+    """A producer of another client finds the new coordinators as well."""
     writer = ConfluentWriter(cluster.bootstrap_servers, TOPIC, **{"transactional.id": "y"})
 
     assert RowCheck() == disturb(cluster, writer, move)
 
 
 def test_leadership_is_spread(cluster):
-    """Each broker leads its share of the partitions, and gets the rows of that share."""
+    """Each broker leads its share of the partitions, and rows are written to all of them."""
     assert [1, 2, 3, 1, 2, 3] == leaders(cluster)
     with SteadyWriter(cluster, TOPIC, **SETTINGS) as writer:
         writer.write_on(5_000)
@@ -191,7 +191,7 @@ def test_leadership_is_spread(cluster):
 
 
 def test_a_consumer_group_goes_on_when_its_coordinator_stops(cluster):
-    """Members find the next coordinator, with the group and its offsets."""
+    """Members find the next coordinator, which has the group and its offsets."""
     group = "g"
     with SteadyWriter(cluster, TOPIC, **SETTINGS) as writer:
         writer.write_on(1_000)
@@ -221,7 +221,7 @@ def test_a_consumer_group_goes_on_when_its_coordinator_stops(cluster):
 
 
 def read(consumer, count):
-    """Read so many messages; give their places."""
+    """Read `count` messages and return their partitions and offsets."""
     places = []
     while len(places) < count:
         messages = consumer.consume(count - len(places), timeout=60)
@@ -231,7 +231,7 @@ def read(consumer, count):
 
 
 def test_rows_wait_for_enough_replicas(cluster):
-    """While fewer are in sync than min.insync.replicas nothing is written, later all of it is."""
+    """No rows are written while the ISR is below min.insync.replicas, and all of them later."""
     cluster.create_topic("strict", configs={"min.insync.replicas": "2"})
     with SteadyWriter(cluster, "strict", **SETTINGS) as writer:
         writer.write_on(ROWS)
@@ -250,7 +250,7 @@ def log_end(cluster, topic):
 
 
 def test_too_few_replicas_for_too_long_are_an_error(cluster):
-    """When they stay away past delivery.timeout.ms the error names what is missing."""
+    """After delivery.timeout.ms the error names the partition and NOT_ENOUGH_REPLICAS."""
     cluster.create_topic("strict", configs={"min.insync.replicas": "3"})
     settings = {**SETTINGS, "delivery.timeout.ms": 4_000, "request.timeout.ms": 2_000}
     writer = SteadyWriter(cluster, "strict", **settings)
@@ -266,7 +266,7 @@ def test_too_few_replicas_for_too_long_are_an_error(cluster):
 
 
 def test_a_topic_without_a_leader_waits_for_its_broker(cluster):
-    """What only one broker keeps is not written while it is away, and goes on when it is back."""
+    """Rows for a single replica wait for its broker and are written once it is back."""
     cluster.create_topic("single", replication_factor=1)
     only = cluster.leader("single")
     with SteadyWriter(cluster, "single", **SETTINGS) as writer:
@@ -279,10 +279,10 @@ def test_a_topic_without_a_leader_waits_for_its_broker(cluster):
 
 
 def test_a_commit_waits_for_partitions_without_a_leader(cluster):
-    """A marker is written when there is somebody to write it, and the transaction ends then."""
+    """A marker is written once the partition has a leader, and the transaction ends then."""
     cluster.create_topic("single", replication_factor=1)
     only = cluster.leader("single")
-    # Who coordinates must not be the one that stops.
+    # The coordinator must not be the broker that stops.
     name = next(
         name
         for name in map(str, range(100))
@@ -296,7 +296,7 @@ def test_a_commit_waits_for_partitions_without_a_leader(cluster):
     producer.produce("single", b"a")
     assert 0 == producer.flush(60)
     cluster.stop(only)
-    # The answer comes before the markers do, as from Kafka.
+    # As in Kafka, the response is sent before the markers are written.
     producer.commit_transaction(60)
     assert 1 == log_end(cluster, "single")
     threading.Timer(0.2, cluster.start, (only,)).start()
@@ -307,7 +307,7 @@ def test_a_commit_waits_for_partitions_without_a_leader(cluster):
 
 
 def test_members_that_wait_for_a_group_ask_the_next_coordinator(cluster):
-    """A join that waits at a coordinator that moves is answered there, and made again elsewhere."""
+    """A waiting join ends when the coordinator moves, and is retried at the next one."""
     consumers = [
         confluent_kafka.Consumer(
             {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "log_level": 0}
@@ -332,7 +332,7 @@ def test_members_that_wait_for_a_group_ask_the_next_coordinator(cluster):
 
 
 def wait_for_shares(consumers):
-    """Poll until each has a share and nothing is left; give the shares."""
+    """Poll until all members have partitions and none is unassigned; return the assignments."""
     shares = []
     for _ in range(600):
         for consumer in consumers:
@@ -344,7 +344,7 @@ def wait_for_shares(consumers):
 
 
 def test_addresses_outlive_a_stop(cluster):
-    """Each broker has a port of its own, and comes back to it."""
+    """Each broker has a port of its own and keeps it."""
     before = cluster.addresses
     assert [1, 2, 3] == list(before)
     assert 3 == len(set(before.values()))
@@ -357,7 +357,7 @@ def test_addresses_outlive_a_stop(cluster):
 
 
 def test_fixed_ports_are_consecutive():
-    """Each broker has the next port of each listener, and no two have the same."""
+    """On each listener a broker has its own port, and no two listeners share one."""
     listeners = [Listener(port=9092), Listener(name="other", port=9093)]
     cluster = DevBroker(brokers=3, listeners=listeners)
 
@@ -366,13 +366,13 @@ def test_fixed_ports_are_consecutive():
 
 
 def test_an_advertised_port_is_for_one_broker():
-    """Clients would find all brokers at the address of one."""
+    """With several brokers, clients would find all of them at one address."""
     with pytest.raises(ConfigError, match="advertised_port"):
         DevBroker(brokers=2, listeners=[Listener(advertised_port=9092)])
 
 
 def test_a_broker_stops_once_and_starts_once(cluster):
-    """Stopping what is stopped, starting what runs, or naming nobody, is a mistake."""
+    """Stopping a stopped broker, starting a running one, or an unknown id is an error."""
     with pytest.raises(KafkaError, match="broker 2 is running"):
         cluster.start(2)
     cluster.stop(2)
@@ -383,7 +383,7 @@ def test_a_broker_stops_once_and_starts_once(cluster):
 
 
 def test_a_leader_moves_to_replicas_in_sync_only(cluster):
-    """A broker that is stopped cannot be given a partition."""
+    """A stopped broker cannot become leader."""
     cluster.stop(3)
     with pytest.raises(RefusedError, match="not one of the replicas in sync") as refused:
         cluster.move_leader(TOPIC, 0, 3)
@@ -391,7 +391,7 @@ def test_a_leader_moves_to_replicas_in_sync_only(cluster):
 
 
 def test_a_cluster_restarts_as_it_was():
-    """Stopping all and starting all keeps leaders, epochs and records."""
+    """Stopping and starting the whole cluster keeps its leaders."""
     cluster = DevBroker(brokers=3, topics={TOPIC: PARTITIONS})
     with cluster:
         cluster.move_leader(TOPIC, 0, 3)
@@ -400,7 +400,7 @@ def test_a_cluster_restarts_as_it_was():
 
 
 def test_a_cluster_kept_on_disk_is_led_by_all_of_its_brokers_again(tmp_path):
-    """The first broker to come does not lead everything that was kept; epochs go on."""
+    """The first broker to start does not become the leader of everything; epochs increase."""
     for epoch in (0, 1):
         topics = {} if epoch else {TOPIC: PARTITIONS}
         with DevBroker(brokers=3, topics=topics, data_dir=tmp_path) as cluster:
@@ -411,6 +411,6 @@ def test_a_cluster_kept_on_disk_is_led_by_all_of_its_brokers_again(tmp_path):
 
 
 def test_a_cluster_has_a_broker():
-    """No brokers at all are a mistake."""
+    """A cluster without brokers is an error."""
     with pytest.raises(ConfigError, match="0 brokers"):
         DevBroker(brokers=0)

@@ -19,7 +19,7 @@ from tests.support.raw_client import RawClient
 from tests.support.readers import read_with_confluent
 from tests.support.transactional_client import TRANSACTIONAL, TransactionalRequests
 
-#: Mounts for its own eyes only, and starts the broker again when it has ended.
+#: Mounts a file system visible only to itself, and starts the broker again when it has ended.
 SCRIPT = """
 mount -t tmpfs -o size=8m none "$1" || exit 77
 for turn in 1 2; do
@@ -31,30 +31,30 @@ done
 """
 AS_ROOT = ["--user", "--map-root-user"] if os.geteuid() else []
 VALUE_BYTES = 40_000
-#: So many records fill two segments.
+#: This number of records fills two segments.
 FILLERS = 60
 
 
 class OverSocket(TransactionalRequests):
-    """Requests about one topic through a connection."""
+    """A client that sends requests about one topic through a connection."""
 
     def __init__(self, client, topic):
         super().__init__("id", topic)
         self.client = client
 
     def ask(self, request, version, **_):
-        """Send a request, and return the answer."""
+        """Send a request and return the response."""
         return self.client.ask(request, version)
 
     def write(self, sequence, identity=(7, 0), attributes=0, size=VALUE_BYTES):
-        """Write a number as a value of this size, and return error code and offset."""
+        """Write a number as a value of this size, and return the error code and offset."""
         value = (b"%d" % sequence).ljust(size)
         return self.produce(identity, sequence, attributes=attributes, value=value)[0]
 
 
 @contextmanager
 def small_disk(path):
-    """Start a broker on a file system of its own; give its output, line by line."""
+    """Start a broker on a file system of its own, and yield a function that awaits its next start."""
     if which("unshare") is None:
         pytest.skip("unshare(1) is not there, which mounts without being root")
     command = ["unshare", "--mount", *AS_ROOT, "sh", "-c", SCRIPT, "sh", str(path), sys.executable]
@@ -69,7 +69,7 @@ def small_disk(path):
 
 
 def _started(process, started):
-    """Return the process and the port of the broker that starts next."""
+    """Return the process id and the port of the broker that starts next."""
     pid = process.stdout.readline()
     if not pid:
         pytest.skip("the system lets nobody but root mount a file system")
@@ -78,13 +78,13 @@ def _started(process, started):
 
 
 def _fill(client):
-    """Write to `t` until it is refused; return how many records were not."""
+    """Write to `t` until it is refused, and return the number of records that were written."""
     topic, filler = OverSocket(client, "t"), OverSocket(client, "filler")
     for sequence in range(FILLERS):
         assert (ErrorCode.NONE, sequence) == filler.write(sequence)
     written = next(n for n in count() if topic.write(n)[0])
     assert 50 < written < 8_000_000 // VALUE_BYTES
-    # No large record fits any more; now none at all may.
+    # No further large record fits; continue until not even a small one does.
     written = next(n for n in count(written) if topic.write(n, size=1)[0])
     full = ErrorCode.KAFKA_STORAGE_ERROR
     assert [full] * 5 == [topic.write(written)[0] for _ in range(5)]
@@ -106,7 +106,7 @@ def _delete_records(client):
 def test_a_full_disk_is_freed_through_the_broker_and_loses_nothing_that_was_answered(
     tmp_path, free
 ):
-    """Records are refused while it is full; deletions make room; a kill changes nothing."""
+    """A full disk refuses records, deletions free space, and a kill loses nothing."""
     with small_disk(tmp_path) as start:
         pid, port = start()
         with RawClient(port) as client:
@@ -123,7 +123,7 @@ def test_a_full_disk_is_freed_through_the_broker_and_loses_nothing_that_was_answ
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_transaction_that_a_full_disk_kept_from_ending_ends_when_there_is_room(tmp_path, killed):
-    """Its records are seen by nobody, and its id and those who read begin to move again."""
+    """Its records are never visible, and the id and the last stable offset can advance again."""
     with small_disk(tmp_path) as start:
         pid, port = start()
         with RawClient(port) as client:

@@ -1,4 +1,4 @@
-"""Clients that are not ours: what one writes the others read back, without groups."""
+"""Clients of other projects: what one writes the others read back, without groups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_kafka_sink.protocol.api_keys import ApiKey
 from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 with warnings.catch_warnings():
-    # It reads its schemas in a way that Python calls deprecated.
+    # kafka-python reads its schemas through a deprecated function of Python.
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka
 
@@ -27,7 +27,7 @@ TIMEOUT = 20.0
 TOPIC = "t"
 PARTITIONS = 3
 
-#: Key, value, headers: what each writer sends to partition 1.
+#: The key, value and headers of the records that each client writes to partition 1.
 RECORDS = [
     (b"key", b"value", [("h", b"1"), ("h", b"2"), ("e", b"")]),
     (None, b"no key", []),
@@ -170,7 +170,7 @@ def broker():
         yield broker
 
 
-#: kafka-python knows snappy only if yet another package is there.
+#: kafka-python supports snappy only with an additional package.
 PAIRS = [
     pytest.param(write, codec, id=f"{write.__name__.removeprefix('write_with_')}-{codec}")
     for write in WRITERS
@@ -181,7 +181,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("write", "codec"), PAIRS)
 def test_what_stock_producers_write_stock_consumers_read(broker, write, codec):
-    """Three producers, five codecs, and three consumers agree on every record."""
+    """Three producers, five codecs and three consumers agree on every record."""
     write(broker.bootstrap_servers, codec)
 
     for read in READERS:
@@ -191,7 +191,7 @@ def test_what_stock_producers_write_stock_consumers_read(broker, write, codec):
 
 
 def test_idempotent_retries_do_not_duplicate(broker):
-    """A producer that loses answers and connections sends again, and every record is there once."""
+    """Every record is there once after lost responses, closed connections and retries."""
     broker.on(
         ApiKey.PRODUCE,
         lambda _, context: CloseConnection(handled=True) if context.number in {1, 3} else None,
@@ -207,7 +207,7 @@ def test_idempotent_retries_do_not_duplicate(broker):
 
 
 def test_a_topic_is_created_for_a_producer_that_writes_to_it(broker):
-    """A stock producer writes to a topic that was not there."""
+    """A stock producer can write to a topic that did not exist."""
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
     errors = []
     producer.produce("new", b"x", on_delivery=lambda error, _: errors.append(error))
@@ -218,7 +218,7 @@ def test_a_topic_is_created_for_a_producer_that_writes_to_it(broker):
 
 
 def test_an_admin_client_creates_topics(broker):
-    """A stock admin client creates a topic with settings and sees it."""
+    """A stock admin client creates a topic with configs and finds it in the list."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     futures = admin.create_topics(
         [NewTopic("made", num_partitions=5, config={"message.timestamp.type": "LogAppendTime"})],
@@ -230,7 +230,7 @@ def test_an_admin_client_creates_topics(broker):
 
 
 def test_a_record_that_is_too_large_is_refused(broker):
-    """A stock producer learns that its batch exceeds max.message.bytes."""
+    """A stock producer gets an error if its batch exceeds max.message.bytes."""
     broker.create_topic("small", configs={"max.message.bytes": "500"})
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
     errors = []
@@ -241,7 +241,7 @@ def test_a_record_that_is_too_large_is_refused(broker):
 
 
 def test_offsets_are_found_by_time(broker):
-    """A stock consumer looks up an offset by a record's time."""
+    """A stock consumer looks up an offset by a record's timestamp."""
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
     for time in (1000, 3000, 2000):
         producer.produce(TOPIC, b"x", partition=0, timestamp=time)

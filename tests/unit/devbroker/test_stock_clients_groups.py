@@ -1,4 +1,4 @@
-"""Consumer groups of clients that are not ours: sharing, leaving, falling silent, going on."""
+"""Consumer groups of other clients: sharing, leaving, timing out and continuing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_kafka_sink.devbroker.faults import NeverAnswer
 from spark_kafka_sink.protocol.api_keys import ApiKey
 
 with warnings.catch_warnings():
-    # It reads its schemas in a way that Python calls deprecated.
+    # kafka-python reads its schemas through a deprecated function of Python.
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka
 
@@ -56,7 +56,7 @@ def confluent_consumer(broker, **settings):
 
 
 def poll_until(condition, *consumers):
-    """Poll confluent's consumers until a condition holds; give what they have read."""
+    """Poll confluent-kafka consumers until a condition holds, and return the values read."""
     values = []
     deadline = time.monotonic() + TIMEOUT
     while not condition(values):
@@ -73,7 +73,7 @@ def assigned(consumer):
 
 
 def test_two_members_share_the_partitions(broker):
-    """Every record is read by one of them; when one leaves, the other takes over."""
+    """Every record is read by one of the members; when one leaves, the other takes over."""
     write(broker, *(b"%d" % n for n in range(20)))
     first, second = confluent_consumer(broker), confluent_consumer(broker)
     try:
@@ -92,7 +92,7 @@ def test_two_members_share_the_partitions(broker):
 
 
 def test_a_member_that_falls_silent_is_removed(broker):
-    """After its session timeout the others share what it had."""
+    """After its session timeout the other member gets its partitions."""
     settings = {"session.timeout.ms": 1500, "heartbeat.interval.ms": 300}
     first = confluent_consumer(broker)
     silent = confluent_consumer(broker, **settings, **{"client.id": "silent"})
@@ -111,7 +111,7 @@ def test_a_member_that_falls_silent_is_removed(broker):
 
 
 def test_a_group_goes_on_where_it_left_off(broker):
-    """Offsets that one client commits are where the others begin."""
+    """Each client starts at the offsets that another client committed."""
     write(broker, b"a", b"b", b"c", b"d")
     consumer = confluent_consumer(broker)
     poll_until(lambda seen: len(seen) == 4, consumer)
@@ -155,7 +155,7 @@ def test_a_group_goes_on_where_it_left_off(broker):
 
 
 def test_a_static_member_keeps_its_partitions(broker):
-    """One that is restarted within its session gets them back with no rebalance."""
+    """A member restarted within its session timeout gets its partitions without a rebalance."""
     settings = {"group.instance.id": "static", "session.timeout.ms": 10_000}
     first = confluent_consumer(broker)
     second = confluent_consumer(broker, **settings)
@@ -201,7 +201,7 @@ def test_an_admin_client_sees_the_group(broker):
 
 @pytest.mark.parametrize("transaction_version", [0, 2])
 def test_offsets_are_committed_with_a_transaction(transaction_version):
-    """What is read and what is written from it count together, or not at all."""
+    """Consumed offsets and produced records are committed together, or not at all."""
     with DevBroker(
         topics={TOPIC: PARTITIONS, "out": 1}, transaction_version=transaction_version
     ) as broker:

@@ -1,4 +1,4 @@
-"""Clients that are not ours authenticate: what one writes the other reads back, by every way in."""
+"""Clients of other projects authenticate in every way and read what the others wrote."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.certificates import STORE_PASSWORD
 from tests.support.secure_listeners import PASSWORD, USER, all_listeners, listener, server_tls
 
 with warnings.catch_warnings():
-    # It reads its schemas in a way that Python calls deprecated.
+    # kafka-python reads its schemas through a deprecated function of Python.
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka
     from kafka.net.sasl.oauth import AbstractTokenProvider
@@ -40,15 +40,15 @@ WAYS = [
 
 
 class Tokens(AbstractTokenProvider):
-    """Makes tokens that nobody signed."""
+    """A provider of unsigned tokens."""
 
     def token(self):
-        """Give one for a minute."""
+        """Return a token that is valid for a minute."""
         return unsecured_token({"sub": USER}, now=time.time(), lifetime=60.0).value
 
 
 class Confluent:
-    """librdkafka's client, in one way."""
+    """A client of librdkafka with one security protocol and mechanism."""
 
     def __init__(self, address, way, certificates, *, trusted=None, password=PASSWORD):
         protocol, mechanism = way
@@ -74,7 +74,7 @@ class Confluent:
             }
 
     def write(self):
-        """Write all values, and wait until they are there."""
+        """Write all values and wait for their acknowledgement."""
         producer = confluent_kafka.Producer(self.config)
         failures = []
         for value in VALUES:
@@ -85,7 +85,7 @@ class Confluent:
         assert [] == failures
 
     def read(self, count):
-        """Give so many values from the start."""
+        """Read `count` values from the start."""
         consumer = confluent_kafka.Consumer({**self.config, "group.id": "unused"})
         try:
             consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, 0)])
@@ -99,7 +99,7 @@ class Confluent:
             consumer.close()
 
     def first_error(self):
-        """Connect, and give what it says against the first broker."""
+        """Connect and return the first error that concerns a single broker."""
         producer = confluent_kafka.Producer(self.config)
         deadline = time.monotonic() + TIMEOUT
         while time.monotonic() < deadline:
@@ -111,7 +111,7 @@ class Confluent:
 
 
 class KafkaPython:
-    """kafka-python, in one way."""
+    """A client of kafka-python with one security protocol and mechanism."""
 
     def __init__(self, address, way, certificates, *, trusted=None, password=PASSWORD):
         protocol, mechanism = way
@@ -128,7 +128,7 @@ class KafkaPython:
             self.config |= {"sasl_plain_username": USER, "sasl_plain_password": password}
 
     def write(self):
-        """Write all values, and wait until they are there."""
+        """Write all values and wait for their acknowledgement."""
         producer = kafka.KafkaProducer(**self.config)
         try:
             for future in [producer.send(TOPIC, value) for value in VALUES]:
@@ -137,7 +137,7 @@ class KafkaPython:
             producer.close(timeout=TIMEOUT)
 
     def read(self, count):
-        """Give so many values from the start."""
+        """Read `count` values from the start."""
         consumer = kafka.KafkaConsumer(group_id=None, **self.config)
         try:
             partition = kafka.TopicPartition(TOPIC, 0)
@@ -153,9 +153,10 @@ class KafkaPython:
             consumer.close()
 
     def refusal(self):
-        """Connect, and give what it logs until it gives up.
+        """Connect, and return what the client logs until it gives up.
 
-        In a process of its own: what cannot connect leaves sockets and a thread behind.
+        This runs in a process of its own, since a client that cannot connect leaves sockets and a
+        thread behind.
         """
         process = subprocess.run(  # noqa: S603 - our own interpreter
             [sys.executable, "-W", "ignore", "-c", CONNECT, json.dumps(self.config)],
@@ -184,7 +185,7 @@ def broker(certificates):
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_stock_clients_come_in_and_read_what_the_others_wrote(broker, certificates, way):
-    """Two clients write and read by TLS, by SASL and by both, with every mechanism."""
+    """Two clients write and read with TLS, with SASL and with both, with every mechanism."""
     clients = [client(broker.address(way[0]), way, certificates) for client in CLIENTS]
     for client in clients:
         client.write()
@@ -194,7 +195,7 @@ def test_stock_clients_come_in_and_read_what_the_others_wrote(broker, certificat
 
 
 def test_stock_clients_show_their_certificates(certificates, caplog):
-    """Both clients come in where certificates are asked for."""
+    """Both clients can connect to a listener that requires certificates."""
     caplog.set_level(logging.INFO, "spark_kafka_sink.devbroker")
     mutual = Listener(
         security_protocol="SSL",
@@ -224,7 +225,7 @@ def test_stock_clients_show_their_certificates(certificates, caplog):
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 def test_stock_clients_are_told_of_a_wrong_password(broker, certificates, mechanism):
-    """Both clients say that it is the authentication that failed."""
+    """Both clients report that the authentication failed."""
     way = ("SASL_SSL", mechanism)
     wrong = {"password": "wrong"}
     error = Confluent(broker.address("SASL_SSL"), way, certificates, **wrong).first_error()
@@ -236,7 +237,7 @@ def test_stock_clients_are_told_of_a_wrong_password(broker, certificates, mechan
 
 
 def test_stock_clients_refuse_an_unknown_authority(broker, certificates):
-    """Both clients say that the certificate cannot be verified."""
+    """Both clients report that the certificate cannot be verified."""
     way = ("SSL", None)
     strange = {"trusted": certificates.stranger}
     error = Confluent(broker.address("SSL"), way, certificates, **strange).first_error()
@@ -250,7 +251,7 @@ def test_stock_clients_refuse_an_unknown_authority(broker, certificates):
     ("client", "mechanism"), [(Confluent, "SCRAM-SHA-256"), (KafkaPython, "PLAIN")]
 )
 def test_stock_clients_authenticate_again(certificates, client, mechanism, caplog):
-    """A producer goes on over the end of its session on the same connection (KIP-368)."""
+    """A producer continues past the end of its session on the same connection (KIP-368)."""
     caplog.set_level(logging.INFO, "spark_kafka_sink.devbroker")
     ending = listener("SASL_PLAINTEXT", max_reauth_ms=2000)
 

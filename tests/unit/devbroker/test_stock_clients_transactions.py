@@ -1,4 +1,4 @@
-"""Transactions of clients that are not ours: what they commit is read, what they abort is not."""
+"""Transactions of other clients: committed records are read, and aborted ones are not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_kafka_sink.devbroker.faults import CloseConnection
 from spark_kafka_sink.protocol.api_keys import ApiKey
 
 with warnings.catch_warnings():
-    # It reads its schemas in a way that Python calls deprecated.
+    # kafka-python reads its schemas through a deprecated function of Python.
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:read_text is 
 
 TIMEOUT = 20.0
 TOPIC = "t"
-#: What is written in each transaction, and whether it is committed.
+#: The value written in each transaction, and whether it is committed.
 TRANSACTIONS = [(b"a", True), (b"b", False), (b"c", True), (b"d", False), (b"e", True)]
 COMMITTED = [b"a", b"a2", b"c", b"c2", b"e", b"e2"]
 
@@ -165,7 +165,7 @@ def read_with_aiokafka(bootstrap_servers, count):
     "transact", [transact_with_confluent, transact_with_kafka_python, transact_with_aiokafka]
 )
 def test_readers_see_what_was_committed(broker, transact):
-    """Three producers, three consumers: committed records all, aborted ones never."""
+    """With all producers and consumers, committed records are read and aborted ones are not."""
     transact(broker.bootstrap_servers)
 
     for read in (read_with_confluent, read_with_kafka_python, read_with_aiokafka):
@@ -173,7 +173,7 @@ def test_readers_see_what_was_committed(broker, transact):
 
 
 def test_a_second_producer_fences_the_first(broker):
-    """The producer that was there before cannot commit any more; its records are not read."""
+    """The first producer cannot commit any more, and its records are not read."""
     settings = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "x"}
     first = confluent_kafka.Producer(settings)
     first.init_transactions(TIMEOUT)
@@ -194,7 +194,7 @@ def test_a_second_producer_fences_the_first(broker):
 
 
 def test_lost_answers_change_nothing(broker):
-    """A producer whose requests are carried out while the answers are lost commits all the same."""
+    """A producer commits as usual if its requests are handled but the responses are lost."""
     for api_key in (ApiKey.END_TXN, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.PRODUCE):
         broker.on(
             api_key,
@@ -207,7 +207,7 @@ def test_lost_answers_change_nothing(broker):
 
 
 def test_a_transaction_that_takes_too_long_is_aborted():
-    """The broker's own timer ends it, with no request from anyone."""
+    """The broker's own timer aborts it, without a request."""
     with DevBroker(topics={TOPIC: 1}, transaction_abort_interval_ms=50) as broker:
         producer = confluent_kafka.Producer(
             {

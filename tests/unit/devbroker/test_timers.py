@@ -1,4 +1,4 @@
-"""What is to be done later, in order, and not before its time."""
+"""Timers run in order, and not before their time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_nothing_to_do_has_no_deadline():
 
 
 def test_what_is_due_is_done_in_order():
-    """By time, then by the order of scheduling; each is told the time it was meant for."""
+    """Actions run by deadline, then by order of scheduling, and get their deadline."""
     timers, done = Timers(), []
     for name, deadline in (("c", 3.0), ("a", 1.0), ("b", 1.0), ("d", 9.0)):
         timers.schedule(deadline, lambda now, name=name: done.append((name, now)))
@@ -26,7 +26,7 @@ def test_what_is_due_is_done_in_order():
 
 
 def test_a_cancelled_timer_does_nothing():
-    """It is not waited for either, and may be cancelled twice, or too late."""
+    """It does not count for the next deadline, and may be cancelled twice or too late."""
     timers, done = Timers(), []
     first = timers.schedule(1.0, done.append)
     second = timers.schedule(2.0, done.append)
@@ -40,7 +40,7 @@ def test_a_cancelled_timer_does_nothing():
 
 
 def test_an_action_may_schedule_others():
-    """What it schedules for a time that has come is done at once."""
+    """An action scheduled for a time that has passed runs at once."""
     timers, done = Timers(), []
     timers.schedule(1.0, lambda now: timers.schedule(now, done.append))
 
@@ -50,7 +50,7 @@ def test_an_action_may_schedule_others():
 
 
 def test_cancelled_timers_do_not_pile_up():
-    """Timers that are always put off leave nothing behind before their time."""
+    """Timers that are rescheduled repeatedly do not accumulate."""
     timers = Timers()
     last = timers.schedule(1e9, lambda _: None)
     for deadline in range(10_000):
@@ -66,7 +66,7 @@ def fail(_):
 
 
 def test_an_action_that_fails_keeps_no_other_from_being_done(caplog):
-    """It is logged with its reason; whatever else is due, also in the background, is done."""
+    """The failure is logged, and all other due actions run, also those in the background."""
     timers, done = Timers(), []
     for schedule in (timers.schedule, timers.schedule_in_background):
         schedule(1.0, done.append)
@@ -83,7 +83,7 @@ def test_an_action_that_fails_keeps_no_other_from_being_done(caplog):
 
 
 def test_what_is_done_in_the_background_wakes_nobody():
-    """It is done with the next thing, and may be scheduled again by itself."""
+    """A background action runs with the next due timer, and may reschedule itself."""
     timers = Timers()
     done = []
 

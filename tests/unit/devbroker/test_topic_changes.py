@@ -1,4 +1,4 @@
-"""Requests that change many topics: one write to disk, and what is answered is what is there."""
+"""Requests that change many topics: one write to disk, and responses that match the state."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Change(NamedTuple):
 
     request: ApiMessage
     names: tuple[str, ...]
-    #: What the answer says of each topic.
+    #: Returns the error code of each topic in a response.
     codes_of: Callable[[Any], dict[str, int]]
-    #: Whether a topic has been changed.
+    #: Returns whether a topic has been changed.
     is_done: Callable[[ClusterState, str], bool]
 
 
 def created_by(answer):
-    """Return what became of topics that were asked for: one that is created is unknown as yet."""
+    """Return the error codes of topics; one that has just been created is still unknown."""
     return {
         topic.name: OK if topic.error_code == UNKNOWN else topic.error_code
         for topic in answer.topics
@@ -108,7 +108,7 @@ def cluster_in(path, **settings):
 @pytest.mark.parametrize("kind", CHANGES)
 @pytest.mark.usefixtures("disk")
 def test_a_request_for_many_topics_is_written_once(tmp_path, monkeypatch, kind):
-    """The cluster's file is replaced, and flushed, once for a request."""
+    """The cluster file is replaced and flushed once per request."""
     change = CHANGES[kind]
     cluster = cluster_in(tmp_path / "data")
     written = []
@@ -128,7 +128,7 @@ def test_a_request_for_many_topics_is_written_once(tmp_path, monkeypatch, kind):
 @pytest.mark.parametrize("failure", Failure)
 @pytest.mark.parametrize("kind", CHANGES)
 def test_what_is_answered_is_what_is_there(tmp_path, disk, kind, failure):
-    """Whatever operation fails, a topic is changed if the answer says so, and otherwise is not."""
+    """Whatever operation fails, a topic has changed if and only if the response says so."""
     change = CHANGES[kind]
     for number in range(200):
         cluster = cluster_in(tmp_path / str(number))
@@ -154,7 +154,7 @@ def test_what_is_answered_is_what_is_there(tmp_path, disk, kind, failure):
 
 @pytest.mark.parametrize("kind", CHANGES)
 def test_a_write_that_fails_is_the_answer_for_every_topic(tmp_path, disk, monkeypatch, kind):
-    """The request is all or nothing once it is written, and can be repeated."""
+    """If the final write fails, nothing has changed, and the request can be repeated."""
     change = CHANGES[kind]
     cluster = cluster_in(tmp_path / "data")
 
@@ -173,7 +173,7 @@ def test_a_write_that_fails_is_the_answer_for_every_topic(tmp_path, disk, monkey
 
 
 def test_one_topic_without_room_for_its_logs_does_not_keep_the_others(tmp_path, disk):
-    """It alone is refused, and nothing of it is left."""
+    """Only that topic is refused, and none of its files is left."""
     change = CHANGES["create"]
     cluster = cluster_in(tmp_path / "data")
     disk.fail_after(0, Failure.ONCE)
@@ -186,7 +186,7 @@ def test_one_topic_without_room_for_its_logs_does_not_keep_the_others(tmp_path, 
 
 
 def test_a_full_disk_is_not_tried_for_every_topic(tmp_path, disk):
-    """As many creations are tried as one request may do; the others stay unknown."""
+    """Only as many creations are tried as one request may do; other topics remain unknown."""
     cluster = cluster_in(tmp_path / "data", request_max_partitions=2)
     disk.fail_after(0, Failure.FULL)
 

@@ -1,4 +1,4 @@
-"""The settings of a topic that the broker honours, and those it refuses."""
+"""The topic configs that the broker supports, and those that it refuses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spark_kafka_sink.protocol.error_codes import ErrorCode
 
 
 def test_defaults_are_kafkas():
-    """A topic without settings is as Kafka makes it."""
+    """A topic without configs has Kafka's defaults."""
     assert {
         "cleanup.policy": "delete",
         "compression.type": "producer",
@@ -48,7 +48,7 @@ def test_defaults_are_kafkas():
     ],
 )
 def test_settings_take_effect(name, value, attribute, expected):
-    """A setting that is accepted can be seen in what the topic does."""
+    """An accepted config is reflected in an attribute of the topic."""
     assert expected == getattr(TopicConfig().with_values({name: value}), attribute)
 
 
@@ -73,7 +73,7 @@ def test_settings_take_effect(name, value, attribute, expected):
     ],
 )
 def test_settings_that_would_have_no_effect_are_refused(name, value, message):
-    """What the broker does not do is INVALID_CONFIG, never silently accepted."""
+    """An unsupported config is INVALID_CONFIG, and never silently accepted."""
     with pytest.raises(RefusedError, match=message) as caught:
         TopicConfig().with_values({name: value})
 
@@ -81,12 +81,12 @@ def test_settings_that_would_have_no_effect_are_refused(name, value, message):
 
 
 def test_a_setting_that_says_what_is_so_anyway_is_accepted():
-    """The one value that the broker has may be asked for."""
+    """The only supported value of a config may be set explicitly."""
     assert TopicConfig() == TopicConfig().with_values({"compression.type": "producer"})
 
 
 def test_settings_build_on_those_before():
-    """Settings not named stay as they were."""
+    """Configs that are not given keep their values."""
     base = TopicConfig(max_message_bytes=77)
 
     assert 77 == base.with_values({"min.insync.replicas": "2"}).max_message_bytes

@@ -1,4 +1,4 @@
-"""What the coordinator of the embedded broker decides in every state of a transactional id."""
+"""The decisions of the embedded broker's coordinator in every state of a transactional id."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ PREPARE_COMMIT, PREPARE_ABORT = TransactionState.PREPARE_COMMIT, TransactionStat
 COMPLETE_COMMIT, COMPLETE_ABORT = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
 COMMIT, ABORT = True, False
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-#: The answers to a commit and to an abort, where they are the same.
+#: The responses to a commit and to an abort, where both have the same code.
 BOTH_FENCED, BOTH_UNKNOWN = (FENCED, FENCED), (NO_MAPPING, NO_MAPPING)
 WEEK_MS = 7 * 24 * 3_600_000
 
 
 def client_with(transaction_version=2, *, settings=None, **fields):
-    """Return a client of a broker that knows an id: producer 7 with epoch 5, who was 6 before."""
+    """Return a client of a broker with a known id: producer 7, previously 6, with epoch 5."""
     client = client_of(transaction_version, **settings or {})
     client.init()
     metadata = client.broker.cluster.transactions.find("x", 0)
@@ -44,7 +44,7 @@ def client_with(transaction_version=2, *, settings=None, **fields):
 
 
 class TestEndOfVersion2:
-    """EndTxn from version 5 on: a producer's next epoch tells a repeated request from a new one."""
+    """EndTxn since version 5: the epoch distinguishes a repeated request from a new one."""
 
     @pytest.mark.parametrize(
         ("state", "epoch", "codes"),
@@ -75,7 +75,7 @@ class TestEndOfVersion2:
     )
     @pytest.mark.parametrize("committed", [COMMIT, ABORT])
     def test_every_end_in_every_state(self, state, epoch, codes, committed):
-        """A repeated one is answered with the epoch that is known, a new one with the next."""
+        """A repeated request gets the known epoch, and a new one the next epoch."""
         client = client_with(state=state)
         code = codes[0 if committed else 1]
         following = {(OK, 4): (7, 5), (OK, 5): (7, 6)}.get((code, epoch), NOBODY)
@@ -105,7 +105,7 @@ class TestEndOfVersion2:
     def test_a_repeated_end_may_name_the_producer_id_before(
         self, state, asked, known_epoch, codes, committed
     ):
-        """If that one had used up its epochs; the answer is the new producer id."""
+        """The previous id must have exhausted its epochs; the response has the new producer id."""
         client = client_with(state=state, producer_epoch=known_epoch)
         code = codes[0 if committed else 1]
 
@@ -116,7 +116,7 @@ class TestEndOfVersion2:
 
     @pytest.mark.parametrize(("epoch", "is_new"), [(LAST_EPOCH - 2, False), (LAST_EPOCH - 1, True)])
     def test_the_end_with_the_last_epoch_brings_a_new_producer_id(self, epoch, is_new):
-        """One epoch is left for fencing."""
+        """The last epoch is reserved for fencing."""
         client = client_with(state=ONGOING, producer_epoch=epoch)
 
         code, (producer_id, following) = client.end((7, epoch), committed=True)
@@ -127,7 +127,7 @@ class TestEndOfVersion2:
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize(("committed", "what"), [(COMMIT, "committed"), (ABORT, "aborted")])
 def test_an_end_that_is_refused_says_what_was_asked(version, committed, what):
-    """And in which state the id is."""
+    """The error message also has the state of the id."""
     state = COMPLETE_ABORT if committed else COMPLETE_COMMIT
     asked = EndTransaction(
         transactional_id="x",
@@ -141,7 +141,7 @@ def test_an_end_that_is_refused_says_what_was_asked(version, committed, what):
 
 
 class TestEndOfVersion1:
-    """EndTxn up to version 4: only the exact identity is taken."""
+    """EndTxn up to version 4: only the exact producer id and epoch are accepted."""
 
     @pytest.mark.parametrize(
         ("state", "codes"),
@@ -156,7 +156,7 @@ class TestEndOfVersion1:
     )
     @pytest.mark.parametrize("committed", [COMMIT, ABORT])
     def test_every_end_in_every_state(self, state, codes, committed):
-        """Whoever is not the producer of that epoch is told so; the epoch stays as it is."""
+        """Any other producer id or epoch is refused, and the epoch does not change."""
         for asked, code in (
             ((7, 4), FENCED),
             ((7, 6), FENCED),
@@ -170,7 +170,7 @@ class TestEndOfVersion1:
             assert (done if code == OK else state, (7, 5)) == (client.state(), client.identity())
 
     def test_the_last_epoch_is_used_for_ever(self):
-        """The end of a transaction uses up none."""
+        """The end of a transaction does not use up an epoch."""
         client = client_with(0, state=ONGOING, producer_epoch=LAST_EPOCH - 1)
         client.end((7, LAST_EPOCH - 1), committed=True, version=END_TV1)
 
@@ -178,12 +178,12 @@ class TestEndOfVersion1:
 
 
 class TestInit:
-    """InitProducerId: who gets which epoch."""
+    """InitProducerId: which producer gets which epoch."""
 
     @pytest.mark.parametrize(
         ("known", "asked", "expected"),
         [
-            # Nobody in particular, and the producer itself.
+            # A request without an identity, and the producer itself.
             ({}, (-1, -1), (OK, (7, 6))),
             ({}, (7, 5), (OK, (7, 6))),
             ({"state": COMPLETE_COMMIT}, (7, 5), (OK, (7, 6))),
@@ -191,7 +191,7 @@ class TestInit:
             ({"last_producer_epoch": 4}, (7, 4), (OK, (7, 5))),
             ({"last_producer_epoch": 3}, (7, 4), (FENCED, NOBODY)),
             ({}, (7, 6), (FENCED, NOBODY)),
-            # Others.
+            # Other producers.
             ({}, (8, 5), (FENCED, NOBODY)),
             ({}, (6, 5), (FENCED, NOBODY)),
             ({"producer_epoch": 0}, (6, LAST_EPOCH - 2), (FENCED, NOBODY)),
@@ -201,7 +201,7 @@ class TestInit:
                 (6, LAST_EPOCH - 1),
                 (OK, (7, 0)),
             ),
-            # While a transaction is being ended.
+            # A transaction is ending.
             ({"state": PREPARE_COMMIT}, (-1, -1), (BUSY, NOBODY)),
             ({"state": PREPARE_ABORT}, (7, 5), (BUSY, NOBODY)),
             ({"state": PREPARE_ABORT}, (8, 5), (FENCED, NOBODY)),
@@ -210,7 +210,7 @@ class TestInit:
         ],
     )
     def test_every_producer_in_every_state(self, known, asked, expected):
-        """One that asks again for the answer that it missed gets the same one."""
+        """A producer that repeats a request gets the same response."""
         assert expected == client_with(**known).init(asked)
 
     @pytest.mark.parametrize(
@@ -223,25 +223,25 @@ class TestInit:
         ],
     )
     def test_used_up_epochs_bring_a_new_producer_id(self, epoch, asked, expected):
-        """Whoever asks."""
+        """This does not depend on the identity in the request."""
         client = client_with(producer_epoch=epoch)
 
         assert (OK, expected) == client.init(asked)
 
     def test_a_producer_that_asks_again_gets_no_epoch_behind_the_last(self):
-        """Its answer was lost, and meanwhile the epochs were used up."""
+        """Its response was lost, and the epochs have been exhausted since."""
         client = client_with(producer_epoch=LAST_EPOCH - 1, last_producer_epoch=LAST_EPOCH - 2)
 
         assert (ErrorCode.UNKNOWN_SERVER_ERROR, NOBODY) == client.init((7, LAST_EPOCH - 2))
 
     @pytest.mark.parametrize("timeout_ms", [1, 900_000])
     def test_a_timeout_may_be_as_long_as_the_broker_allows(self, timeout_ms):
-        """And as short as a millisecond."""
+        """The shortest timeout is a millisecond."""
         assert (OK, (7, 6)) == client_with().init(timeout_ms=timeout_ms)
 
 
 class TestPartitions:
-    """AddPartitionsToTxn: only for the producer of that epoch, and between two ends."""
+    """AddPartitionsToTxn: only for the producer with that epoch, and not during an end."""
 
     @pytest.mark.parametrize(
         ("state", "asked", "code"),
@@ -260,7 +260,7 @@ class TestPartitions:
         ],
     )
     def test_every_producer_in_every_state(self, state, asked, code):
-        """What is refused changes nothing."""
+        """A refused request changes nothing."""
         client = client_with(state=state)
 
         assert [code] == client.add(asked, 0)
@@ -283,7 +283,7 @@ class TestPartitions:
         ],
     )
     def test_partitions_are_verified_for_the_same_producers(self, state, asked, code):
-        """Each that is not in the transaction has an error of its own."""
+        """Each partition that is not in the transaction has an error of its own."""
         transactions = client_with(state=state, partitions={T0}).broker.cluster.transactions
 
         def verify():
@@ -299,7 +299,7 @@ class TestPartitions:
             assert code == refused.value.error_code
 
     def test_a_partition_that_is_there_is_not_added_again(self):
-        """Nothing is written for it."""
+        """No new state is written."""
         client = client_with()
         client.add((7, 5), 0, 1)
         before = client.broker.cluster.transactions.find("x", 0)
@@ -309,7 +309,7 @@ class TestPartitions:
         assert before is client.broker.cluster.transactions.find("x", 0)
 
     def test_partitions_are_added_to_those_before(self):
-        """Also where one of them is there already."""
+        """Some of the added partitions may be there already."""
         client = client_with()
         client.add((7, 5), 0, 1)
         client.add((7, 5), 1, 2)
@@ -320,7 +320,7 @@ class TestPartitions:
 
 
 class TestTime:
-    """When an id is forgotten, and when a transaction is aborted."""
+    """When an id expires, and when a transaction is aborted."""
 
     @pytest.mark.parametrize(
         ("state", "expires"),
@@ -334,7 +334,7 @@ class TestTime:
         ],
     )
     def test_an_id_without_a_transaction_is_forgotten_after_a_week(self, state, expires):
-        """To the millisecond; after more time it is gone as well."""
+        """The expiration is exact to the millisecond."""
         for age_ms, is_old in ((WEEK_MS - 1, False), (WEEK_MS, True), (2 * WEEK_MS, True)):
             client = client_with(state=state, last_update_ms=1_000)
             transactions = client.broker.cluster.transactions
@@ -349,7 +349,7 @@ class TestTime:
     def test_a_transaction_is_aborted_at_the_first_check_after_its_timeout(
         self, timeout_ms, checked_after
     ):
-        """Checks are made every ten seconds; it is over once its time has passed."""
+        """Timeouts are checked every ten seconds."""
         client = client_of()
         _, identity = client.init(timeout_ms=timeout_ms)
         client.add(identity, 0)
@@ -364,7 +364,7 @@ class TestTime:
 
     @pytest.mark.parametrize("committed", [COMMIT, ABORT])
     def test_nothing_is_to_be_aborted_after_the_end(self, committed, caplog):
-        """The check of a transaction that has ended in time comes all the same."""
+        """The check of a transaction that ended in time still runs, and does nothing."""
         client = client_with()
         client.add((7, 5), 0)
         client.end((7, 5), committed=committed)
@@ -389,7 +389,7 @@ class TestTime:
     def test_the_producer_of_an_aborted_transaction_is_fenced(
         self, transaction_version, epoch, expected
     ):
-        """By the next epoch, which it does not know of, or by a new producer id."""
+        """The fence is an epoch that the producer does not have, or a new producer id."""
         client = client_with(transaction_version, producer_epoch=epoch)
         client.add((7, epoch), 0)
         client.now = NOW + 70

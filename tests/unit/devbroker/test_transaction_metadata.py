@@ -1,4 +1,4 @@
-"""The steps of a transactional id that need neither a clock nor a log."""
+"""The transitions of a transactional id that need neither a clock nor a log."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ PREPARE_COMMIT, PREPARE_ABORT = TransactionState.PREPARE_COMMIT, TransactionStat
 COMPLETE_COMMIT, COMPLETE_ABORT = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
 DEAD, FENCE = TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-#: No producer is given this one: it is left for fencing.
+#: The epoch that no producer is given, since it is reserved for fencing.
 LAST_EPOCH = 32_767
 
 
 def metadata_of(**fields):
-    """Return an id whose every field has a value of its own, but for those given."""
+    """Return an id whose fields all have different values, except for the given ones."""
     return TransactionMetadata(
         **{
             "transactional_id": "x",
@@ -47,14 +47,14 @@ def metadata_of(**fields):
 
 
 def changes(metadata, step, *args, **fields):
-    """Return what a step has changed."""
+    """Return the fields that a step has changed."""
     before = asdict(metadata)
     step(*args, **fields)
     return {name: value for name, value in asdict(metadata).items() if before[name] != value}
 
 
 def test_an_id_begins_without_a_producer():
-    """Nobody has had it, and it has no transaction."""
+    """A new id has no epoch and no transaction."""
     metadata = TransactionMetadata(
         transactional_id="x", producer_id=7, timeout_ms=1, last_update_ms=2
     )
@@ -79,7 +79,7 @@ def test_an_id_begins_without_a_producer():
     ("epoch", "expected"), [(0, False), (32_765, False), (32_766, True), (32_767, True)]
 )
 def test_the_last_epoch_is_left_for_fencing(epoch, expected):
-    """A producer with the one before it has no next one."""
+    """A producer with the epoch before the last one has exhausted its epochs."""
     assert expected == is_epoch_exhausted(epoch)
     assert expected == metadata_of(producer_epoch=epoch).epoch_exhausted
 
@@ -96,7 +96,7 @@ def test_the_last_epoch_is_left_for_fencing(epoch, expected):
     ],
 )
 def test_a_producer_gets_the_next_epoch(epoch, last_epoch, expected_epoch, following):
-    """One that asks again for the epoch behind its own gets the same one again."""
+    """A producer that repeats its request gets the same epoch again."""
     metadata = metadata_of(producer_epoch=epoch, last_producer_epoch=last_epoch)
     metadata.increment_epoch(1_000, expected_epoch, 200)
 
@@ -123,7 +123,7 @@ def test_a_producer_gets_the_next_epoch(epoch, last_epoch, expected_epoch, follo
     ],
 )
 def test_a_producer_that_expects_another_epoch_gets_none(epoch, expected_epoch, code):
-    """Nor does one when they are used up; nothing changes."""
+    """An exhausted epoch is not incremented either, and nothing changes."""
     metadata = metadata_of(producer_epoch=epoch)
     before = asdict(metadata)
     with pytest.raises(RefusedError) as refused:
@@ -135,7 +135,7 @@ def test_a_producer_that_expects_another_epoch_gets_none(epoch, expected_epoch, 
 
 @pytest.mark.parametrize(("record_last_epoch", "last_epoch"), [(True, 5), (False, -1)])
 def test_a_new_producer_id_begins_with_epoch_0(record_last_epoch, last_epoch):
-    """The last epoch of the one before is kept for a producer that asks again."""
+    """The last epoch of the previous id is kept for a producer that repeats its request."""
     metadata = metadata_of()
     assert {
         "producer_id": 8,
@@ -165,7 +165,7 @@ def test_a_new_producer_id_begins_with_epoch_0(record_last_epoch, last_epoch):
     ],
 )
 def test_a_transaction_begins_with_its_first_partition(state, expected):
-    """Those that are added later do not make it younger."""
+    """Adding further partitions does not change the start time."""
     metadata = metadata_of(state=state)
     assert expected | {
         "previous_producer_id": 7,
@@ -188,7 +188,7 @@ def test_a_transaction_begins_with_its_first_partition(state, expected):
 )
 @pytest.mark.parametrize("state", [PREPARE_COMMIT, PREPARE_ABORT])
 def test_an_end_takes_the_next_epoch_from_version_2_on(epoch, version, expected, state):
-    """Up to the last one; the transaction's partitions and its start are still known."""
+    """The epoch stops at the last one; partitions and start time are kept."""
     metadata = metadata_of(state=ONGOING, producer_epoch=epoch, client_version=9)
     assert expected | {
         "state": state,
@@ -204,7 +204,7 @@ def test_an_end_takes_the_next_epoch_from_version_2_on(epoch, version, expected,
     [(ONGOING, 90), (FENCE, 90), (EMPTY, 200), (COMPLETE_COMMIT, 200), (COMPLETE_ABORT, 200)],
 )
 def test_the_end_of_nothing_begins_now(state, start_ms):
-    """An abort without a transaction has a start all the same, and no new producer id."""
+    """An abort without a transaction starts now, and has no new producer id."""
     metadata = metadata_of(state=state, next_producer_id=9)
     metadata.prepare_end(PREPARE_ABORT, 2, 200)
 
@@ -228,7 +228,7 @@ def test_the_end_of_nothing_begins_now(state, start_ms):
 def test_a_completed_end_may_bring_a_new_producer_id(
     version, next_producer_id, expected, state, done
 ):
-    """From version 2 on, and if one was given; the producer learns of it before."""
+    """This requires version 2 and a new id, which the producer gets before the completion."""
     metadata = metadata_of(state=state, client_version=version, next_producer_id=next_producer_id)
     producer_id, _, epoch = expected
     assert ProducerIdAndEpoch(producer_id, epoch) == metadata.identity_after_completion
@@ -252,7 +252,7 @@ def test_a_completed_end_may_bring_a_new_producer_id(
     ("epoch", "fencing"), [(5, 6), (32_766, LAST_EPOCH), (LAST_EPOCH, LAST_EPOCH)]
 )
 def test_fencing_takes_any_epoch_up_to_the_last(epoch, fencing):
-    """Nobody who had one before can go on with it."""
+    """All earlier epochs are fenced."""
     metadata = metadata_of(state=ONGOING, producer_epoch=epoch)
     metadata.fence()
     assert (FENCE, epoch, 3) == (
@@ -265,7 +265,7 @@ def test_fencing_takes_any_epoch_up_to_the_last(epoch, fencing):
 
 
 def test_an_id_that_expires_has_no_partitions():
-    """Its producer is still known, for whoever looks at the step."""
+    """The producer id is kept until the id is removed."""
     metadata = metadata_of()
     assert {"state": DEAD, "partitions": set()} == changes(metadata, metadata.expire)
 
@@ -295,7 +295,7 @@ def test_an_id_that_expires_has_no_partitions():
     ids=["increment", "rotate", "add", "fence", "commit", "abort", "complete", "expire"],
 )
 def test_a_step_that_kafka_does_not_take_changes_nothing(before, step, allowed):
-    """It is a mistake of the coordinator's."""
+    """An illegal transition is a bug of the coordinator and raises an error."""
     metadata = metadata_of(state=before)
     untouched = asdict(metadata)
     if before in allowed:

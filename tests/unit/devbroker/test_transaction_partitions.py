@@ -1,4 +1,4 @@
-"""Partitions of transactions in the embedded broker, time-outs, and markers that take time."""
+"""Partitions of transactions in the embedded broker, timeouts, and delayed markers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def client():
 
 
 class TestPartitions:
-    """What belongs to a transaction."""
+    """The partitions of a transaction."""
 
     def test_a_partition_must_be_added_before_it_is_written_to(self):
         """TV1: INVALID_TXN_STATE up to Produce 10, TRANSACTION_ABORTABLE in 11."""
@@ -55,7 +55,7 @@ class TestPartitions:
         assert 0 == client.log().log_end_offset
 
     def test_writing_adds_the_partition(self, client):
-        """TV2: the first batch begins the transaction, or lets it grow."""
+        """TV2: the first batch for a partition begins the transaction or adds the partition."""
         identity = began(client)
         client.produce(identity, 0, 1)
 
@@ -65,7 +65,7 @@ class TestPartitions:
         assert "Ongoing" == client.state()
 
     def test_all_partitions_are_added_or_none(self, client):
-        """One that does not exist keeps the others out."""
+        """If one partition does not exist, the others are not added either."""
         _, identity = client.init()
 
         assert [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] == (
@@ -74,7 +74,7 @@ class TestPartitions:
         assert "Empty" == client.state()
 
     def test_brokers_ask_about_many_transactions(self, client):
-        """From version 4 on: add to one, verify another."""
+        """Since version 4 a request can add to one transaction and verify another."""
         other = TransactionalClient(client.broker, "y")
         identity, theirs = began(client), began(other)
 
@@ -108,7 +108,7 @@ class TestPartitions:
         }
 
     def test_a_write_outside_of_the_open_transaction_is_refused(self, client):
-        """A producer with a transaction open writes nothing beside it."""
+        """A producer with an open transaction cannot write outside of it."""
         identity = began(client)
 
         assert [(BAD_STATE, -1)] == client.produce(identity, 1, attributes=0)
@@ -134,7 +134,7 @@ class TestPartitions:
         assert [NO_MAPPING] * 2 == [answer.error_code for answer in answers]
 
     def test_no_batch_overtakes_the_first_one(self):
-        """A later batch is not appended while an earlier one was refused (KIP-890)."""
+        """A later batch is not appended if an earlier one was refused (KIP-890)."""
         client = client_of(0)
         _, identity = client.init()
         assert [(ABORTABLE, -1)] == client.produce(identity, 0, version=PRODUCE_TV1)
@@ -152,14 +152,14 @@ class TestPartitions:
         assert [(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)] == client.produce(identity, 3)
 
     def test_a_repeated_batch_is_no_new_transaction(self, client):
-        """A duplicate is answered with its first offset."""
+        """A duplicate gets the offset of the original."""
         identity = began(client)
 
         assert [(OK, 0)] == client.produce(identity, 0)
         assert 1 == client.log().log_end_offset
 
     def test_a_group_is_a_partition_of_the_offsets_topic(self, client):
-        """Kafka keeps a group's offsets in the partition that its name hashes to."""
+        """Kafka stores a group's offsets in the partition that the hash of its name selects."""
         _, identity = client.init()
 
         assert OK == client.add_offsets(identity, "my-group")
@@ -170,14 +170,14 @@ class TestPartitions:
 
 
 class TestTimeouts:
-    """What becomes of a transaction that takes too long."""
+    """The end of a transaction that exceeds its timeout."""
 
     @pytest.mark.parametrize(
         ("transaction_version", "commit", "abort"),
         [(2, BAD_STATE, OK), (0, FENCED, FENCED)],
     )
     def test_a_transaction_that_takes_too_long_is_aborted(self, transaction_version, commit, abort):
-        """Its producer learns it from its next request."""
+        """The producer is informed in the response to its next request."""
         client = client_of(transaction_version)
         identity = began(client, version=transaction_version)
         client.now = NOW + 70
@@ -190,7 +190,7 @@ class TestTimeouts:
         assert abort == client.end(identity, committed=False, version=version)[0]
 
     def test_timeouts_are_checked_every_ten_seconds(self, client):
-        """A transaction may outlive its timeout by as much; the broker knows when to look."""
+        """A transaction may exceed its timeout by that interval, and the next check is scheduled."""
         began(client)
 
         assert NOW + 70 == client.broker.tick(NOW + 60)
@@ -199,7 +199,7 @@ class TestTimeouts:
         assert "CompleteAbort" == client.state()
 
     def test_a_transaction_that_ended_in_time_is_left_alone(self, client):
-        """The next one has its own time."""
+        """The next transaction has its own timeout."""
         identity = began(client)
         client.now = NOW + 30
         _, following = client.end(identity, committed=True)
@@ -212,15 +212,15 @@ class TestTimeouts:
 
 
 class TestMarkersThatTakeTime:
-    """With `transaction_marker_delay_ms`, as between Kafka's brokers."""
+    """Markers with `transaction_marker_delay_ms`, as between Kafka's brokers."""
 
     @pytest.fixture
     def client(self):
-        """Give a client of a cluster whose markers take 50 ms."""
+        """Return a client of a cluster whose markers take 50 ms."""
         return client_of(transaction_marker_delay_ms=50)
 
     def test_the_end_is_answered_before_the_markers_are_written(self, client):
-        """Readers see nothing yet, and a repetition is CONCURRENT_TRANSACTIONS."""
+        """Nothing is visible yet, and repeating the request is CONCURRENT_TRANSACTIONS."""
         identity = began(client)
 
         answer = client.end(identity, committed=True)
@@ -236,7 +236,7 @@ class TestMarkersThatTakeTime:
         assert 2 == client.latest()
 
     def test_the_next_transaction_waits(self, client):
-        """AddPartitionsToTxn is refused meanwhile; Produce 12 waits up to 100 ms."""
+        """Meanwhile AddPartitionsToTxn is refused, and Produce 12 waits up to 100 ms."""
         identity = began(client)
         _, following = client.end(identity, committed=True)
         assert [BUSY] == client.add(following, 0)
@@ -277,7 +277,7 @@ class TestMarkersThatTakeTime:
         assert BAD_STATE == client.end(identity, committed=False, version=END_TV1)[0]
 
     def test_a_new_epoch_at_the_end_is_told_at_once(self, client):
-        """Even while the last epoch's markers are being written, the new id is known."""
+        """The response has the new producer id while the last epoch's markers are being written."""
         identity = began(client)
         client.broker.cluster.transactions.find("x", 0).producer_epoch = LAST_EPOCH - 1
 
@@ -290,7 +290,7 @@ class TestMarkersThatTakeTime:
 
 
 def test_markers_that_a_partition_refuses_leave_the_transaction_as_it_is(client, caplog):
-    """A producer that bumped its epoch behind the coordinator's back gets no markers."""
+    """A partition with a newer epoch of the producer does not accept the markers."""
     identity = began(client)
     client.produce((identity[0], 7), 0, 1, attributes=0)
     client.produce(identity, 0, 2)
@@ -303,7 +303,7 @@ def test_markers_that_a_partition_refuses_leave_the_transaction_as_it_is(client,
 
 
 def test_a_transaction_needs_no_markers_where_a_topic_is_gone(client):
-    """What has been deleted meanwhile is left out."""
+    """Partitions of deleted topics are skipped."""
     identity = began(client)
     client.broker.cluster.transactions.find("x", 0).partitions.add(TopicPartition("gone", 0))
 
@@ -312,6 +312,6 @@ def test_a_transaction_needs_no_markers_where_a_topic_is_gone(client):
 
 
 def test_a_batch_with_no_producer_is_not_asked_about(client):
-    """A transactional flag alone makes no transaction."""
+    """The transactional flag alone does not begin a transaction."""
     assert [(OK, 0)] == client.produce((-1, -1), -1, attributes=TRANSACTIONAL)
     assert None is client.state()

@@ -1,4 +1,4 @@
-"""Transactions in the embedded broker: what is visible, epochs, and how they end."""
+"""Transactions in the embedded broker: visibility, epochs, and how they end."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def client():
 
 
 class TestVisibility:
-    """What readers see of a transaction."""
+    """What consumers see of a transaction."""
 
     def test_records_of_an_open_transaction_are_hidden(self, client):
-        """Until the end, read_committed reads up to where the transaction began."""
+        """Until it ends, read_committed stops where the transaction began."""
         began(client)
 
         answer = client.fetch()
@@ -46,7 +46,7 @@ class TestVisibility:
         assert (0, 1) == (client.latest(), client.latest(isolation_level=0))
 
     def test_records_of_an_open_transaction_are_there_for_others(self, client):
-        """read_uncommitted reads everything at once, and gets no list."""
+        """read_uncommitted returns everything at once, without a list of aborted transactions."""
         began(client)
 
         answer = client.fetch(isolation_level=0)
@@ -55,7 +55,7 @@ class TestVisibility:
         assert None is answer.aborted_transactions
 
     def test_a_commit_shows_all_partitions(self, client):
-        """After a commit the records are there, and a marker behind them in each partition."""
+        """After a commit the records are visible, and each partition ends with a marker."""
         identity = began(client)
         client.produce(identity, 0, 2, value=b"w")
 
@@ -65,7 +65,7 @@ class TestVisibility:
         assert [2, 0, 2] == [client.latest(partition=p) for p in range(3)]
 
     def test_an_abort_hides_the_records_for_ever(self, client):
-        """After an abort the answer lists the transaction, and its records are left out."""
+        """After an abort the response lists the transaction, and its records are skipped."""
         identity = began(client)
 
         client.end(identity, committed=False)
@@ -76,7 +76,7 @@ class TestVisibility:
         assert 2 == client.latest()
 
     def test_an_older_transaction_hides_what_lies_behind_its_first_record(self, client):
-        """The last stable offset is that of the oldest open transaction."""
+        """The last stable offset is the first offset of the oldest open transaction."""
         first, second = client, TransactionalClient(client.broker, "y")
         one, two = began(first), began(second)
 
@@ -87,7 +87,7 @@ class TestVisibility:
         assert (0, 4) == (hidden, second.latest())
 
     def test_a_transaction_that_is_read_around_is_not_listed(self, client):
-        """Only transactions with records among those read are listed."""
+        """Only transactions with records in the fetched range are listed."""
         identity = began(client)
         _, identity = client.end(identity, committed=False)
         client.produce(identity, 0, value=b"good")
@@ -99,7 +99,7 @@ class TestVisibility:
 
     @pytest.mark.parametrize("committed", [True, False])
     def test_the_marker_says_how_it_ended(self, client, committed):
-        """The last batch is a control batch with type and coordinator epoch."""
+        """The last batch is a control batch with its type and the coordinator epoch."""
         identity = began(client)
         client.end(identity, committed=committed)
 
@@ -117,7 +117,7 @@ class TestVisibility:
         )
 
     def test_the_end_wakes_readers(self, client):
-        """A reader that waits for stable records learns of the markers."""
+        """A fetch that waits for stable records is notified of the markers."""
         identity = began(client)
         client.broker.cluster.take_changed()
 
@@ -127,15 +127,15 @@ class TestVisibility:
 
 
 class TestEpochs:
-    """Who may go on."""
+    """Which producer may continue."""
 
     def test_a_new_producer_gets_epoch_0(self, client):
-        """The first one to use an id gets a new producer id."""
+        """The first producer to use a transactional id gets a new producer id."""
         assert (OK, (0, 0)) == client.init()
         assert "Empty" == client.state()
 
     def test_the_next_producer_fences_the_first(self, client):
-        """A second InitProducerId bumps the epoch, and the first producer is out."""
+        """A second InitProducerId bumps the epoch and fences the first producer."""
         _, first = client.init()
         _, second = client.init()
 
@@ -161,7 +161,7 @@ class TestEpochs:
     def test_old_clients_are_told_of_fencing_in_their_own_words(
         self, client, api, version, expected
     ):
-        """Before PRODUCER_FENCED was known, it was INVALID_PRODUCER_EPOCH (KIP-588)."""
+        """Before PRODUCER_FENCED was added, the code was INVALID_PRODUCER_EPOCH (KIP-588)."""
         _, first = client.init()
         client.init()
         calls = {
@@ -175,7 +175,7 @@ class TestEpochs:
 
     @pytest.mark.parametrize("transaction_version", [0, 2])
     def test_the_open_transaction_of_a_fenced_producer_is_aborted(self, transaction_version):
-        """InitProducerId aborts it, asks to be asked again, and then bumps the epoch once more."""
+        """InitProducerId aborts it and must be retried, and then bumps the epoch once more."""
         client = client_of(transaction_version)
         identity = began(client, version=transaction_version)
 
@@ -185,7 +185,7 @@ class TestEpochs:
         assert [] == client.read_committed()
 
     def test_a_producer_can_bump_its_own_epoch(self, client):
-        """One that names its identity goes on with the next epoch; repeated, the answer is same."""
+        """A producer that sends its identity gets the next epoch, also in a repeated request."""
         _, identity = client.init()
 
         assert (OK, (0, 1)) == client.init(identity)
@@ -194,25 +194,25 @@ class TestEpochs:
         assert (FENCED, NOBODY) == client.init(identity)
 
     def test_a_producer_that_names_a_foreign_id_is_fenced(self, client):
-        """The id that it has is not, and was not, the one of this transactional id."""
+        """The producer id is neither the current nor the previous one of the transactional id."""
         client.init()
 
         assert (FENCED, NOBODY) == client.init((77, 0))
 
     def test_used_up_epochs_bring_a_new_producer_id(self, client):
-        """The last epoch is never given out: it is for fencing."""
+        """The last epoch is never handed out, since it is reserved for fencing."""
         _, (producer_id, _) = client.init()
         client.broker.cluster.transactions.find("x", 0).producer_epoch = LAST_EPOCH - 1
 
         code, (new_id, epoch) = client.init((producer_id, LAST_EPOCH - 1))
 
         assert (OK, True, 0) == (code, new_id > producer_id, epoch)
-        # The answer was lost: the producer asks once more, as what it was.
+        # The response was lost: the producer repeats its request with the old identity.
         assert (OK, (new_id, 0)) == client.init((producer_id, LAST_EPOCH - 1))
 
     @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
     def test_a_timeout_beyond_the_broker_s_is_refused(self, client, timeout_ms):
-        """transaction.max.timeout.ms bounds it."""
+        """transaction.max.timeout.ms is the upper bound."""
         expected = (ErrorCode.INVALID_TRANSACTION_TIMEOUT, NOBODY)
 
         assert expected == client.init(timeout_ms=timeout_ms)
@@ -227,7 +227,7 @@ class TestEpochs:
         assert (OK, (1, 0)) == client.init()
 
     def test_an_empty_transactional_id_is_refused(self, client):
-        """No API of transactions takes one."""
+        """Every API for transactions refuses an empty transactional id."""
         client.transactional_id = ""
 
         assert (ErrorCode.INVALID_REQUEST, NOBODY) == client.init()
@@ -241,7 +241,7 @@ class TestEpochs:
 
 
 class TestEndWithEpochBump:
-    """EndTxn from version 5 on (TV2)."""
+    """EndTxn since version 5 (TV2)."""
 
     @pytest.mark.parametrize("committed", [True, False])
     def test_the_end_gives_the_next_epoch(self, client, committed):
@@ -256,7 +256,7 @@ class TestEndWithEpochBump:
 
     @pytest.mark.parametrize("committed", [True, False])
     def test_a_repeated_end_is_answered_the_same(self, client, committed):
-        """The answer was lost: the old epoch says that this is the same request."""
+        """If the response was lost, the old epoch shows that the request is repeated."""
         identity = began(client)
         answer = client.end(identity, committed=committed)
 
@@ -264,7 +264,7 @@ class TestEndWithEpochBump:
         assert (BAD_STATE, NOBODY) == client.end(identity, committed=not committed)
 
     def test_a_late_copy_does_not_end_the_next_transaction(self, client):
-        """What TV1 gets wrong: the epoch tells a copy from a new request."""
+        """The epoch distinguishes a late copy from a new request, unlike in TV1."""
         identity = began(client)
         _, following = client.end(identity, committed=True)
         client.produce(following, 0)
@@ -273,7 +273,7 @@ class TestEndWithEpochBump:
         assert "Ongoing" == client.state()
 
     def test_a_commit_of_nothing_is_refused(self, client):
-        """Where nothing was written there is nothing to commit."""
+        """A commit needs a transaction with at least one partition."""
         _, identity = client.init()
 
         assert (BAD_STATE, NOBODY) == client.end(identity, committed=True)
@@ -299,7 +299,7 @@ class TestEndWithEpochBump:
         assert [b"v"] == client.read_committed()
 
     def test_the_last_epoch_leads_to_a_new_producer_id(self, client):
-        """An end that uses up the epochs answers with a new id; a repetition does, too."""
+        """The end that exhausts the epochs returns a new producer id, and so does a repetition."""
         identity = began(client)
         metadata = client.broker.cluster.transactions.find("x", 0)
         metadata.producer_epoch = LAST_EPOCH - 1
@@ -313,7 +313,7 @@ class TestEndWithEpochBump:
         assert [(OK, 0)] == client.produce(following, 0, 1)
 
     def test_an_id_that_nobody_has_is_refused(self, client):
-        """Neither an unknown transactional id nor a foreign producer id ends anything."""
+        """An unknown transactional id and another producer's id cannot end a transaction."""
         assert (NO_MAPPING, NOBODY) == client.end((0, 0), committed=True)
         client.init()
         assert (NO_MAPPING, NOBODY) == client.end((5, 0), committed=True)
@@ -324,15 +324,15 @@ class TestEndWithoutEpochBump:
 
     @pytest.fixture
     def client(self):
-        """Give a client of a cluster with transaction.version 0."""
+        """Return a client of a cluster with transaction.version 0."""
         return client_of(0)
 
     def end(self, client, identity, *, committed):
-        """End the transaction; give the error code."""
+        """End the transaction and return the error code."""
         return client.end(identity, committed=committed, version=END_TV1)[0]
 
     def test_epoch_and_sequence_go_on(self, client):
-        """The next transaction has the same epoch and continues the sequence numbers."""
+        """The next transaction has the same epoch and continues the sequence."""
         identity = began(client, version=1)
         assert OK == self.end(client, identity, committed=True)
 
@@ -342,7 +342,7 @@ class TestEndWithoutEpochBump:
 
     @pytest.mark.parametrize("committed", [True, False])
     def test_a_repeated_end_is_answered_the_same(self, client, committed):
-        """A copy that comes before the next transaction does no harm."""
+        """A copy that arrives before the next transaction has no effect."""
         identity = began(client, version=1)
         self.end(client, identity, committed=committed)
 
@@ -350,7 +350,7 @@ class TestEndWithoutEpochBump:
         assert BAD_STATE == self.end(client, identity, committed=not committed)
 
     def test_a_late_copy_ends_the_next_transaction(self, client):
-        """The weakness that KIP-890 removes is here as in Kafka."""
+        """The broker has the same weakness as Kafka, which KIP-890 fixes."""
         identity = began(client, version=1)
         self.end(client, identity, committed=True)
         client.add(identity, 0)
@@ -361,13 +361,13 @@ class TestEndWithoutEpochBump:
 
     @pytest.mark.parametrize("committed", [True, False])
     def test_an_end_of_nothing_is_refused(self, client, committed):
-        """Before TV2 even an abort needs something to abort."""
+        """Before TV2 even an abort needs an open transaction."""
         _, identity = client.init()
 
         assert BAD_STATE == self.end(client, identity, committed=committed)
 
     def test_only_the_exact_identity_is_taken(self, client):
-        """A newer epoch is fenced like an older one; a foreign id has no mapping."""
+        """A newer epoch is fenced like an older one, and another producer id has no mapping."""
         producer_id, _ = began(client, version=1)
 
         assert FENCED == self.end(client, (producer_id, 1), committed=True)
@@ -375,11 +375,11 @@ class TestEndWithoutEpochBump:
 
 
 class TestTimersOfTransactionsThatHaveEnded:
-    """A transaction's time is its own."""
+    """The timeout of a transaction does not affect the next one."""
 
     @pytest.mark.parametrize("committed", [True, False])
     def test_the_next_transaction_is_not_aborted_by_the_timer_of_the_one_before(self, committed):
-        """The check after the first one's timeout leaves alone the one that is open by then."""
+        """The check after the first timeout does not abort the transaction that is then open."""
         client = client_of(transaction_abort_interval_ms=1000)
         _, identity = client.init(timeout_ms=10_000)
         client.produce(identity, 0)

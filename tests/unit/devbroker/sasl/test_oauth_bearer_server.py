@@ -1,4 +1,4 @@
-"""The broker's side of OAUTHBEARER: which tokens are believed, and what is said of the others."""
+"""The broker's side of OAUTHBEARER: valid tokens, and the responses to invalid ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spark_kafka_sink.devbroker.sasl.oauth_bearer_server import OAuthBearerServe
 from spark_kafka_sink.devbroker.sasl.sasl_server import SaslAuthenticationError, SaslRefusedError
 
 NOW = 1_700_000_000.0
-#: JSON that no reader goes into to the end.
+#: JSON that is nested too deeply for any parser.
 DEEP = base64.b64encode(b"[" * 99_999).decode()
 CLAIMS = {"sub": "alice", "iat": NOW, "exp": NOW + 60}
 
@@ -31,12 +31,12 @@ def message(value, *, gs2="n,,", pairs=""):
 
 
 def answer(value, **rules):
-    """Give the answer to a token."""
+    """Return the response to a token."""
     return OAuthBearerServer(TokenRules(**rules)).evaluate_response(message(value), NOW)
 
 
 def test_a_token_is_its_users_until_it_ends():
-    """A token that nobody signed names the user and the end of the session."""
+    """An unsigned token defines the user and the end of the session."""
     server = OAuthBearerServer(TokenRules())
     assert b"" == server.evaluate_response(message(token()), NOW)
     assert server.is_complete
@@ -44,14 +44,14 @@ def test_a_token_is_its_users_until_it_ends():
 
 
 def test_extensions_are_let_pass():
-    """Extensions (KIP-342) change nothing."""
+    """Extensions (KIP-342) have no effect."""
     server = OAuthBearerServer(TokenRules())
     said = message(token(), pairs="traceId=123\x01")
     assert b"" == server.evaluate_response(said, NOW)
 
 
 def test_another_claim_may_name_the_user():
-    """The principal is read from the claim that is set."""
+    """The principal is read from the configured claim."""
     server = OAuthBearerServer(TokenRules(principal_claim="user"))
     server.evaluate_response(message(token({"user": "bob", "exp": NOW + 1})), NOW)
     assert "bob" == server.user
@@ -82,7 +82,7 @@ NOT_BELIEVED = [
 
 @pytest.mark.parametrize("value", NOT_BELIEVED, ids=range(len(NOT_BELIEVED)))
 def test_a_token_that_is_not_believed_is_answered_and_then_ends_the_exchange(value):
-    """RFC 7628's JSON says invalid_token; after the client's next message it is over."""
+    """The response has RFC 7628's invalid_token, and the client's next message ends it."""
     server = OAuthBearerServer(TokenRules())
     said = server.evaluate_response(message(value), NOW)
     assert {"status": "invalid_token"} == json.loads(said)
@@ -93,19 +93,19 @@ def test_a_token_that_is_not_believed_is_answered_and_then_ends_the_exchange(val
 
 @pytest.mark.parametrize("scope", [None, "read", ["read", "other"], "read write"])
 def test_a_token_for_something_else_is_answered_with_the_scope(scope):
-    """A required scope that is missing is named; one string is one word, as Kafka has it."""
+    """The response has the missing scope; a string counts as a single scope, as in Kafka."""
     said = answer(token({**CLAIMS, "scope": scope}), required_scope=("read", "write"))
     assert {"status": "insufficient_scope", "scope": "read write"} == json.loads(said)
 
 
 def test_a_token_for_what_is_required_is_taken():
-    """A list of scopes that holds all of the required ones is enough."""
+    """The token's scopes may include more than the required ones."""
     claims = {**CLAIMS, "scope": ["write", "read", "x"]}
     assert b"" == answer(token(claims), required_scope=("read", "write"))
 
 
 def test_clocks_may_differ_by_so_much():
-    """The allowed skew counts at both ends of a token's life."""
+    """The allowed clock skew applies to both ends of a token's lifetime."""
     late = token({"sub": "a", "exp": NOW - 1})
     early = token({"sub": "a", "iat": NOW + 1, "exp": NOW + 9})
     assert [b"", b""] == [answer(it, allowable_clock_skew_ms=2000) for it in (late, early)]
@@ -125,13 +125,13 @@ def test_clocks_may_differ_by_so_much():
     ],
 )
 def test_a_malformed_message_is_refused(said):
-    """What is not RFC 7628's first message ends the exchange at once."""
+    """A message not of the form in RFC 7628 ends the exchange at once."""
     with pytest.raises(SaslRefusedError, match="OAUTHBEARER"):
         OAuthBearerServer(TokenRules()).evaluate_response(said, NOW)
 
 
 def test_nobody_acts_as_another():
-    """An authorization id other than the token's user is refused, and the user's own is not."""
+    """An authorization id other than the token's user is refused."""
     server = OAuthBearerServer(TokenRules())
     with pytest.raises(SaslAuthenticationError, match="authorization id"):
         server.evaluate_response(message(token(), gs2="n,a=bob,"), NOW)

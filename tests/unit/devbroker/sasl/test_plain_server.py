@@ -1,4 +1,4 @@
-"""The broker's side of PLAIN: Kafka's answers to each kind of message."""
+"""The broker's side of PLAIN: Kafka's response to each kind of message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CREDENTIALS = Credentials({"alice": "sécret"}, iterations=4096)
 
 @pytest.mark.parametrize("message", ["\0alice\0sécret", "alice\0alice\0sécret"])
 def test_the_right_password_is_taken(message):
-    """User and password, alone or with the user as authorization id, complete the exchange."""
+    """The user may also be given as authorization id."""
     server = PlainServer(CREDENTIALS)
     assert b"" == server.evaluate_response(message.encode(), 0.0)
     assert server.is_complete
@@ -35,7 +35,7 @@ def test_the_right_password_is_taken(message):
     ],
 )
 def test_all_else_is_refused_with_its_reason(message, reason):
-    """The client is told what Kafka's clients are told, and never the password."""
+    """The error message is Kafka's, and never contains the password."""
     server = PlainServer(CREDENTIALS)
     with pytest.raises(SaslAuthenticationError, match=reason) as caught:
         server.evaluate_response(message, 0.0)
