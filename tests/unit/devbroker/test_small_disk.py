@@ -54,7 +54,7 @@ class OverSocket(TransactionalRequests):
 
 @contextmanager
 def small_disk(path):
-    """Start a broker on a file system of its own, and yield a function that awaits its next start."""
+    """Start a broker on its own file system, and yield a function that awaits the next start."""
     if which("unshare") is None:
         pytest.skip("unshare(1) is not there, which mounts without being root")
     command = ["unshare", "--mount", *AS_ROOT, "sh", "-c", SCRIPT, "sh", str(path), sys.executable]

@@ -190,7 +190,7 @@ class TestTimeouts:
         assert abort == client.end(identity, committed=False, version=version)[0]
 
     def test_timeouts_are_checked_every_ten_seconds(self, client):
-        """A transaction may exceed its timeout by that interval, and the next check is scheduled."""
+        """A transaction may exceed its timeout by that interval; the next check is scheduled."""
         began(client)
 
         assert NOW + 70 == client.broker.tick(NOW + 60)

@@ -1,4 +1,4 @@
-"""The order of an authentication: what Kafka answers to each step, in order and out of it."""
+"""The order of an authentication: Kafka's response to each step, in and out of order."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WRONG = SaslAuthenticateRequest(auth_bytes=b"\0alice\0wrong")
 
 
 class Client:
-    """What a client says to an authenticator, and hears, without a socket."""
+    """A client of an authenticator, without a socket."""
 
     def __init__(self, **settings):
         users = {"alice": "secret", "bob": "secret too"}
@@ -48,29 +48,29 @@ class Client:
 
     @property
     def state(self):
-        """The authenticator's."""
+        """The state of the authenticator."""
         return self.authenticator.state
 
     def say(self, request, version=None):
-        """Give the answer to a request."""
+        """Send a request and return the response."""
         if version is None:
             version = type(request).versions.max
         return self.hear(self.say_bytes(frame(request, version)), request.api_key, version)
 
     def say_bytes(self, data):
-        """Give the answer to a frame as one frame."""
+        """Send a frame and return the response as one frame."""
         assert self.authenticator.takes(memoryview(data), self.now)
         return b"".join(self.authenticator.receive(memoryview(data), self.now))
 
     @staticmethod
     def hear(answer, api_key, version):
-        """Read an answer."""
+        """Decode a response."""
         (size,) = struct.unpack_from(">i", answer)
         assert len(answer) == size + 4
         return decode_response(api_key, version, answer[4:])[1]
 
     def fail(self, request, version=None):
-        """Say what fails; give the answer, None for none."""
+        """Send a request that fails, and return the response, or None if there is none."""
         if version is None:
             version = type(request).versions.max
         with pytest.raises(AuthenticationFailedError) as caught:
@@ -80,7 +80,7 @@ class Client:
         return self.hear(answer, request.api_key, version) if answer else None
 
     def authenticate(self, first=ALICE):
-        """Agree upon PLAIN, and show who it is."""
+        """Agree on PLAIN and authenticate."""
         self.say(HANDSHAKE)
         return self.say(first)
 
@@ -101,7 +101,7 @@ def client():
 
 
 def test_a_client_asks_for_versions_and_a_mechanism_and_authenticates(client):
-    """The whole way: each step is answered, and at its end the broker's requests begin."""
+    """Each step gets a response, and afterwards requests go to the broker."""
     states = [client.state]
     answers = []
     for request in (API_VERSIONS, HANDSHAKE, ALICE):
@@ -120,7 +120,7 @@ def test_a_client_asks_for_versions_and_a_mechanism_and_authenticates(client):
 
 
 def test_the_handshake_lists_the_mechanisms(client):
-    """The answer to SaslHandshake names what the listener has."""
+    """The response to SaslHandshake lists the mechanisms of the listener."""
     assert SERVED_MECHANISMS == client.say(HANDSHAKE).mechanisms
 
 
@@ -136,7 +136,7 @@ def test_every_version_of_sasl_authenticate(version):
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 @pytest.mark.parametrize("version", [0, 1])
 def test_scram_in_requests_and_without(mechanism, version):
-    """SCRAM's messages come in requests, or, after SaslHandshake 0, behind their sizes alone."""
+    """SCRAM messages are sent in requests, or after SaslHandshake 0 with only their size."""
     client = Client()
     scram = ScramClient(SaslMechanism(mechanism), "alice", "secret")
     client.say(SaslHandshakeRequest(mechanism=mechanism), version)
@@ -153,7 +153,7 @@ def test_scram_in_requests_and_without(mechanism, version):
 
 
 def test_a_wrong_scram_password_is_told_in_general_words(client):
-    """The client of SCRAM learns nothing but the mechanism."""
+    """The error message for SCRAM contains only the mechanism."""
     scram = ScramClient(SaslMechanism.SCRAM_SHA_256, "alice", "wrong")
     client.say(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"))
     first = client.say(SaslAuthenticateRequest(auth_bytes=scram.initial_response()))
@@ -168,7 +168,7 @@ def test_a_wrong_scram_password_is_told_in_general_words(client):
 
 
 def test_a_wrong_password_is_told(client):
-    """The client of PLAIN learns that user or password are wrong."""
+    """The error message for PLAIN says that the user or the password is wrong."""
     client.say(HANDSHAKE)
     failure = client.fail(WRONG)
     assert ErrorCode.SASL_AUTHENTICATION_FAILED == failure.error_code
@@ -176,7 +176,7 @@ def test_a_wrong_password_is_told(client):
 
 
 def test_a_wrong_password_without_headers_is_not_told(client):
-    """After SaslHandshake 0 there is no way to say why."""
+    """After SaslHandshake 0 there is no response that could carry an error."""
     client.say(HANDSHAKE, 0)
     with pytest.raises(AuthenticationFailedError) as caught:
         client.say_bytes(bytearray(b"\0alice\0wrong"))
@@ -184,7 +184,7 @@ def test_a_wrong_password_without_headers_is_not_told(client):
 
 
 def test_a_token_that_is_refused_is_told_twice(client):
-    """OAUTHBEARER's refusal comes as a challenge, and as the error after the client's answer."""
+    """OAUTHBEARER first refuses with a challenge, and then with an error."""
     ended = OAuthBearerClient(unsecured_token({"sub": "a"}, now=NOW - 100, lifetime=10))
     client.say(SaslHandshakeRequest(mechanism="OAUTHBEARER"))
     challenge = client.say(SaslAuthenticateRequest(auth_bytes=ended.initial_response()))
@@ -198,25 +198,25 @@ def test_a_token_that_is_refused_is_told_twice(client):
 
 @pytest.mark.parametrize("mechanism", ["GSSAPI", "plain", "", "x" * 30_000])
 def test_a_mechanism_that_is_not_there_is_refused(client, mechanism):
-    """The refusal lists what there is."""
+    """The response lists the supported mechanisms."""
     failure = client.fail(SaslHandshakeRequest(mechanism=mechanism))
     assert ErrorCode.UNSUPPORTED_SASL_MECHANISM == failure.error_code
     assert SERVED_MECHANISMS == failure.mechanisms
 
 
 def test_requests_before_authentication_get_no_answer(client):
-    """A request for the broker fails the connection, and is not even read."""
+    """A request for the broker fails the connection and is not even decoded."""
     assert None is client.fail(METADATA)
 
 
 def test_versions_are_asked_for_once(client):
-    """After ApiVersions only SaslHandshake may follow."""
+    """After ApiVersions the client must send SaslHandshake."""
     client.say(API_VERSIONS)
     assert None is client.fail(API_VERSIONS)
 
 
 def test_an_unknown_version_of_api_versions_may_be_asked_again(client):
-    """The answer in version 0 is followed by ApiVersions once more (KIP-511)."""
+    """After the response in version 0 the client may send ApiVersions again (KIP-511)."""
     data = frame(API_VERSIONS, 4)
     data[2:4] = struct.pack(">h", 99)
     answer = client.hear(client.say_bytes(data), ApiKey.API_VERSIONS, 0)
@@ -226,26 +226,26 @@ def test_an_unknown_version_of_api_versions_may_be_asked_again(client):
 
 
 def test_an_authentication_without_handshake_gets_no_answer(client):
-    """SaslAuthenticate comes after SaslHandshake."""
+    """SaslAuthenticate must follow SaslHandshake."""
     assert None is client.fail(ALICE)
 
 
 def test_another_request_in_the_exchange_is_an_illegal_state(client):
-    """In the exchange a request that is not SaslAuthenticate is answered with its own error."""
+    """During the exchange any request but SaslAuthenticate gets its own error response."""
     client.say(HANDSHAKE)
     assert ErrorCode.ILLEGAL_SASL_STATE == client.fail(HANDSHAKE).error_code
 
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"\x60\x82abc", b"\x7f\xff\0\0\0\0\0\0\xff\xff"])
 def test_what_is_no_request_closes_the_connection(client, data):
-    """Bytes that are no request get no answer, and no delay."""
+    """Bytes that are not a request get no response, without a delay."""
     with pytest.raises(DecodeError):
         client.say_bytes(bytearray(data))
     assert SaslState.FAILED is client.state
 
 
 def test_an_unknown_version_of_sasl_handshake_closes_the_connection(client):
-    """There is no answer in a version that nobody knows."""
+    """An unknown version of SaslHandshake cannot get a response."""
     data = frame(HANDSHAKE, 1)
     data[2:4] = struct.pack(">h", 9)
     with pytest.raises(CloseConnectionError):
@@ -253,7 +253,7 @@ def test_an_unknown_version_of_sasl_handshake_closes_the_connection(client):
 
 
 def test_sessions_that_end_say_when():
-    """connections.max.reauth.ms is told with the last answer, from version 1 on (KIP-368)."""
+    """Since version 1 the last response has connections.max.reauth.ms (KIP-368)."""
     client = Client(max_reauth_ms=5000)
     assert 5000 == client.authenticate().session_lifetime_ms
     assert NOW + 5 == client.authenticator.session_expires_at
@@ -263,7 +263,7 @@ def test_sessions_that_end_say_when():
     ("max_reauth_ms", "expected"), [(0, 20_000), (5000, 5000), (60_000, 20_000)]
 )
 def test_a_token_ends_the_session(max_reauth_ms, expected):
-    """A session lasts as long as the token, or less where the listener says so."""
+    """A session ends with its token, or earlier if the listener limits its length."""
     client = Client(max_reauth_ms=max_reauth_ms)
     oauth = OAuthBearerClient(unsecured_token({"sub": "a"}, now=NOW, lifetime=20))
     client.say(SaslHandshakeRequest(mechanism="OAUTHBEARER"))
@@ -272,7 +272,7 @@ def test_a_token_ends_the_session(max_reauth_ms, expected):
 
 
 def test_a_session_is_prolonged():
-    """Another handshake and the same user: the session lasts from then on."""
+    """After another handshake by the same user, the session is extended from that time."""
     client = Client(max_reauth_ms=5000)
     client.authenticate()
     client.now += 4
@@ -281,7 +281,7 @@ def test_a_session_is_prolonged():
 
 
 def test_a_session_over_its_end_may_still_be_prolonged():
-    """Late is not too late, as long as SaslHandshake is what comes next."""
+    """After its end a session can still be extended if the next request is SaslHandshake."""
     client = Client(max_reauth_ms=5000)
     client.authenticate()
     client.now += 6
@@ -289,7 +289,7 @@ def test_a_session_over_its_end_may_still_be_prolonged():
 
 
 def test_a_request_after_the_session_closes_the_connection():
-    """Who goes on over the end without authenticating again is disconnected."""
+    """A client that continues past the end without authenticating again is disconnected."""
     client = Client(max_reauth_ms=5000)
     client.authenticate()
     requests = memoryview(frame(METADATA, 9))
@@ -299,7 +299,7 @@ def test_a_request_after_the_session_closes_the_connection():
 
 
 def test_a_session_is_not_prolonged_twice_in_a_second():
-    """A handshake too soon after another goes to the broker, which refuses it."""
+    """A second handshake within a second goes to the broker, which refuses it."""
     client = Client(max_reauth_ms=5000)
     client.authenticate()
     client.authenticate()
@@ -308,13 +308,13 @@ def test_a_session_is_not_prolonged_twice_in_a_second():
 
 
 def test_a_session_without_end_is_not_prolonged(client):
-    """Where sessions do not end a handshake goes to the broker, which refuses it."""
+    """If sessions do not end, a handshake goes to the broker, which refuses it."""
     client.authenticate()
     assert not client.authenticator.takes(memoryview(frame(HANDSHAKE, 1)), NOW + 10)
 
 
 def test_a_session_stays_its_users():
-    """Prolonging as somebody else is refused in Kafka's words."""
+    """Authenticating again as another user is refused with Kafka's error message."""
     client = Client(max_reauth_ms=5000)
     client.authenticate()
     client.say(HANDSHAKE)
@@ -327,7 +327,7 @@ def test_a_session_stays_its_users():
 
 
 def test_a_session_stays_with_its_mechanism():
-    """Another mechanism is agreed upon, but what follows fails the connection."""
+    """The handshake for another mechanism succeeds, but the next request fails the connection."""
     client = Client(max_reauth_ms=5000)
     client.authenticate()
     answer = client.say(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"))
@@ -337,7 +337,7 @@ def test_a_session_stays_with_its_mechanism():
 
 
 def test_a_failed_prolongation_is_told():
-    """A wrong password while the session is prolonged ends it."""
+    """A wrong password while extending a session ends it."""
     client = Client(max_reauth_ms=5000)
     client.authenticate()
     client.say(HANDSHAKE)
@@ -345,7 +345,7 @@ def test_a_failed_prolongation_is_told():
 
 
 def test_a_failed_connection_does_nothing_more(client):
-    """After a failure no request is taken."""
+    """After a failure every request is refused."""
     client.fail(METADATA)
     for request in (API_VERSIONS, HANDSHAKE, ALICE):
         with pytest.raises((AuthenticationFailedError, CloseConnectionError)):
@@ -354,7 +354,7 @@ def test_a_failed_connection_does_nothing_more(client):
 
 
 def test_the_table_knows_every_state():
-    """Each state has its requests and its ways on; who has failed has neither."""
+    """Each state has its expected requests and transitions; FAILED has neither."""
     assert set(SaslState) == set(TRANSITIONS) == set(EXPECTED)
     assert {SaslState.COMPLETE, SaslState.FAILED, SaslState.REAUTH_BAD_MECHANISM} == {
         state for state, expected in EXPECTED.items() if not expected

@@ -1,4 +1,4 @@
-"""What a listener with SASL may be told, and that it keeps secrets to itself."""
+"""The SASL settings of a listener, which never reveal secrets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SECRET = "pl4nted"  # noqa: S105 - of nobody
 
 
 def test_mechanisms_are_known_by_name():
-    """Names become mechanisms."""
+    """Names are converted to mechanisms."""
     settings = SaslSettings(users={"a": "b"}, mechanisms=("PLAIN", "SCRAM-SHA-512"))
     assert (SaslMechanism.PLAIN, SaslMechanism.SCRAM_SHA_512) == settings.mechanisms
 
@@ -29,7 +29,7 @@ def test_mechanisms_are_known_by_name():
     ],
 )
 def test_what_cannot_work_is_refused(settings, reason):
-    """Settings that nobody could connect with are an error at once, without a password in it."""
+    """Unusable settings are refused at once, and the error contains no password."""
     with pytest.raises(ConfigError, match=reason) as caught:
         SaslSettings(**settings)
     assert SECRET not in str(caught.value)
@@ -41,12 +41,12 @@ def test_tokens_need_no_users():
 
 
 def test_passwords_are_not_shown():
-    """No repr holds a password."""
+    """A repr contains no password."""
     assert SECRET not in repr(SaslSettings(users={"a": SECRET}))
 
 
 def test_users_are_read_from_json():
-    """Any character may be in a name or a password."""
+    """Names and passwords may contain any character."""
     assert {"a:b": "=,\n"} == read_users('{"a:b": "=,\\n"}', "it")
 
 
@@ -54,7 +54,7 @@ def test_users_are_read_from_json():
     "text", ["", f"a={SECRET}", f'["{SECRET}"]', f'{{"a": ["{SECRET}"]}}', "[" * 100_000]
 )
 def test_users_that_cannot_be_read_are_an_error_without_them(text):
-    """The error names the source and the form, and shows nothing of the content."""
+    """The error names the source and the expected form, and shows none of the content."""
     with pytest.raises(ConfigError, match=r"users\.json.*JSON") as caught:
         read_users(text, "users.json")
     assert SECRET not in str(caught.value)

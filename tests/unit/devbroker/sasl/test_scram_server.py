@@ -1,4 +1,4 @@
-"""The broker's side of SCRAM: RFC 7677's example, and what is refused."""
+"""The broker's side of SCRAM: the example of RFC 7677, and refusals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spark_kafka_sink.devbroker.sasl.sasl_server import SaslAuthenticationError,
 from spark_kafka_sink.devbroker.sasl.scram_server import ScramServer
 from spark_kafka_sink.security.sasl import SaslMechanism
 
-# RFC 7677, section 3.
+# The example of RFC 7677, section 3.
 CLIENT_NONCE = "rOprNGfwEbeRWgbNEkqO"
 NONCE = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
 CLIENT_FIRST = f"n,,n=user,r={CLIENT_NONCE}".encode()
@@ -34,7 +34,7 @@ def server():
 
 
 def refusal(*messages):
-    """Give the error with which the last message is refused."""
+    """Return the error with which the last message is refused."""
     scram = server()
     for message in messages[:-1]:
         scram.evaluate_response(message, 0.0)
@@ -45,7 +45,7 @@ def refusal(*messages):
 
 
 def test_the_exchange_of_the_rfc():
-    """RFC 7677's example is answered byte for byte."""
+    """The responses match the example of RFC 7677 byte for byte."""
     scram = server()
     assert SERVER_FIRST == scram.evaluate_response(CLIENT_FIRST, 0.0)
     assert not scram.is_complete
@@ -55,7 +55,7 @@ def test_the_exchange_of_the_rfc():
 
 
 def test_an_unknown_user_and_a_wrong_password_are_not_told_apart_to_the_client():
-    """Both are refused without a sentence for the client."""
+    """Both are refused without a message for the client."""
     unknown = refusal(CLIENT_FIRST.replace(b"user", b"other"))
     wrong = refusal(CLIENT_FIRST, CLIENT_FINAL.replace(b"dHz", b"dHy"))
 
@@ -65,14 +65,14 @@ def test_an_unknown_user_and_a_wrong_password_are_not_told_apart_to_the_client()
 
 
 def test_nobody_acts_as_another():
-    """An authorization id other than the user's is refused, and the client is told why."""
+    """An authorization id other than the user's is refused, and the client gets the reason."""
     refused = refusal(CLIENT_FIRST.replace(b"n,,", b"n,a=other,"))
     assert isinstance(refused, SaslAuthenticationError)
     assert "authorization id" in str(refused)
 
 
 def test_delegation_tokens_are_unknown():
-    """There are no tokens here, so none is known."""
+    """This broker has no delegation tokens."""
     assert "delegation token" in str(refusal(CLIENT_FIRST + b",tokenauth=true"))
 
 
@@ -96,7 +96,7 @@ def test_a_repeated_nonce_is_refused():
     ],
 )
 def test_a_malformed_first_message_is_refused(first):
-    """What is not the client's first message as the RFC has it ends the exchange."""
+    """A first message that does not follow the RFC ends the exchange."""
     assert "SCRAM" in str(refusal(first))
 
 
@@ -112,19 +112,19 @@ def test_a_malformed_first_message_is_refused(first):
     ],
 )
 def test_a_malformed_last_message_is_refused(final):
-    """What is not the client's last message, or no proof, ends the exchange."""
+    """A last message that does not follow the RFC or has no proof ends the exchange."""
     assert "SCRAM" in str(refusal(CLIENT_FIRST, final))
 
 
 @given(first=st.binary(max_size=60), final=st.binary(max_size=60))
 def test_garbage_is_refused(first, final):
-    """Whatever comes is refused with SaslRefusedError, and with nothing else."""
+    """Any garbage is refused with SaslRefusedError and no other error."""
     refusal(first)
     refusal(CLIENT_FIRST, final)
 
 
 def test_salts_and_nonces_are_not_used_twice():
-    """Two users with one password have different keys, and two exchanges different nonces."""
+    """Users with the same password have different keys, and exchanges have different nonces."""
     credentials = Credentials({"a": "secret", "b": "secret"}, iterations=4096)
     one, other = (credentials.scram(SaslMechanism.SCRAM_SHA_512, user) for user in "ab")
     said = {
@@ -140,7 +140,7 @@ def test_salts_and_nonces_are_not_used_twice():
 
 
 def test_keys_are_derived_once():
-    """What is kept of a user's password stays the same while the broker runs."""
+    """The keys derived from a password do not change while the broker runs."""
     credentials = Credentials({"a": "secret"}, iterations=4096)
     kept = [credentials.scram(SaslMechanism.SCRAM_SHA_256, "a") for _ in range(2)]
     assert kept[0] is kept[1]
