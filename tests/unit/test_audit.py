@@ -1,4 +1,4 @@
-"""What the step of CI says that asks for known vulnerabilities."""
+"""The results of the CI step that checks for known vulnerabilities."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TODAY = date(2026, 11, 30)
 
 @pytest.fixture
 def exceptions(audit):
-    """Return a function that makes exceptions for ids, by default until today."""
+    """Return a function that makes exceptions for ids, by default valid until today."""
 
     def make(*ids, expires=TODAY):
         text = "".join(
@@ -53,7 +53,7 @@ def exceptions(audit):
 
 
 def test_a_known_vulnerability_fails_the_step_and_is_named(audit, exceptions):
-    """Package, version, the vulnerability's id, and where it is mended."""
+    """The output has the package, version, id and fixed version of each vulnerability."""
     expected = (
         "weak 2.1: PYSEC-1, mended in 2.2: no recorded exception\n"
         "weak 2.1: PYSEC-2, mended in no version yet: no recorded exception\n"
@@ -63,13 +63,13 @@ def test_a_known_vulnerability_fails_the_step_and_is_named(audit, exceptions):
 
 
 def test_all_is_well_where_all_was_audited_and_nothing_found(audit, exceptions):
-    """Then there is one line, with the numbers."""
+    """The output is a single line with the counts."""
     expected = "audit: 1 packages audited, 0 of them vulnerable; 0 could not be audited"
     assert (expected, 0) == audit.judge(answer(SOUND, OURS), "", exceptions())
 
 
 def test_a_recorded_exception_excuses_one_vulnerability_and_no_other(audit, exceptions):
-    """It is printed with its reason and its end; what it does not name still fails the step."""
+    """The exception is printed with its reason and expiry; other vulnerabilities still fail."""
     said, exit_code = audit.judge(answer(WEAK), "", exceptions("PYSEC-1"))
     assert ("excepted: a reason (until 2026-11-30)" in said, 1) == (True, exit_code)
     assert 0 == audit.judge(answer(WEAK), "", exceptions("PYSEC-1", "PYSEC-2"))[1]
@@ -77,7 +77,7 @@ def test_a_recorded_exception_excuses_one_vulnerability_and_no_other(audit, exce
 
 
 def test_an_exception_that_has_expired_excuses_nothing(audit, exceptions):
-    """From the day after its end on, the step fails and says so."""
+    """From the day after its expiry the step fails and reports the expired exception."""
     expired = exceptions("PYSEC-1", "PYSEC-2", expires=date(2026, 11, 29))
     said, exit_code = audit.judge(answer(WEAK), "", expired)
     assert ("the exception has expired: a reason (until 2026-11-29)" in said, 1) == (
@@ -87,7 +87,7 @@ def test_an_exception_that_has_expired_excuses_nothing(audit, exceptions):
 
 
 def test_what_could_not_be_asked_about_fails_the_step_unless_excepted(audit, exceptions):
-    """A database that knows none of the packages has audited none."""
+    """An unknown package counts as not audited."""
     counted = "audit: 0 packages audited, 0 of them vulnerable; 1 could not be audited\n"
     assert (f"{counted}not audited: unknown: no recorded exception", 1) == audit.judge(
         answer(UNKNOWN), "", exceptions()
@@ -103,7 +103,7 @@ def test_what_could_not_be_asked_about_fails_the_step_unless_excepted(audit, exc
     [("Traceback\nConnectionError: no route\n\n", "ConnectionError: no route"), ("", "no answer")],
 )
 def test_an_auditor_that_fails_has_audited_nothing(audit, exceptions, errors, cause):
-    """Its last words say why; only a recorded exception keeps that from failing the step."""
+    """The last line of its errors is the cause, and only a recorded exception accepts it."""
     said = f"audit: nothing was audited: {cause}\n"
     assert (f"{said}no recorded exception", 1) == audit.judge("", errors, exceptions())
     assert (f"{said}excepted: a reason (until 2026-11-30)", 0) == audit.judge(
@@ -114,13 +114,13 @@ def test_an_auditor_that_fails_has_audited_nothing(audit, exceptions, errors, ca
 
 
 def test_an_exception_without_a_reason_is_refused(audit):
-    """A blank reason is none."""
+    """A blank reason counts as missing."""
     text = '[[exception]]\nid = "x"\nreason = " "\nexpires = 2027-01-01\n'
     with pytest.raises(ValueError, match="without a reason: x"):
         audit.Exceptions(text, TODAY)
 
 
 def test_the_recorded_exceptions_can_be_read(audit):
-    """Each has an id, a reason and an end."""
+    """Each recorded exception has an id, a reason and an expiry date."""
     said, _ = audit.Exceptions(audit.EXCEPTIONS.read_text(), TODAY).judge("not-audited")
     assert said.startswith("excepted: ")

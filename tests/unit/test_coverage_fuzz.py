@@ -1,4 +1,4 @@
-"""A short run of the fuzzer that follows coverage, and proof that it finds what chance does not."""
+"""A short run of the coverage-guided fuzzer, and proof that it finds more than chance would."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not is_available(), reason="no atheris for this Python and machine"),
 ]
-#: Without its instruments the fuzzer would see none of the code's edges.
+#: Without instrumentation the fuzzer would see none of the code's edges.
 FEW_EDGES = 300
 
 
 def test_bytes_that_reach_new_code_do_no_harm(tmp_path):
-    """Whatever leads on into decoders and exchanges is taken or refused, and nothing else."""
+    """Inputs that reach new code are accepted or refused, and cause nothing else."""
     report = coverage_fuzz(seed=20261122, seconds=15, directory=tmp_path)
     assert [] == [str(finding) for finding in report.findings]
     assert report.edges > FEW_EDGES
 
 
 def test_a_mistake_behind_several_right_bytes_is_found(tmp_path):
-    """Coverage leads to a word that chance would need years for; the bytes come back."""
+    """Coverage leads to a word that chance would need years for, and the finding has its bytes."""
     report = coverage_fuzz(
         seed=1, seconds=120, directory=tmp_path, module="tests.support.careless_target"
     )
@@ -34,7 +34,7 @@ def test_a_mistake_behind_several_right_bytes_is_found(tmp_path):
 
 
 def test_an_input_that_takes_all_memory_is_found(tmp_path):
-    """What asks for more memory than the fuzzer's process may have is a finding."""
+    """An input that exceeds the memory limit of the fuzzer's process is a finding."""
     report = coverage_fuzz(
         seed=1, seconds=120, directory=tmp_path, module="tests.support.greedy_target"
     )

@@ -1,4 +1,4 @@
-"""What docs/testing.md shows is what runs."""
+"""The code and commands shown in docs/testing.md work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXAMPLES = [path.read_text() for path in (ROOT / "examples" / "spark_job").glob(
 
 @pytest.mark.parametrize("snippet", SNIPPETS)
 def test_snippets_run_as_they_stand_or_are_in_the_example_that_runs(snippet):
-    """Nothing is shown that nobody has tried."""
+    """Every snippet is either executed here or part of an example that is tested."""
     if snippet.startswith("from "):
         exec(snippet, {})  # noqa: S102 - our own text
     else:
@@ -29,7 +29,7 @@ def test_snippets_run_as_they_stand_or_are_in_the_example_that_runs(snippet):
 
 
 def test_every_action_is_in_the_table():
-    """The table of faults has each word of the command line, and each action."""
+    """The table of faults has each action of the command line and of the API."""
     words = re.findall(r"^\| `.*?\| `([^`]+)` \|", PAGE, re.MULTILINE)
     assert sorted(ACTIONS) == sorted(words)
     named = set(re.findall(r"`([A-Z]\w+)\(", PAGE))
@@ -37,7 +37,7 @@ def test_every_action_is_in_the_table():
 
 
 def test_the_command_line_is_understood():
-    """The command that is shown has options that there are."""
+    """The options of the command shown are valid."""
     (command,) = re.findall(r"```console\n(python -m .*?)\n```", PAGE)
     arguments = parser().parse_args(shlex.split(command)[3:])
     assert (["produce:drop-answer:3"], True) == (arguments.fault, arguments.log_requests)

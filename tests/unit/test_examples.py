@@ -1,6 +1,6 @@
-"""Each example does what it says, against the embedded broker, and ends by itself.
+"""Each example does what it promises, against the embedded broker, and ends by itself.
 
-Those that start Spark are tested in `tests/spark/test_demo.py`.
+Examples that start Spark are tested in `tests/spark/test_demo.py`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from spark_kafka_sink.devbroker import DevBroker
 from spark_kafka_sink.model import TopicPartition
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-#: Modules that are no examples of their own, and examples with a test of their own.
+#: Modules that are not examples, and examples that are tested elsewhere.
 NOT_HERE = {"cluster.py", "demo.py", "stream_exactly_once.py"}
 
-#: What each example prints, among other things.
+#: Lines or parts of lines that each example prints.
 EXPECTED = {
     "custom_partitioner.py": [
         "vip-1 went to partition 0\n",
         "customer-2 went to partition 2\n",
         "vip-4 went to partition 0\n",
-        # The bytes of a, b, c, d are 97 to 100: they go to 1, 2, 0, 1.
+        # The bytes of a, b, c and d are 97 to 100, so they go to 1, 2, 0 and 1.
         "orders-0: 1000 rows of the table\norders-1: 2000 rows of the table\n",
     ],
     "metrics_to_log.py": [
@@ -34,7 +34,7 @@ EXPECTED = {
     ],
     "plug_ins.py": [
         "the value serializer serves orders-example\n",
-        # The byte of a is 97: it goes to 1 of 0 and 1.
+        # The byte of a is 97, so it goes to 1 of 0 and 1.
         "partition 1 has a record of schema b'orders-v2'\n",
         "partition 2 has a record of schema b'orders-v2'\nthe serializer is closed\n",
     ],
@@ -65,7 +65,7 @@ def run_example(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_an_example_prints_what_it_has_done(name):
-    """The example ends with exit code 0 and has printed the lines that show its feature."""
+    """The example ends with exit code 0 and prints the lines that show its feature."""
     done = run_example(name)
 
     assert 0 == done.returncode, done.stderr
@@ -73,14 +73,14 @@ def test_an_example_prints_what_it_has_done(name):
 
 
 def test_every_example_has_a_test():
-    """No example is left out here but those that are tested elsewhere."""
+    """Every example is tested here or elsewhere."""
     found = {path.name for path in EXAMPLES.glob("*.py")}
 
     assert NOT_HERE | set(EXPECTED) == found
 
 
 def test_an_example_writes_to_the_kafka_that_it_is_given():
-    """With --bootstrap-servers an example starts no broker, and writes to the given one."""
+    """With --bootstrap-servers an example writes to that cluster and starts no broker."""
     with DevBroker(topics={"measurements": 2}) as broker:
         done = run_example("send_arrow_table.py", "--bootstrap-servers", broker.bootstrap_servers)
         ends = [

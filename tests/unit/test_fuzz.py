@@ -1,4 +1,4 @@
-"""A few seconds of what `make fuzz` does for minutes, and what it has found before."""
+"""A few seconds of the inputs of `make fuzz`, and the findings of earlier runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEPT = sorted(FINDINGS.glob("*.hex"))
 
 
 def test_random_and_changed_bytes_do_no_harm():
-    """Thousands of requests, answers and records are taken or refused, and nothing else happens."""
+    """Thousands of requests, responses and records are accepted or refused, without a finding."""
     report = fuzz(seed=20261121, seconds=300.0, most_inputs=12_000)
 
     assert [] == [str(finding) for finding in report.findings]
@@ -30,17 +30,17 @@ def test_random_and_changed_bytes_do_no_harm():
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
 def test_what_was_found_once_is_mended(path):
-    """Bytes that did harm before do none now."""
+    """Inputs that once were findings are none any more."""
     assert None is try_input(*read_kept(path))
 
 
 class Careless:
-    """A target that does what none may."""
+    """A target that fails."""
 
     name = "broker"
 
     def take(self, data):
-        """Fail, or log an error."""
+        """Raise an error or log one."""
         if data == b"raise":
             raise IndexError("out of range")
         logging.getLogger("spark_kafka_sink.devbroker").error("cannot handle it")
@@ -48,7 +48,7 @@ class Careless:
 
 @pytest.mark.parametrize(("data", "reason"), [(b"raise", "IndexError"), (b"log", "cannot handle")])
 def test_harm_is_found_and_kept(tmp_path, data, reason):
-    """An exception and an error in the log are findings, and come back from their files."""
+    """An exception and a logged error are findings, and can be read back from their files."""
     finding = try_input(Careless(), data)
     assert reason in finding.reason
     target, kept = read_kept(keep(finding, tmp_path))
@@ -56,14 +56,14 @@ def test_harm_is_found_and_kept(tmp_path, data, reason):
 
 
 def test_a_seed_gives_the_same_bytes():
-    """What a seed has found it finds again."""
+    """A seed always produces the same inputs."""
     made = [[make().make(random.Random(5)) for make in TARGETS.values()] for _ in range(2)]
     assert made[0] == made[1]
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SASL_PLAINTEXT"])
 def test_hostile_streams_end_their_connections_alone(protocol, caplog):
-    """Frames of any content and size over sockets: the broker logs no error, and serves others."""
+    """Frames of any content and size cause no logged error, and the broker serves other clients."""
     random_ = random.Random(7)
     target = TARGETS["broker"]() if protocol == "PLAINTEXT" else TARGETS["sasl"]()
     with DevBroker(topics={"t": 1}, listeners=[listener(protocol)]) as broker:

@@ -1,4 +1,4 @@
-"""The lock files name everything that is installed, with hashes, and nothing about where it is."""
+"""The lock files list everything that is installed, with hashes and without locations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXTRAS = PROJECT["project"]["optional-dependencies"]
 
 
 def locked(name):
-    """Return the entries of a lock file: requirement and hashes."""
+    """Return the entries of a lock file: requirements and their hashes."""
     text = (ROOT / name).read_text().replace("\\\n", " ")
     entries = [line.split("--hash=") for line in text.splitlines()]
     return [(Requirement(first), [each.strip() for each in rest]) for first, *rest in entries]
@@ -26,7 +26,7 @@ def locked(name):
 
 @pytest.mark.parametrize("name", LOCKS)
 def test_every_entry_has_one_version_and_its_hashes(name):
-    """Nothing else is in the file: no index, no address, no option."""
+    """A lock file contains nothing else: no index, no URL and no option."""
     assert [] == [
         str(entry)
         for entry, hashes in locked(name)
@@ -50,7 +50,7 @@ def test_every_entry_has_one_version_and_its_hashes(name):
     ],
 )
 def test_every_requirement_of_the_project_is_locked(name, wanted):
-    """pyproject.toml asks for nothing that the lock does not have, in a version that it allows."""
+    """The lock has every requirement of pyproject.toml, in a version that it allows."""
     versions = {}
     for entry, _ in locked(name):
         pinned = str(entry.specifier).removeprefix("==")

@@ -1,4 +1,4 @@
-"""What `make test` does with the results of its two halves."""
+"""How `make test` handles the results of its two halves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 MAKEFILE = Path(__file__).parents[2] / "Makefile"
-#: In place of Python: writes which half it was asked to run, and ends as `exit_codes` says.
+#: A stand-in for Python that prints which half it runs, and exits as `exit_codes` says.
 PYTEST = """#!/bin/sh
 case "$*" in
 *"not (not slow"*) half=2 ;;
@@ -22,7 +22,7 @@ exit "$(sed -n "${half}p" exit_codes)"
 
 @pytest.fixture
 def project(tmp_path):
-    """Lay out what the Makefile needs, with stand-ins for Python and for the scripts."""
+    """Create the files that the Makefile needs, with stand-ins for Python and the scripts."""
     shutil.copy(MAKEFILE, tmp_path)
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     (tmp_path / "scripts").mkdir()
@@ -46,7 +46,7 @@ def project(tmp_path):
     ],
 )
 def test_both_halves_run_and_are_reported(project, first, second, said):
-    """The second half runs whatever the first has found, and `make` fails if either did."""
+    """The second half runs whatever the result of the first, and `make` fails if either fails."""
     (project / "exit_codes").write_text(f"{first}\n{second}\n")
     make = subprocess.run(  # noqa: S603  our own Makefile
         [shutil.which("make") or "make", "test"],

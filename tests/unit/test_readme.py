@@ -11,25 +11,25 @@ from spark_kafka_sink.model import TopicPartition
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-#: The address that the snippets have, for the reader to replace.
+#: The address in the snippets, which readers replace.
 ADDRESS = "localhost:9092"
 PRODUCER_SECTION = "KafkaProducer, without Spark"
 
 
 def _section(title: str) -> str:
-    """Give the text under a heading of the second level."""
+    """Return the text under a heading of the second level."""
     _, _, rest = README.read_text().partition(f"\n## {title}\n")
     return rest.partition("\n## ")[0]
 
 
 def _snippets(title: str) -> list[str]:
-    """Give the pieces of Python of a section."""
+    """Return the Python snippets of a section."""
     return re.findall(r"```python\n(.*?)```", _section(title), re.DOTALL)
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_the_readme_has_the_table_of_options_that_the_code_has(table):
-    """README's tables are those that the definitions print, to the letter."""
+    """The tables of the README are exactly those generated from the definitions."""
     found = re.search(
         rf"<!-- options: {table} -->\n(.*?)<!-- end -->", README.read_text(), re.DOTALL
     )
@@ -39,7 +39,7 @@ def test_the_readme_has_the_table_of_options_that_the_code_has(table):
 
 @pytest.mark.parametrize("name", ["compression.type", "batch.size"])
 def test_the_readme_names_the_defaults_that_differ_from_javas(name):
-    """The table of differing defaults gives the default that the code has."""
+    """The table of different defaults has the defaults of the code."""
     row = re.search(rf"\| `{re.escape(name)}` \| \w+ \| (\w+)", README.read_text())
     assert row is not None
     [default] = [key.default for key in PRODUCER_CONFIG_DEF if key.name == name]
@@ -48,12 +48,12 @@ def test_the_readme_names_the_defaults_that_differ_from_javas(name):
 
 @pytest.mark.parametrize("snippet", _snippets(PRODUCER_SECTION))
 def test_the_snippets_of_the_producer_run_as_they_stand(snippet, capsys):
-    """Each snippet runs by itself, but for the address, and what it sends is in the topic."""
+    """Each snippet runs on its own with a real address, and its record is in the topic."""
     with DevBroker() as broker:
         assert ADDRESS in snippet
         exec(snippet.replace(ADDRESS, broker.bootstrap_servers), {})  # noqa: S102 - our own text
 
-        # One record, and behind it the marker of a transaction.
+        # One record, followed by a marker if there was a transaction.
         end = broker.call(
             lambda it: it.cluster.partition(TopicPartition("events", 0)).log.log_end_offset
         )
@@ -62,7 +62,7 @@ def test_the_snippets_of_the_producer_run_as_they_stand(snippet, capsys):
 
 
 def test_the_section_of_the_producer_has_a_snippet_for_each_way_to_use_it():
-    """Sending, transactions and metrics are shown by a snippet each."""
+    """Sending, transactions and metrics have a snippet each."""
     found = [
         [word for word in ("future.result", "commit_transaction", "metrics()") if word in snippet]
         for snippet in _snippets(PRODUCER_SECTION)
@@ -81,7 +81,7 @@ def test_the_snippet_of_the_embedded_broker_runs_as_it_stands(capsys):
 
 
 def test_the_readme_names_errors_that_there_are():
-    """Every error of the table is one of the package, or one of Python's for a wrong argument."""
+    """Each error in the table is one of the package, or Python's for a wrong argument."""
     _, _, table = _section(PRODUCER_SECTION).partition("### Errors")
     named = {
         name
@@ -93,7 +93,7 @@ def test_the_readme_names_errors_that_there_are():
 
 
 def test_every_file_that_the_readme_names_is_there():
-    """Links lead to files of the repository, and modules of the file map exist."""
+    """Linked files of the repository and modules of the file map exist."""
     text = README.read_text()
     links = re.findall(r"\]\(([\w./]+)\)", text)
     _, _, file_map = text.partition("## For who reads the code")

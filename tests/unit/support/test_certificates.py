@@ -1,4 +1,4 @@
-"""The tests' certificates: that each one is what its name says."""
+"""The test certificates: each one is what its name says."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.certificates import CLIENT_NAME, STORE_PASSWORD
 
 
 def handshake(server, trusted, client=None, client_authority=None):
-    """Let two sides greet each other over a socket pair; give the client's certificate."""
+    """Do a TLS handshake over a socket pair, and return the client's certificate."""
     ours = ssl.create_default_context(cafile=trusted.pem_file)
     theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     theirs.load_cert_chain(server.chain_file, server.key_file)
@@ -31,7 +31,7 @@ def handshake(server, trusted, client=None, client_authority=None):
                 shown.append(accepted.getpeercert())
                 accepted.sendall(b".")
         except (ssl.SSLError, ConnectionError):
-            pass  # The client's side tells why.
+            pass  # The client's side reports the reason.
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -44,7 +44,7 @@ def handshake(server, trusted, client=None, client_authority=None):
 
 
 def test_the_server_is_trusted_by_who_trusts_the_authority(certificates):
-    """The server's certificate is for localhost, and signed by the authority."""
+    """The server's certificate is for localhost and signed by the authority."""
     assert None is handshake(certificates.server, certificates.authority)
 
 
@@ -57,13 +57,13 @@ def test_the_server_is_trusted_by_who_trusts_the_authority(certificates):
     ],
 )
 def test_what_is_wrong_is_wrong_in_one_way(certificates, server, trusted, reason):
-    """An unknown authority, another host, an expired certificate: each is refused for that."""
+    """An unknown authority, another host and an expired certificate are each refused as such."""
     with pytest.raises(ssl.SSLCertVerificationError, match=reason):
         handshake(getattr(certificates, server), getattr(certificates, trusted))
 
 
 def test_a_client_shows_its_name(certificates):
-    """The client's certificate is accepted by a server that asks for one, and names alice."""
+    """A server that requires a certificate accepts the client's, which names alice."""
     shown = handshake(
         certificates.server, certificates.authority, certificates.client, certificates.authority
     )
@@ -72,7 +72,7 @@ def test_a_client_shows_its_name(certificates):
 
 
 def test_stores_hold_the_same_as_pem(certificates):
-    """PKCS#12 stores can be read, and hold what the PEM files hold."""
+    """PKCS#12 stores contain the same certificates as the PEM files."""
     trusted = pkcs12_certificates(certificates.authority.pkcs12_file.read_bytes(), STORE_PASSWORD)
     pair = pkcs12_key_pair(certificates.server.pkcs12_file.read_bytes(), STORE_PASSWORD)
 
@@ -81,5 +81,5 @@ def test_stores_hold_the_same_as_pem(certificates):
 
 
 def test_files_with_keys_are_private(certificates):
-    """Nobody else can read a key's file."""
+    """Other users cannot read a key file."""
     assert 0o600 == certificates.server.key_file.stat().st_mode & 0o777

@@ -1,4 +1,4 @@
-"""The fault proxy, between a plain socket and a peer that answers each request in capitals."""
+"""The fault proxy, between a plain socket and a broker that answers in upper case."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ class Pauses:
         self._begun = queue.Queue()
 
     async def pass_seconds(self, seconds):
-        """Wait on the proxy's loop."""
+        """Wait on the proxy's loop until the test ends the pause."""
         loop = asyncio.get_running_loop()
         is_over = loop.create_future()
         self._begun.put((seconds, lambda: loop.call_soon_threadsafe(is_over.set_result, None)))
         await is_over
 
     def next(self):
-        """Wait until the proxy pauses; return for how long, and what ends the pause."""
+        """Wait until the proxy pauses, and return its duration and a function that ends it."""
         return self._begun.get(timeout=30)
 
 
@@ -91,7 +91,7 @@ def receive(client, count):
 
 
 def test_without_faults_everything_passes(client, proxy):
-    """Requests and answers arrive as they were sent, and are counted by API and side."""
+    """Requests and responses arrive unchanged, and are counted by side and API."""
     client.sendall(request(1) + request(2, b"x" * 100_000, METADATA))
     expected = answer(1) + answer(2, b"X" * 100_000)
     assert expected == receive(client, len(expected))
@@ -102,7 +102,7 @@ def test_without_faults_everything_passes(client, proxy):
 
 
 def test_a_stranger_who_speaks_tls_is_turned_away(client, proxy):
-    """A client that looks for somebody who had the port before is no fault of the proxy's."""
+    """A client that expects an earlier server on this port is not an error of the proxy."""
     client.sendall(b"\x16\x03\x01\x02\x00\x01")
     assert b"" == receive(client, 1)
     with connect(proxy) as other:
@@ -118,7 +118,7 @@ def test_a_stranger_who_speaks_tls_is_turned_away(client, proxy):
     ],
 )
 def test_an_answer_can_be_lost_with_its_connection(broker, client, proxy, action, expected):
-    """The broker has the request, the client at most a part of the answer, and then an end."""
+    """The broker gets the request, and the client at most part of the response before the close."""
     fault = Fault(side=Side.ANSWER, action=action, nth=2)
     proxy.arm(fault)
     client.sendall(request(1))
@@ -132,7 +132,7 @@ def test_an_answer_can_be_lost_with_its_connection(broker, client, proxy, action
 
 @pytest.mark.parametrize("action", [Action.SWALLOW, Action.CUT])
 def test_a_request_can_be_lost_with_its_connection(broker, client, proxy, action):
-    """The broker never sees a request that was swallowed or cut, and the client sees an end."""
+    """The broker never gets a swallowed or cut request, and the client sees the close."""
     fault = Fault(side=Side.REQUEST, action=action)
     proxy.arm(fault)
     client.sendall(request(1))
@@ -142,7 +142,7 @@ def test_a_request_can_be_lost_with_its_connection(broker, client, proxy, action
 
 
 def test_a_connection_can_be_reset(client, proxy):
-    """The client sees a reset and not an orderly end."""
+    """The client sees a reset instead of a close."""
     proxy.arm(Fault(side=Side.ANSWER, action=Action.RESET))
     client.sendall(request(1))
     with pytest.raises(ConnectionResetError):
@@ -150,7 +150,7 @@ def test_a_connection_can_be_reset(client, proxy):
 
 
 def test_answers_can_stay_away_while_the_connection_stands(broker, client, proxy):
-    """After a hang requests still reach the broker, and no answer comes back."""
+    """After a hang requests still reach the broker, but no response comes back."""
     proxy.arm(Fault(side=Side.ANSWER, action=Action.HANG))
     client.sendall(request(1) + request(2))
     wait_until(lambda: len(broker.requests) == 2, seconds=30, what="both requests")
@@ -162,7 +162,7 @@ def test_answers_can_stay_away_while_the_connection_stands(broker, client, proxy
 
 @pytest.mark.parametrize(("action", "early"), [(Action.DELAY, 0), (Action.STALL, 8)])
 def test_an_answer_can_come_late(client, proxy, pauses, action, early):
-    """The whole answer, or its rest, comes after the given time and is otherwise as it was."""
+    """The response, or its rest, arrives unchanged after the given time."""
     proxy.arm(Fault(side=Side.ANSWER, action=action, seconds=2))
     client.sendall(request(1))
     assert answer(1)[:early] == receive(client, early)
@@ -174,7 +174,7 @@ def test_an_answer_can_come_late(client, proxy, pauses, action, early):
 
 
 def test_an_answer_can_come_byte_by_byte(client, proxy):
-    """A split answer has all its bytes, and they come in many pieces."""
+    """A split response arrives completely, in many pieces."""
     proxy.arm(Fault(side=Side.ANSWER, action=Action.SPLIT))
     text = b"x" * 3000
     client.sendall(request(1, text))
@@ -186,7 +186,7 @@ def test_an_answer_can_come_byte_by_byte(client, proxy):
 
 
 def test_answers_can_come_together(client, proxy):
-    """A merged answer waits for the next one and comes with it."""
+    """A merged response waits for the next one and arrives with it."""
     proxy.arm(Fault(side=Side.ANSWER, action=Action.MERGE, seconds=3600))
     client.sendall(request(1))
     client.settimeout(0.2)
@@ -198,14 +198,14 @@ def test_answers_can_come_together(client, proxy):
 
 
 def test_a_held_answer_does_not_wait_for_ever(client, proxy):
-    """An answer that no other one follows goes on alone after its time."""
+    """A response that no other one follows is forwarded after its time."""
     proxy.arm(Fault(side=Side.ANSWER, action=Action.MERGE, seconds=0.1))
     client.sendall(request(1))
     assert answer(1) == receive(client, len(answer(1)))
 
 
 def test_an_answer_can_be_garbage_behind_its_correlation_id(client, proxy):
-    """The size and the correlation id of a garbled answer are right, the rest is not."""
+    """The size and the correlation id of a garbled response are right, and the rest is not."""
     proxy.arm(Fault(side=Side.ANSWER, action=Action.GARBLE))
     client.sendall(request(1))
     received = receive(client, len(answer(1)))
@@ -214,7 +214,7 @@ def test_an_answer_can_be_garbage_behind_its_correlation_id(client, proxy):
 
 
 def test_one_bit_of_a_request_can_be_turned_over(broker, client, proxy):
-    """A garbled request differs in one bit, at the place that was asked for."""
+    """A garbled request differs in one bit, at the given position."""
     proxy.arm(Fault(side=Side.REQUEST, action=Action.GARBLE, at=0.99))
     client.sendall(request(1))
     receive(client, len(answer(1)))
@@ -222,14 +222,14 @@ def test_one_bit_of_a_request_can_be_turned_over(broker, client, proxy):
 
 
 def test_an_answer_can_be_to_another_request(client, proxy):
-    """Only the correlation id is another one."""
+    """Only the correlation id is changed."""
     proxy.arm(Fault(side=Side.ANSWER, action=Action.WRONG_CORRELATION_ID))
     client.sendall(request(1))
     assert answer(1_000_001) == receive(client, len(answer(1)))
 
 
 def test_an_answer_can_come_twice(client, proxy):
-    """A repeated answer comes once more."""
+    """A repeated response arrives once more."""
     proxy.arm(Fault(side=Side.ANSWER, action=Action.REPEAT))
     client.sendall(request(1))
     assert answer(1) * 2 == receive(client, 2 * len(answer(1)))
@@ -237,7 +237,7 @@ def test_an_answer_can_come_twice(client, proxy):
 
 @pytest.mark.parametrize("size", [-1, 2**31 - 1])
 def test_an_answer_can_lie_about_its_size(client, proxy, size):
-    """The size is the one that was asked for."""
+    """The response has the given size field."""
     proxy.arm(Fault(side=Side.ANSWER, action=Action.WRONG_SIZE, size=size))
     client.sendall(request(1))
     expected = struct.pack(">i", size) + answer(1)[4:]
@@ -245,7 +245,7 @@ def test_an_answer_can_lie_about_its_size(client, proxy, size):
 
 
 def test_connections_can_be_refused_for_a_while(client, proxy):
-    """Refusing resets what is open and what comes, until connections are accepted again."""
+    """Refusing resets open and new connections until they are accepted again."""
     client.sendall(request(1))
     receive(client, len(answer(1)))
     proxy.refuse()
@@ -260,10 +260,10 @@ def test_connections_can_be_refused_for_a_while(client, proxy):
 
 
 def test_a_proxy_ends_by_itself(broker):
-    """When its lifetime is over a proxy has closed its connections and takes none."""
+    """After its lifetime a proxy has closed its connections and accepts no others."""
     proxy = FaultProxy(lifetime_seconds=0.1)
     proxy.connect_to(f"{broker.node.host}:{broker.node.port}")
-    # A proxy takes connections from the start, and serves them later.
+    # A proxy accepts connections from the start, and serves them later.
     with connect(proxy) as client, proxy:
         assert b"" == client.recv(1)
 
@@ -273,7 +273,7 @@ def strike(rules, side=Side.ANSWER, api_key=PRODUCE):
 
 
 def test_a_fault_strikes_the_frames_that_it_names():
-    """The nth frame of its side and API and those right after it are struck, and no others."""
+    """Only the nth frame of its side and API and those right after it are struck."""
     rules = FaultRules()
     fault = Fault(side=Side.ANSWER, action=Action.CUT, nth=2, times=2)
     rules.arm(fault)
@@ -283,7 +283,7 @@ def test_a_fault_strikes_the_frames_that_it_names():
 
 
 def test_a_rule_counts_from_when_it_was_armed():
-    """Frames that passed before do not count."""
+    """Frames that passed earlier do not count."""
     rules = FaultRules()
     strike(rules)
     fault = Fault(side=Side.ANSWER, action=Action.CUT)
@@ -292,7 +292,7 @@ def test_a_rule_counts_from_when_it_was_armed():
 
 
 def test_of_two_faults_the_first_strikes_and_both_count():
-    """A frame suffers one fault at most."""
+    """A frame suffers at most one fault."""
     first = Fault(side=Side.ANSWER, action=Action.CUT)
     second = Fault(side=Side.ANSWER, action=Action.DELAY, times=2)
     rules = FaultRules()
@@ -301,7 +301,7 @@ def test_of_two_faults_the_first_strikes_and_both_count():
 
 
 def test_strikes_can_be_waited_for():
-    """Waiting tells whether the strikes came to be as asked."""
+    """Waiting returns whether the condition on the strikes was met in time."""
     rules = FaultRules()
     rules.arm(Fault(side=Side.ANSWER, action=Action.CUT))
     assert not rules.wait_for(bool, 0)

@@ -1,4 +1,4 @@
-"""Brokers in Docker, as far as that can be seen without a daemon."""
+"""Brokers in Docker, as far as they can be tested without a daemon."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.kafka_unavailable import KafkaUnavailableError
 
 
 class FakeContainer:
-    """Stands in for testcontainers' DockerContainer; writes down what is asked of it."""
+    """A stand-in for the DockerContainer of testcontainers that records its calls."""
 
     def __init__(self, docker, image):
         self.docker = docker
@@ -35,27 +35,27 @@ class FakeContainer:
         return self
 
     def with_network_aliases(self, name):
-        """Take a name in the network."""
+        """Set the name in the network."""
         self.alias = name
         return self
 
     def start(self):
-        """Create and start, or fail as told."""
+        """Create and start the container, or raise the configured error."""
         self.docker.did.append(f"start {self.alias}")
         if self.docker.start_error is not None:
             raise self.docker.start_error
 
     def stop(self):
-        """Remove."""
+        """Remove the container."""
         self.docker.did.append(f"remove {self.alias}")
 
     def get_wrapped_container(self):
-        """Give what can be started again."""
+        """Return an object that can be started again."""
         return SimpleNamespace(start=lambda: self.docker.did.append(f"start again {self.alias}"))
 
 
 class FakeDocker:
-    """Stands in for a daemon."""
+    """A stand-in for a Docker daemon."""
 
     def __init__(self):
         self.containers = []
@@ -64,7 +64,7 @@ class FakeDocker:
         self.pull_error = None
 
     def pull(self, repository, *, tag):
-        """Fetch an image, or fail as told."""
+        """Pull an image, or raise the configured error."""
         self.did.append(f"pull {repository}:{tag}")
         if self.pull_error is not None:
             raise self.pull_error
@@ -91,7 +91,7 @@ def docker_nodes(count=3, **options):
 
 
 def test_each_broker_advertises_the_port_that_is_bound_on_the_host(docker):
-    """Clients on the host find every broker by the address it advertises."""
+    """Clients on the host can reach every broker at its advertised address."""
     nodes = docker_nodes()
     assert ["apache/kafka:4.3.1"] * 3 == [container.image for container in docker.containers]
     for node, container in zip(nodes.nodes, docker.containers, strict=True):
@@ -103,7 +103,7 @@ def test_each_broker_advertises_the_port_that_is_bound_on_the_host(docker):
 
 
 def test_a_broker_behind_a_proxy_advertises_the_proxy(docker):
-    """A further port is bound for the proxy, whose clients are told the proxy's address."""
+    """A further port is bound for the proxy, and its clients get the proxy's address."""
     (node,) = docker_nodes(1, proxies=["127.0.0.1:40000"]).nodes
     (container,) = docker.containers
     inside, outside = container.ports
@@ -122,7 +122,7 @@ def test_brokers_find_each_other_by_their_names_in_the_network(docker):
 
 
 def test_a_broker_is_created_once_and_then_started_again(docker):
-    """Starting a killed broker uses the same container, and with it the same disk."""
+    """Starting a killed broker reuses its container, and so its disk."""
     (node,) = docker_nodes(1).nodes
     node.start()
     node.start()
@@ -130,14 +130,14 @@ def test_a_broker_is_created_once_and_then_started_again(docker):
 
 
 def test_an_image_that_cannot_be_had_is_a_reason(docker):
-    """A failed pull hands on to the next way to get a Kafka, with the reason."""
+    """After a failed pull the next way to provide Kafka is tried, with the reason recorded."""
     docker.pull_error = APIError("no such image")
     with pytest.raises(KafkaUnavailableError, match="no such image"):
         docker_nodes()
 
 
 def test_a_broker_that_cannot_be_started_is_a_reason(docker):
-    """Whatever the start fails with hands on to the next way, with the reason."""
+    """After a failed start the next way to provide Kafka is tried, with the reason recorded."""
     docker.start_error = RuntimeError("port taken")
     (node,) = docker_nodes(1).nodes
     with pytest.raises(KafkaUnavailableError, match="port taken"):
@@ -145,7 +145,7 @@ def test_a_broker_that_cannot_be_started_is_a_reason(docker):
 
 
 def test_closing_removes_the_containers_before_their_network(docker):
-    """Nothing is left behind, and the network goes last, when nothing is in it any more."""
+    """No container is left behind, and the network is removed once it is empty."""
     docker_nodes().close()
     expected = ["remove kafka-1", "remove kafka-2", "remove kafka-3", "remove network"]
     assert expected == docker.did[1:]

@@ -7,7 +7,7 @@ import pytest
 from tests.support.kafka_files import copy_with_maven
 from tests.support.kafka_unavailable import KafkaUnavailableError
 
-# Stands in for Maven: writes a jar where it is told to, and ends as it is told to.
+# A stand-in for Maven that writes a jar to the output directory and exits as configured.
 FAKE_MAVEN = """#!/bin/sh
 for argument; do case "$argument" in -DoutputDirectory=*) target="${{argument#*=}}";; esac; done
 mkdir -p "$target" && echo jar > "$target/a.jar"
@@ -29,7 +29,7 @@ def fake_maven(tmp_path, monkeypatch):
 
 
 def test_a_whole_download_appears_under_its_name(tmp_path, fake_maven):
-    """What Maven copied is found in the directory asked for, and nothing else beside it."""
+    """The target directory has the files that Maven copied, and its parent nothing else."""
     fake_maven(0)
     copy_with_maven(["g:a:1"], tmp_path / "cache" / "1")
     assert ["jar\n"] == [jar.read_text() for jar in (tmp_path / "cache" / "1").iterdir()]
@@ -37,7 +37,7 @@ def test_a_whole_download_appears_under_its_name(tmp_path, fake_maven):
 
 
 def test_a_failed_download_leaves_nothing(tmp_path, fake_maven):
-    """A download that fails half-way is reported with Maven's words and not kept."""
+    """A download that fails half-way is reported with Maven's output and not kept."""
     fake_maven(1)
     with pytest.raises(KafkaUnavailableError, match="what Maven says"):
         copy_with_maven(["g:a:1"], tmp_path / "cache" / "1")
@@ -45,7 +45,7 @@ def test_a_failed_download_leaves_nothing(tmp_path, fake_maven):
 
 
 def test_a_copy_made_meanwhile_is_kept(tmp_path, fake_maven):
-    """Where another test run has finished the same download first, its copy stays."""
+    """If another test run finishes the same download first, its copy is kept."""
     fake_maven(0)
     other = tmp_path / "cache" / "1" / "other.jar"
     other.parent.mkdir(parents=True)
@@ -55,7 +55,7 @@ def test_a_copy_made_meanwhile_is_kept(tmp_path, fake_maven):
 
 
 def test_no_maven_is_a_reason(tmp_path, monkeypatch):
-    """Without Maven the reason says so."""
+    """Without Maven the error gives that as the reason."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(KafkaUnavailableError, match="not installed"):
         copy_with_maven(["g:a:1"], tmp_path / "cache" / "1")

@@ -29,7 +29,7 @@ def test_listeners_for_clients_and_for_brokers_are_kept_apart():
 
 
 def test_one_listener_may_serve_both():
-    """A listener given for clients and brokers alike is named once."""
+    """A listener used for both clients and brokers is listed once."""
     listener = Listener("CLIENTS", "127.0.0.1:20001", "127.0.0.1:20001")
     properties = node_properties(
         node_id=1,
@@ -44,7 +44,7 @@ def test_one_listener_may_serve_both():
 
 
 def test_further_listeners_have_their_own_protocols():
-    """A secured listener is bound, advertised and mapped beside the plain ones."""
+    """A secured listener is bound, advertised and mapped next to the plain ones."""
     plain = Listener("CLIENTS", "127.0.0.1:20001", "127.0.0.1:20001")
     secured = Listener("TLS", "127.0.0.1:20003", "localhost:20003", "SSL")
     properties = node_properties(
@@ -63,14 +63,14 @@ def test_further_listeners_have_their_own_protocols():
 
 
 def test_three_nodes_replicate_on_all():
-    """Three nodes keep three replicas, two of which must be in sync."""
+    """Three nodes store three replicas, two of which must be in sync."""
     properties = three_node_properties()
     assert "3" == properties["default.replication.factor"]
     assert "2" == properties["min.insync.replicas"]
 
 
 def test_overrides_win():
-    """What a test asks for replaces the default."""
+    """A setting given by a test replaces the default."""
     properties = three_node_properties(**{"auto.create.topics.enable": "true"})
     assert "true" == properties["auto.create.topics.enable"]
 
@@ -86,7 +86,7 @@ def test_the_docker_image_reads_the_environment():
 
 
 def test_who_comes_in_by_the_proxied_listener_stays_behind_the_proxies():
-    """A listener for proxies is bound at its own port, and advertises the proxy's address."""
+    """A listener for proxies is bound to its own port and advertises the proxy's address."""
     listener = Listener("CLIENTS", "127.0.0.1:20001", "127.0.0.1:20001")
     properties = node_properties(
         node_id=1,

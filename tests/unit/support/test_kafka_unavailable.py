@@ -1,4 +1,4 @@
-"""Where a real Kafka is missing."""
+"""Tests that need a real Kafka which is missing."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ REASON = KafkaUnavailableError("no Maven")
 
 @pytest.mark.parametrize("environment", [{}, {"CI": ""}, {"CI": "false"}, {"CI": "0"}])
 def test_a_missing_kafka_skips_with_the_reason(environment):
-    """On somebody's own machine a test that finds no Kafka skips and says why."""
+    """On a developer's machine a test without Kafka is skipped, with the reason."""
     with pytest.raises(pytest.skip.Exception, match="no Maven"):
         skip_or_fail(REASON, environment)
 
 
 @pytest.mark.parametrize("value", ["true", "1", "yes"])
 def test_a_missing_kafka_fails_under_ci(value):
-    """Where CI is set, a test that finds no Kafka fails and says why."""
+    """If CI is set, a test without Kafka fails, with the reason."""
     with pytest.raises(pytest.fail.Exception, match="no Maven"):
         skip_or_fail(REASON, {"CI": value})
 
 
 @pytest.mark.parametrize("kind", [KerberosUnavailableError, SparkSourceUnavailableError])
 def test_what_not_every_machine_can_have_skips_under_ci_too(kind):
-    """Packages that only root installs, jars that not every mirror has: the reason is told."""
+    """Missing Kerberos packages and Spark jars skip a test, with the reason."""
     with pytest.raises(pytest.skip.Exception, match="krb5kdc: not installed"):
         skip_or_fail(kind("krb5kdc: not installed"), {"CI": "true"})

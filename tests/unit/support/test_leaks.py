@@ -1,4 +1,4 @@
-"""The fixture that fails a test for what it leaves behind finds it, and nothing else."""
+"""The fixture that fails a test for leaked threads and sockets, and for nothing else."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.support import leaks
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """Wait for nothing."""
+    """Set the time that the fixture waits to zero."""
     monkeypatch.setattr(leaks, "_PATIENCE_SECONDS", 0.0)
 
 
 def test_nothing_new_is_nothing_left():
-    """A test that opens nothing, or closes what it has opened, leaves nothing."""
+    """A test that opens nothing, or closes what it opened, leaks nothing."""
     with socket.socket():
         before = leaks.look()
         socket.socket().close()
@@ -27,7 +27,7 @@ def test_nothing_new_is_nothing_left():
 
 
 def test_a_thread_that_runs_is_left(impatient):
-    """It is named, until it ends."""
+    """A running thread is reported by name until it ends."""
     go_on = threading.Event()
     before = leaks.look()
     thread = threading.Thread(target=go_on.wait, name="forgotten", daemon=True)
@@ -39,7 +39,7 @@ def test_a_thread_that_runs_is_left(impatient):
 
 
 def test_a_socket_that_is_open_is_left(impatient):
-    """Also where nothing but a socket is there."""
+    """An open socket is reported even without a thread."""
     before = leaks.look()
     with socket.socket():
         assert [True] == [" is open" in each for each in leaks.left_since(before)]
@@ -47,7 +47,7 @@ def test_a_socket_that_is_open_is_left(impatient):
 
 
 def test_a_thread_that_is_about_to_end_is_waited_for():
-    """A daemon thread that nobody joins is not left if it ends soon."""
+    """A daemon thread that is never joined is not a leak if it ends soon."""
     go_on = threading.Event()
     before = leaks.look()
     threading.Thread(target=go_on.wait, daemon=True).start()
@@ -56,7 +56,7 @@ def test_a_thread_that_is_about_to_end_is_waited_for():
 
 
 def test_producers_and_brokers_are_found_by_their_threads(impatient):
-    """Either is left until it is closed."""
+    """Producers and brokers are reported until they are closed."""
     before = leaks.look()
     broker = DevBroker()
     broker.start()

@@ -1,4 +1,4 @@
-"""The mutation runner: which tests a mutant gets, and what its verdict is."""
+"""The mutation runner: the tests chosen for a mutant, and its verdict."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _mutant(line: int = 3, source: str = "") -> Mutant:
 
 
 def test_the_tests_of_a_line_come_with_the_most_specific_first():
-    """A test that runs two lines in all goes before one that runs three."""
+    """A test that runs two lines in total comes before one that runs three."""
     ran = {
         MODULE: {3: ["broad", "narrow"], 4: ["broad"]},
         "other.py": {1: ["broad", "narrow"]},
@@ -36,20 +36,20 @@ def test_the_tests_of_a_line_come_with_the_most_specific_first():
 
 
 def test_a_line_that_no_test_runs_gets_the_tests_of_its_module_and_then_of_its_room():
-    """What runs at import, or compiled, may be seen by tests that run no other line of it."""
+    """Code that runs at import or compiled may be tested by tests that run other lines."""
     ran = {MODULE: {8: ["one"], 9: ["one", "two"]}, "other.py": {1: ["three"]}}
     assert TestsByLine(ran).for_mutant(_mutant(3)) == ["two", "one", "tests/unit/record"]
     assert TestsByLine(ran).for_mutant(_mutant(8)) == ["one"]
 
 
 def test_a_module_that_only_defines_values_gets_the_tests_of_its_room():
-    """No test runs a line of it, so all tests in the room's folder are candidates."""
+    """No test runs one of its lines, so all tests in the folder are candidates."""
     ran = {"other.py": {1: ["tests/unit/record/a.py::b"]}}
     assert TestsByLine(ran).for_mutant(_mutant(3)) == ["tests/unit/record"]
 
 
 def test_mutants_are_read_as_they_were_printed():
-    """Each line is one mutant, and empty lines are none."""
+    """Each line is one mutant, and empty lines are ignored."""
     mutant = _mutant()
     line = json.dumps({name: getattr(mutant, name) for name in Mutant.__slots__})
     assert read_mutants([line, "", line]) == [mutant, mutant]
@@ -64,12 +64,12 @@ def test_mutants_are_read_as_they_were_printed():
     ],
 )
 def test_the_first_failed_test_is_named(output, expected):
-    """Both failures and errors count, and parameters are left out."""
+    """Both failures and errors count, and parameters are omitted."""
     assert failed_test(output) == expected
 
 
 def test_modules_are_chosen_by_a_part_of_their_path():
-    """Rooms that are not mutated, such as the configuration, are not among them."""
+    """Folders that are not mutated, such as the configuration, are excluded."""
     root = Path(mutants.ROOT)
     assert mutable_modules(root, "crc32c") == [Path(MODULE)]
     assert mutable_modules(root, "spark_kafka_sink/config/") == []
@@ -81,7 +81,7 @@ def test_modules_are_chosen_by_a_part_of_their_path():
     [(("crc32c", "crc32c"), None), (("import", "impart"), "tests/unit/record/test_crc32c.py")],
 )
 def test_a_verdict_is_reached_in_a_copy_that_is_then_as_before(tmp_path, change, expected):
-    """A module that still works passes its tests, and one that does not is noticed."""
+    """A module that still works passes its tests, and a broken one is detected."""
     copy = mutants._copy(tmp_path / "copy")
     source = (copy / MODULE).read_text(encoding="utf-8")
     copies: SimpleQueue[Path] = SimpleQueue()
@@ -93,7 +93,7 @@ def test_a_verdict_is_reached_in_a_copy_that_is_then_as_before(tmp_path, change,
 
 @pytest.mark.slow
 def test_a_test_that_does_not_end_has_noticed_the_mutant(tmp_path, monkeypatch):
-    """The tests beside it need not be waited for."""
+    """The runner does not wait for tests beside the one that hangs."""
     copy = mutants._copy(tmp_path / "copy")
     test = copy / "tests" / "unit" / "record" / "test_endless.py"
     test.write_text("import time\n\ndef test():\n    time.sleep(3600)\n", encoding="utf-8")

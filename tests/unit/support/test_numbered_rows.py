@@ -1,4 +1,4 @@
-"""The check that finds lost, doubled and disordered rows."""
+"""The check for lost, duplicated and reordered rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def partitions(*numbers):
 
 
 def test_numbers_are_read_from_ten_digits():
-    """Joined texts of ten digits give their numbers in order."""
+    """Concatenated texts of ten digits are parsed to their numbers in order."""
     assert [0, 12, 9_876_543_210] == parse_numbers(b"000000000000000000129876543210").tolist()
 
 
@@ -29,12 +29,12 @@ def test_numbers_are_read_from_ten_digits():
     ],
 )
 def test_each_fault_is_counted(read, expected):
-    """Loss, duplicates, disorder and rows that nobody wrote are told apart."""
+    """Lost, duplicated, reordered and foreign rows are counted separately."""
     assert expected == check_rows(read, 6)
 
 
 def test_writers_may_mix_but_each_keeps_its_order():
-    """Rows of different writers may interleave in a partition; a single writer's may not swap."""
+    """Rows of different writers may interleave in a partition, but not change their own order."""
     assert RowCheck() == check_rows(partitions([3, 0, 4, 1, 5, 2]), 6, rows_per_writer=3)
     expected = RowCheck(out_of_order=1)
     assert expected == check_rows(partitions([3, 1, 4, 0, 5, 2]), 6, rows_per_writer=3)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[3]
 
-# A test run of its own: starts a child on a leash, says that it has done so, and waits.
+# A test run of its own that starts a child on a leash, prints the process ids, and waits.
 TEST_RUN = """
 import pathlib, subprocess, sys
 from tests.support.process_leash import ProcessLeash
@@ -32,7 +32,7 @@ sys.stdin.read()
 
 @contextmanager
 def killed_test_run(directory: Path, action: str) -> Iterator[tuple[int, int]]:
-    """Kill such a run without warning; give handles of its child and of the helper.
+    """Kill such a run without warning, and yield handles of its child and of the helper.
 
     A handle of a process becomes readable when the process ends.
     """
@@ -60,7 +60,7 @@ def ended(handle: int, *, within: float) -> bool:
 
 
 def test_a_killed_test_run_takes_its_children_along(tmp_path):
-    """SIGKILL on the test run ends the processes it holds and removes their directories."""
+    """SIGKILL on the test run ends its child processes and removes their directories."""
     directory = tmp_path / "with a space"
     directory.mkdir()
     with killed_test_run(directory, "keep") as (child, helper):
@@ -70,7 +70,7 @@ def test_a_killed_test_run_takes_its_children_along(tmp_path):
 
 
 def test_a_released_process_is_left_alone(tmp_path):
-    """A process that was released is not killed, since its number may be another's by then."""
+    """A released process is not killed, since its id may belong to another process by then."""
     with killed_test_run(tmp_path / "nothing", "release") as (child, helper):
         try:
             assert ended(helper, within=30)

@@ -1,4 +1,4 @@
-"""The plan of a soak, as far as it can be judged without running it."""
+"""The plan of a soak test, as far as it can be tested without running it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from tests.support.soak_plan import CALM, Kind, make_plan
 
 
 def test_the_seed_decides_everything():
-    """The same seed gives the same plan, and another one another."""
+    """The same seed makes the same plan, and another seed makes another one."""
     assert make_plan(seed=7, seconds=60, nodes=3) == make_plan(seed=7, seconds=60, nodes=3)
     assert make_plan(seed=7, seconds=60, nodes=3) != make_plan(seed=8, seconds=60, nodes=3)
 
 
 def test_a_long_plan_holds_every_kind_of_event_for_every_node():
-    """Nothing that can be planned is left out of a quarter of an hour."""
+    """A plan of a quarter of an hour contains every kind of event."""
     plan = make_plan(seed=1, seconds=900, nodes=3)
     events = plan.network + plan.cluster
     assert set(Kind) == {event.kind for event in events}
@@ -28,7 +28,7 @@ def is_answer(event):
 
 
 def test_no_request_is_altered():
-    """A request is lost, late or in pieces: an altered one could rightly end up elsewhere."""
+    """Requests are lost, delayed or split, but not altered, which could change other records."""
     plan = make_plan(seed=1, seconds=900, nodes=3)
     altered = {Action.GARBLE, Action.WRONG_CORRELATION_ID, Action.REPEAT, Action.WRONG_SIZE}
     requests = {e.fault.action for e in plan.network if e.fault and not is_answer(e)}
@@ -36,7 +36,7 @@ def test_no_request_is_altered():
 
 
 def test_events_come_in_order_and_leave_a_calm_end():
-    """Each lane is in the order of time, and its last part is quiet."""
+    """Each lane is sorted by time, and its last part has no events."""
     plan = make_plan(seed=3, seconds=100, nodes=3)
     for lane in (plan.network, plan.cluster):
         times = [event.at for event in lane]
