@@ -9,7 +9,7 @@ from spark_kafka_sink.protocol.api_keys import ApiKey
 
 
 def flexible_versions() -> dict[int, dict[int, bool]]:
-    """Collect from kio which versions of which API are flexible."""
+    """Return from kio which versions of each API are flexible."""
     flexible: dict[int, dict[int, bool]] = {}
     for api in pkgutil.iter_modules(kio.schema.__path__):
         if not api.ispkg or api.name.endswith("header"):
@@ -19,7 +19,7 @@ def flexible_versions() -> dict[int, dict[int, bool]]:
             try:
                 module = importlib.import_module(f"{package.__name__}.{version.name}.request")
             except ModuleNotFoundError:
-                continue  # a message that is no request
+                continue  # a message that is not a request
             declared = next(
                 it
                 for name, it in vars(module).items()
@@ -31,7 +31,7 @@ def flexible_versions() -> dict[int, dict[int, bool]]:
 
 
 def test_first_flexible_versions_are_kio_s():
-    """Every request that kio has is flexible from the version on that is declared here."""
+    """Every request of kio is flexible since the version declared here."""
     for number, versions in flexible_versions().items():
         key = ApiKey(number)
         ours = {version: version >= key.flexible_from for version in versions}

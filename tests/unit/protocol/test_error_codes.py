@@ -14,7 +14,7 @@ from spark_kafka_sink.protocol.error_codes import (
 
 
 def test_codes_have_kafkas_names():
-    """Every code that kio generates from Kafka's source is here, under the same name."""
+    """Every code that kio generates from Kafka's source exists here under the same name."""
     theirs = {code.value: code.name.upper() for code in KioErrorCode}
     assert theirs == {code: error_name(code) for code in theirs}
 
@@ -26,13 +26,13 @@ def test_there_are_no_gaps():
 
 
 def test_retriable_codes_are_kio_s():
-    """The same codes are retriable as in kio, which reads Kafka's source."""
+    """The same codes are retriable as in kio, which is generated from Kafka's source."""
     theirs = [code.value for code in KioErrorCode if code.retriable]
     assert theirs == [code.value for code in KioErrorCode if is_retriable(code.value)]
 
 
 def test_stale_metadata():
-    """The codes for which Java refreshes its metadata are these."""
+    """These are the codes for which the Java client refreshes its metadata."""
     expected = {
         "UNKNOWN_TOPIC_OR_PARTITION",
         "LEADER_NOT_AVAILABLE",
@@ -52,7 +52,7 @@ def test_stale_metadata():
 
 
 def test_an_unknown_code_keeps_its_number():
-    """A code of a newer broker is final, and named by its number."""
+    """A code of a newer broker is not retriable and is named by its number."""
     error = broker_error(999, "topic 't'")
     assert isinstance(error, BrokerError)
     assert (999, "UNKNOWN_CODE_999") == (error.code, error.name)
@@ -71,7 +71,7 @@ def test_an_unknown_code_keeps_its_number():
     ],
 )
 def test_an_error_says_what_and_where(code, retriable, invalid_metadata):
-    """The sentence has the context, the meaning, the name and the number of the code."""
+    """The message has the context, and the meaning, the name and the number of the code."""
     error = broker_error(code, "partition t-0")
     expected = f"partition t-0: {code.meaning} ({code.name}, code {code.value})"
     assert expected == str(error)

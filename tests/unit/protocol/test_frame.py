@@ -11,7 +11,7 @@ LIMIT = 1000
 
 
 def frames_of(*pieces: bytes) -> list[bytes]:
-    """Feed pieces one by one, and take what is there after each."""
+    """Feed pieces one by one, and return all frames."""
     decoder = FrameDecoder(LIMIT)
     frames = []
     for piece in pieces:
@@ -26,7 +26,7 @@ def wire(*messages: bytes) -> bytes:
 
 
 def test_a_frame_has_its_size_in_front():
-    """The size counts all buffers, which stay as they are."""
+    """The size counts all buffers, which are not copied."""
     buffers = [b"ab", memoryview(b"cdef").cast("H")]
     frame = encode_frame(buffers)
     assert b"\0\0\0\6abcdef" == b"".join(frame)
@@ -35,12 +35,12 @@ def test_a_frame_has_its_size_in_front():
 
 
 def test_a_whole_frame_is_given():
-    """A frame that arrives in one piece is given at once."""
+    """A frame that arrives in one piece is returned at once."""
     assert [b"hello"] == frames_of(wire(b"hello"))
 
 
 def test_a_frame_byte_by_byte_is_given():
-    """A frame that arrives byte by byte is given with its last byte and not before."""
+    """A frame that arrives byte by byte is returned with its last byte and not before."""
     data = wire(b"hello")
     pieces = [data[i : i + 1] for i in range(len(data))]
     assert [] == frames_of(*pieces[:-1])
@@ -48,12 +48,12 @@ def test_a_frame_byte_by_byte_is_given():
 
 
 def test_several_frames_at_once_are_given_in_order():
-    """Frames that arrive together are given one after the other."""
+    """Frames that arrive together are returned one after the other."""
     assert [b"one", b"", b"three"] == frames_of(wire(b"one", b"", b"three"))
 
 
 def test_bytes_of_the_next_frame_are_kept():
-    """What follows a frame is the beginning of the next."""
+    """The bytes after a frame are the beginning of the next one."""
     data = wire(b"one", b"two")
     assert [b"one"] == frames_of(data[:-1])
     assert [b"one", b"two"] == frames_of(data[:-1], data[-1:])
@@ -61,7 +61,7 @@ def test_bytes_of_the_next_frame_are_kept():
 
 @given(st.lists(st.binary(max_size=20), max_size=6), st.data())
 def test_frames_do_not_depend_on_the_pieces(messages, data):
-    """However the stream is cut, the same frames come out."""
+    """However the stream is split, the decoder returns the same frames."""
     stream = wire(*messages)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     bounds = zip([0, *cuts], [*cuts, len(stream)], strict=True)
@@ -69,13 +69,13 @@ def test_frames_do_not_depend_on_the_pieces(messages, data):
 
 
 def test_a_frame_at_the_limit_is_given():
-    """The limit is the largest size allowed, without the four bytes in front."""
+    """The limit is the largest allowed size, without the four bytes of the size itself."""
     assert [bytes(LIMIT)] == frames_of(wire(bytes(LIMIT)))
 
 
 @pytest.mark.parametrize("size", [LIMIT + 1, 0x7FFFFFFF, -1, -(2**31)])
 def test_a_size_that_cannot_be_is_refused_at_once(size):
-    """A size below zero or above the limit is refused before any of its bytes arrive."""
+    """A negative size or one above the limit is refused before any of its bytes arrive."""
     decoder = FrameDecoder(LIMIT)
     decoder.receive_data(size.to_bytes(4, "big", signed=True))
     with pytest.raises(DecodeError, match=f"a frame of {size} bytes; the limit is 1000"):
@@ -83,7 +83,7 @@ def test_a_size_that_cannot_be_is_refused_at_once(size):
 
 
 def test_a_refusal_is_final():
-    """After a size that cannot be, nothing that follows is taken for a frame."""
+    """After an invalid size no later bytes are accepted as a frame."""
     decoder = FrameDecoder(LIMIT)
     decoder.receive_data(b"HTTP/1.1 400 Bad Request\r\n")
     for _ in range(2):
@@ -94,7 +94,7 @@ def test_a_refusal_is_final():
 
 @given(st.binary(max_size=40))
 def test_garbage_is_frames_or_refused(garbage):
-    """Any bytes at all are frames, the beginning of one, or a DecodeError."""
+    """Any bytes are frames, the beginning of one, or a DecodeError."""
     try:
         frames = frames_of(garbage)
     except DecodeError:
@@ -104,7 +104,7 @@ def test_garbage_is_frames_or_refused(garbage):
 
 @pytest.mark.parametrize("rest", [b"", b"more"])
 def test_frames_stay_valid_and_cannot_be_changed(rest):
-    """A frame is read-only, and does not change when more arrives."""
+    """A frame is read-only, and does not change when more bytes arrive."""
     decoder = FrameDecoder(LIMIT)
     decoder.receive_data(bytearray(wire(b"hello") + rest))
     frame = decoder.next_frame()

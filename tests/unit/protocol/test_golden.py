@@ -1,4 +1,4 @@
-"""Bytes that Kafka's own Java client made; golden/MessageGoldens.java says how."""
+"""Bytes made by Kafka's own Java client; see golden/MessageGoldens.java."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GOLDENS = json.loads((Path(__file__).parent / "golden" / "java_messages.json").r
 
 
 def class_of(golden: dict) -> type[Message]:
-    """Find our class of a message of Java's."""
+    """Return our class for a message of the Java client."""
     match golden["kind"]:
         case "request":
             return request_class(ApiKey[golden["api"]])
@@ -40,13 +40,13 @@ def class_of(golden: dict) -> type[Message]:
 
 
 def built(message_class: type, values: dict):
-    """Build our message from the values that Java's has."""
+    """Build our message from the values of the Java client's."""
     fields = {declared.name: declared.spec.type for declared in declared_fields(message_class)}
     return message_class(**{name: ours(fields[name], value) for name, value in values.items()})
 
 
 def ours(field_type: FieldType, value):
-    """Turn a value as JSON has it into one as our messages have it."""
+    """Convert a value from JSON to the form that our messages have."""
     match field_type:
         case _ if value is None:
             return None
@@ -75,26 +75,26 @@ CASES = [
 
 
 def test_nothing_is_left_out():
-    """Java's bytes are there for every version of every message, full and bare."""
+    """There are bytes of the Java client for every version of every message, full and bare."""
     covered = [tuple(case.values[:2]) for case in CASES]
     assert sorted(MESSAGE_VERSIONS * 2, key=repr) == sorted(covered, key=repr)
 
 
 @pytest.mark.parametrize(("message_class", "version", "values", "encoded"), CASES)
 def test_java_and_we_write_the_same(message_class, version, values, encoded):
-    """A message with a value in each field is the bytes that Java makes of it."""
+    """A message with a value in each field is encoded to the same bytes as in Java."""
     assert encoded.hex() == encode_bytes(built(message_class, values), version).hex()
 
 
 @pytest.mark.parametrize(("message_class", "version", "values", "encoded"), CASES)
 def test_what_java_writes_is_read(message_class, version, values, encoded):
-    """The bytes of Java's message are read as the values it had."""
+    """The bytes of a Java message are decoded to its values."""
     assert built(message_class, values) == decode(message_class, encoded, version)
 
 
 @pytest.mark.parametrize(("message_class", "version", "values", "encoded"), CASES)
 def test_a_message_cut_short_is_refused(message_class, version, values, encoded):
-    """No beginning of a message is a message."""
+    """A truncated message is never a valid one."""
     for length in range(len(encoded)):
         with pytest.raises(DecodeError):
             decode(message_class, encoded[:length], version)
@@ -102,14 +102,14 @@ def test_a_message_cut_short_is_refused(message_class, version, values, encoded)
 
 @pytest.mark.parametrize(("message_class", "version", "values", "encoded"), CASES)
 def test_a_message_with_more_behind_it_is_refused(message_class, version, values, encoded):
-    """Bytes behind a message are an error, not ignored."""
+    """Bytes after a message are an error and not ignored."""
     with pytest.raises(DecodeError, match="1 bytes too many after"):
         decode(message_class, encoded + b"\0", version)
 
 
 @pytest.mark.parametrize(("message_class", "version", "values", "encoded"), CASES)
 def test_a_damaged_message_is_read_or_refused(message_class, version, values, encoded):
-    """Whichever byte is wrong, the message is read or DecodeError is raised."""
+    """Whichever byte is wrong, the message is decoded or DecodeError is raised."""
     for position in range(len(encoded)):
         for byte in (0x00, 0x01, 0x7F, 0x80, 0xFF):
             damaged = bytearray(encoded)

@@ -1,7 +1,7 @@
-"""kio, an independent implementation of the same schemas, reads what we write and the reverse.
+"""kio, an independent implementation of the same schemas, reads what we write and vice versa.
 
-kio gives some values other types (durations, times, error codes, no id at all for the zero id);
-the values drawn here are those it can hold. What it cannot hold is tested with Java's bytes.
+Some values have other types in kio (durations, times, error codes, None for the zero id). The
+values drawn here are those that kio can represent; all others are tested with Java's bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 LAST_SECOND = 253_402_300_799  # of the year 9999
 
-#: How kio's types are made of ours, where they differ.
+#: Functions that convert our values to kio's types, where these differ.
 KIO_TYPES = {
     "error_code": KioErrorCode,
     "timedelta_i32": lambda value: dt.timedelta(milliseconds=value),
@@ -40,19 +40,19 @@ KIO_TYPES = {
 
 
 def kio_module(message_class: type, version: int) -> ModuleType:
-    """Find kio's module of a request or response."""
+    """Return kio's module of a request or response."""
     api, kind = re.fullmatch(r"(\w+)(Request|Response)", message_class.__name__).groups()
     snake = re.sub(r"(?<!^)(?=[A-Z])", "_", api).lower()
     return importlib.import_module(f"kio.schema.{snake}.v{version}.{kind.lower()}")
 
 
 def what_kio_can_hold(field_name: str) -> st.SearchStrategy | None:
-    """Limit the fields for which kio's types are narrower than the wire."""
+    """Return a strategy for a field whose kio type is narrower than the wire, or None."""
     if field_name.endswith("error_code"):
         return st.sampled_from([code.value for code in KioErrorCode])
     if field_name in {"retention_time_ms", "session_lifetime_ms"}:
         return st.integers(0, LAST_SECOND)
-    # kio reads a time through a float, which is exact for whole seconds only.
+    # kio reads a time as a float, which is exact for whole seconds only.
     whole_seconds = st.integers(0, LAST_SECOND).map(lambda seconds: seconds * 1000)
     if field_name == "log_append_time_ms":
         return st.just(-1) | whole_seconds
@@ -62,7 +62,7 @@ def what_kio_can_hold(field_name: str) -> st.SearchStrategy | None:
 
 
 def to_kio(module: ModuleType, message):
-    """Build kio's message of the same name, with the same values."""
+    """Build kio's message of the same name with the same values."""
     kio_class = getattr(module, type(message).__name__)
     return kio_class(
         **{
@@ -75,12 +75,12 @@ def to_kio(module: ModuleType, message):
 
 
 def value_of(message, kio_name: str):
-    """Get a field that kio may have named without its unit."""
+    """Return a field that kio may have named without its unit."""
     return getattr(message, kio_name if hasattr(message, kio_name) else f"{kio_name}_ms")
 
 
 def kio_value(module: ModuleType, kafka_type: str | None, value):
-    """Turn a value of ours into kio's."""
+    """Convert one of our values to kio's."""
     if isinstance(value, tuple):
         return tuple(kio_value(module, kafka_type, it) for it in value)
     if dataclasses.is_dataclass(value):

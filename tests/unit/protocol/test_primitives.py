@@ -18,7 +18,7 @@ def written(method: str, *values) -> bytes:
 
 
 def read(method: str, data: bytes, *arguments):
-    """Read one value, and see that it is all there is."""
+    """Read one value, and check that no bytes are left."""
     reader = Reader(data)
     value = getattr(reader, method)(*arguments)
     reader.expect_end(method)
@@ -57,7 +57,7 @@ def read(method: str, data: bytes, *arguments):
     ],
 )
 def test_a_value_has_its_bytes(name, value, encoded):
-    """Each primitive is written as the protocol has it, and read back."""
+    """Each primitive is written as the protocol defines it, and read back."""
     assert encoded == written(f"write_{name}", value).hex()
     assert value == read(f"read_{name}", bytes.fromhex(encoded))
 
@@ -92,7 +92,7 @@ def test_a_varint_without_end_or_too_long_is_refused(encoded):
 
 @pytest.mark.parametrize("value", [-1, 2**32])
 def test_a_number_beyond_32_bits_is_no_varint(value):
-    """A varint is written of unsigned 32-bit numbers only."""
+    """Only unsigned 32-bit numbers can be written as varints."""
     with pytest.raises(ValueError, match="no unsigned 32-bit number"):
         written("write_unsigned_varint", value)
 
@@ -102,7 +102,7 @@ def test_a_number_beyond_32_bits_is_no_varint(value):
     [("write_int8", 128), ("write_int16", -(2**15) - 1), ("write_int32", 2**31)],
 )
 def test_a_number_out_of_range_is_not_written(method, value):
-    """A number that its field cannot hold is an error, not cut off."""
+    """A number out of its field's range is an error and not truncated."""
     with pytest.raises(struct.error):
         written(method, value)
 
@@ -120,7 +120,7 @@ def test_a_number_out_of_range_is_not_written(method, value):
     ],
 )
 def test_a_value_cut_short_is_refused(method, size):
-    """A primitive of which bytes are missing is a DecodeError."""
+    """A truncated primitive is a DecodeError."""
     for length in range(size):
         with pytest.raises(DecodeError, match="bytes wanted at 0"):
             read(method, bytes(length))
@@ -129,7 +129,7 @@ def test_a_value_cut_short_is_refused(method, size):
 @given(st.text(st.characters(codec="utf-8")))
 @example("é€😀\0")
 def test_text_is_utf8(text):
-    """A string's bytes are read as the text they were made of."""
+    """The bytes of a string are decoded to the original text."""
     encoded = text.encode()
     assert text == read("read_text", encoded, len(encoded))
 
@@ -142,7 +142,7 @@ def test_text_that_is_not_utf8_is_refused(encoded):
 
 
 def test_text_longer_than_kafka_allows_is_refused():
-    """A length above 32767 is refused before the bytes are looked at."""
+    """A length above 32767 is refused before the bytes are read."""
     with pytest.raises(DecodeError, match="claims to have 32768 bytes"):
         Reader(bytes(40_000)).read_text(0x8000)
 
@@ -156,13 +156,13 @@ def test_a_view_shows_the_buffer_itself():
 
 
 def test_a_view_past_the_end_is_refused():
-    """No more bytes are read than there are."""
+    """A read past the end is a DecodeError."""
     with pytest.raises(DecodeError, match="4 bytes wanted at 0, 3 left"):
         Reader(b"abc").read_view(4)
 
 
 def test_the_reader_says_what_is_left():
-    """`remaining` counts down, and bytes left over are an error for who expects none."""
+    """`remaining` counts down, and `expect_end` raises an error if bytes are left."""
     reader = Reader(b"abc")
     reader.read_int16()
     assert 1 == reader.remaining
@@ -171,7 +171,7 @@ def test_the_reader_says_what_is_left():
 
 
 def test_large_buffers_are_kept_as_they_are():
-    """Appended buffers stay themselves, in order, between what is written around them."""
+    """Appended buffers are not copied, and keep their order among written values."""
     first, second = b"first", memoryview(b"second")
     writer = Writer()
     writer.append(first)

@@ -1,4 +1,4 @@
-"""Topics by name and by id: what a version can say, and whose answer is whose."""
+"""Topics by name and by id: what each version supports, and which response is whose."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ def _answer(base_offset: int, **topic: object) -> TopicProduceResponse:
     ids=["all ids", "one without", "none"],
 )
 def test_version_13_needs_the_ids_of_all_topics(topics, highest):
-    """One topic whose id is not known keeps the whole request at the last version with names."""
+    """One topic without a known id limits the whole request to the last version with names."""
     assert highest == _request(*topics).highest_version
 
 
 @pytest.mark.parametrize(("version", "name", "topic_id"), [(12, "t", 0), (13, "", 1)])
 def test_a_topic_is_named_or_has_its_id(version, name, topic_id):
-    """The same request says the name in version 12, and the id alone in 13."""
+    """The same request has the name in version 12, and only the id in version 13."""
     encoded = encode_bytes(_request(("t", ID_OF_T)), version)
     [topic] = decode(ProduceRequest, encoded, version).topic_data
     assert (name, uuid.UUID(int=topic_id)) == (topic.name, topic.topic_id)
 
 
 def test_answers_belong_to_the_topics_that_were_asked_about():
-    """Answers by name and by id are told by name; one about another topic is left out."""
+    """Responses by name and by id are mapped to names, and unrelated ones are ignored."""
     request = _request(("t", ID_OF_T), ("u", ID_OF_U))
     response = ProduceResponse(
         responses=(
@@ -83,7 +83,7 @@ def test_answers_belong_to_the_topics_that_were_asked_about():
 
 @pytest.mark.parametrize("version", range(10, 14))
 def test_an_answer_names_the_new_leader(version):
-    """Leader, epoch and address of a partition that has moved come with the refusal (KIP-951)."""
+    """The error has the leader, epoch and address of a partition that has moved (KIP-951)."""
     leader = LeaderIdAndEpoch(leader_id=2, leader_epoch=7)
     response = ProduceResponse(
         responses=(

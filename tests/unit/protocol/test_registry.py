@@ -1,4 +1,4 @@
-"""Whole requests and responses, as a client and a broker exchange them."""
+"""Whole requests and responses, as exchanged by a client and a broker."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def header_of(api_key: ApiKey, version: int, client_id: str | None = "client") -
 
 
 def unframed(buffers: list) -> bytes:
-    """Join a frame, and see that its size is right."""
+    """Join the buffers of a frame, check its size, and return the content."""
     data = b"".join(buffers)
     assert len(data) - 4 == int.from_bytes(data[:4], "big")
     return data[4:]
@@ -69,14 +69,14 @@ def test_a_plain_request_by_hand():
         "00000016",  # size
         "0016 0001 00000102",  # API key, version, correlation id
         "0006 636c69656e74",  # client id
-        "ffff 00000001",  # no transactional id, time-out
+        "ffff 00000001",  # no transactional id, timeout
     ]
     buffers = encode_request(header_of(ApiKey.INIT_PRODUCER_ID, 1), request)
     assert bytes.fromhex("".join(expected)) == b"".join(buffers)
 
 
 def test_a_flexible_request_by_hand():
-    """A flexible request has header 2: the same client id, and tags behind it."""
+    """A flexible request has header 2: the same client id, followed by tags."""
     request = ApiVersionsRequest(client_software_name="n", client_software_version="1")
     expected = [
         "00000016",  # size
@@ -90,7 +90,7 @@ def test_a_flexible_request_by_hand():
 
 
 def test_a_flexible_response_by_hand():
-    """A flexible response has header 1: the correlation id, and tags behind it."""
+    """A flexible response has header 1: the correlation id, followed by tags."""
     response = InitProducerIdResponse(producer_id=1000, producer_epoch=0)
     expected = [
         "00000016",  # size
@@ -137,7 +137,7 @@ def test_header_versions(api_key, version, request_header, response_header):
 @settings(max_examples=2, deadline=None)
 @given(data=st.data())
 def test_requests_arrive(message_class, version, data):
-    """A broker reads the header and the request that a client wrote."""
+    """A broker decodes the header and the request that a client encoded."""
     request = data.draw(messages(message_class, version))
     client_id = data.draw(st.none() | st.text(st.characters(codec="utf-8"), max_size=5))
     header = header_of(message_class.api_key, version, client_id)
@@ -148,7 +148,7 @@ def test_requests_arrive(message_class, version, data):
 @settings(max_examples=2, deadline=None)
 @given(data=st.data())
 def test_responses_arrive(message_class, version, data):
-    """A client reads the correlation id and the response that a broker wrote."""
+    """A client decodes the correlation id and the response that a broker encoded."""
     no_refusal = st.just(0)
     response = data.draw(
         messages(message_class, version, lambda name: no_refusal if name == "error_code" else None)
@@ -160,7 +160,7 @@ def test_responses_arrive(message_class, version, data):
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_a_broker_that_lacks_the_version_of_api_versions_answers_in_version_0(version):
-    """An ApiVersions response with UNSUPPORTED_VERSION is read in version 0, whatever was asked."""
+    """A response with UNSUPPORTED_VERSION is decoded in version 0, whatever was requested."""
     response = ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         api_keys=(ApiVersion(api_key=18, min_version=0, max_version=2),),
@@ -170,7 +170,7 @@ def test_a_broker_that_lacks_the_version_of_api_versions_answers_in_version_0(ve
 
 
 def test_the_header_of_a_version_that_we_lack_is_read():
-    """A broker learns who asks, for a version of the request that it cannot read."""
+    """A broker can decode the header of a request in a version that it does not support."""
     frame = bytes.fromhex("0012 03e7 00000007 0001 63 00 deadbeef")
     header, body = decode_request_header(frame)
     expected = RequestHeader(
@@ -183,7 +183,7 @@ def test_the_header_of_a_version_that_we_lack_is_read():
 
 
 def test_a_request_of_an_api_that_we_lack_is_refused():
-    """An API of Kafka's without messages here is UnsupportedVersionError, in every direction."""
+    """A Kafka API without messages here raises UnsupportedVersionError in every direction."""
     frame = bytes.fromhex("001e 0000 00000007 ffff")  # CreateAcls
     with pytest.raises(UnsupportedVersionError, match="the CREATE_ACLS API is not supported"):
         decode_request(frame)
@@ -197,7 +197,7 @@ def test_a_request_of_an_api_that_we_lack_is_refused():
 
 @pytest.mark.parametrize("number", [-1, 93, 0x4745])
 def test_a_request_with_an_unknown_key_is_refused(number):
-    """A key that is none of Kafka's is a DecodeError: the header's form is not known."""
+    """An unknown key is a DecodeError, since the header's version is unknown."""
     frame = number.to_bytes(2, "big", signed=True) + bytes(20)
     with pytest.raises(DecodeError, match=f"unknown API key {number}"):
         decode_request(frame)
@@ -222,7 +222,7 @@ def test_a_response_too_short_for_its_correlation_id_is_refused(length):
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=40) | st.binary(max_size=40).map(lambda tail: b"\0\x12\0\3" + tail))
 def test_garbage_is_a_request_or_refused(garbage):
-    """A broker that is sent any bytes at all sees a request or one of the two errors."""
+    """A broker decodes any bytes to a request or raises one of the two errors."""
     with contextlib.suppress(DecodeError, UnsupportedVersionError):
         decode_request(garbage)
 
@@ -234,7 +234,7 @@ def test_garbage_is_a_request_or_refused(garbage):
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_garbage_is_a_response_or_refused(api_key, versions, data):
-    """A client that is sent any bytes at all sees a response or DecodeError."""
+    """A client decodes any bytes to a response or raises DecodeError."""
     version = data.draw(st.integers(versions.min, versions.max))
     garbage = data.draw(st.binary(max_size=60))
     try:
@@ -245,7 +245,7 @@ def test_garbage_is_a_response_or_refused(api_key, versions, data):
 
 
 def test_requests_and_responses_belong_together():
-    """Each pair has one API key and the same versions, and is found by the key."""
+    """Each pair has one API key and the same versions, and can be looked up by the key."""
     for request, response in MESSAGES:
         assert (request.api_key, request.versions) == (response.api_key, response.versions)
         assert request.api_key.flexible_from == request.flexible_from == response.flexible_from
@@ -254,6 +254,6 @@ def test_requests_and_responses_belong_together():
 
 
 def test_the_repr_of_a_request_to_authenticate_shows_no_secret():
-    """What a client authenticates with may be a password: only its length is shown."""
+    """The bytes may contain a password, so the repr has only their length."""
     request = SaslAuthenticateRequest(auth_bytes=b"\0alice\0planted-secret")
     assert "SaslAuthenticateRequest(auth_bytes=[21 bytes hidden])" == repr(request)

@@ -1,4 +1,4 @@
-"""Every message in every version, written and read again."""
+"""Every message in every version, encoded and decoded again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.wire_messages import MESSAGE_VERSIONS, case_id, messages
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_what_is_written_is_read(message_class, version, data):
-    """A message of any values is the same after writing and reading it."""
+    """A message with any values is equal after encoding and decoding it."""
     message = data.draw(messages(message_class, version))
     assert message == decode(message_class, encode_bytes(message, version), version)
 
@@ -24,7 +24,7 @@ def test_what_is_written_is_read(message_class, version, data):
 @settings(max_examples=20, deadline=None)
 @given(garbage=st.binary(max_size=60))
 def test_garbage_is_read_or_refused(message_class, version, garbage):
-    """Any bytes at all are a message or a DecodeError, and a message can be written again."""
+    """Any bytes are a message or a DecodeError, and a message can be encoded again."""
     try:
         message = decode(message_class, garbage, version)
     except DecodeError:

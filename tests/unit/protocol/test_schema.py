@@ -1,4 +1,4 @@
-"""What a declaration means, on messages made for the purpose."""
+"""The meaning of message declarations, tested with messages made for the purpose."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from spark_kafka_sink.protocol.schema import (
 
 @message
 class Point:
-    """Part of a sample; its own versions are those of the sample."""
+    """A part of `Sample` that shares its versions."""
 
     x: int = field(INT16)
     label: str = field(STRING, versions="1+", default="")
@@ -47,7 +47,7 @@ class Point:
 
 @message
 class Sample(Message):
-    """Versions 0 and 1 are plain, 2 and 3 flexible."""
+    """A message whose versions 0 and 1 are plain, and 2 and 3 flexible."""
 
     versions = VersionRange(0, 3)
     flexible_from = 2
@@ -64,14 +64,14 @@ class Sample(Message):
 
 @message
 class Row:
-    """Part of `Nested`."""
+    """A part of `Nested`."""
 
     names: tuple[str, ...] = field(array(STRING))
 
 
 @message
 class Batches(Message):
-    """Records, plain and flexible."""
+    """A message with records, plain and flexible."""
 
     versions = VersionRange(0, 1)
     flexible_from = 1
@@ -80,13 +80,13 @@ class Batches(Message):
 
 
 def test_plain_versions_have_long_lengths():
-    """Before the first flexible version, strings have two bytes of length and arrays four."""
+    """Before the first flexible version, strings have two length bytes and arrays four."""
     sample = Sample(name="né", points=(Point(x=1), Point(x=-2)))
     assert bytes.fromhex("00036ec3a9 00000002 0001 fffe") == encode_bytes(sample, 0)
 
 
 def test_flexible_versions_have_compact_lengths_and_tags():
-    """In flexible versions lengths are varints of one more, and every struct ends in tags."""
+    """In flexible versions lengths are varints plus one, and every struct ends with tags."""
     sample = Sample(name="né", points=(Point(x=1, label="p"),))
     expected = "046ec3a9 02 0001 0270 00 00000007 00000008 000163 00"
     assert bytes.fromhex(expected) == encode_bytes(sample, 2)
@@ -100,7 +100,7 @@ def test_null_is_minus_one_or_zero():
 
 
 def test_tagged_fields_are_written_when_they_differ_from_their_default():
-    """A tagged field has its tag and size in front, by ascending tag, and defaults are left out."""
+    """Tagged fields have tag and size, are sorted by tag, and are omitted if default."""
     sample = Sample(name="", client="", flag=True, nearest=Point(x=9), note="n")
     tags = "03 00 01 01 05 04 0009 01 00 ac02 02 026e"
     assert bytes.fromhex("01 01 0000" + tags) == encode_bytes(sample, 3)
@@ -108,7 +108,7 @@ def test_tagged_fields_are_written_when_they_differ_from_their_default():
 
 
 def test_a_tagged_field_that_is_there_may_be_its_default():
-    """A peer that writes a default it could leave out is understood."""
+    """A default value that a peer did not omit is accepted."""
     encoded = bytes.fromhex("01 01 0000 01 00 01 00")
     assert Sample(name="", client="") == decode(Sample, encoded, 3)
 
@@ -120,7 +120,7 @@ def test_a_tagged_null_that_is_there_is_read():
 
 
 def test_unknown_tagged_fields_are_skipped():
-    """A tag that the declaration lacks is skipped, between known ones and inside structs."""
+    """An undeclared tag is skipped, both between known ones and inside structs."""
     unknown = "03 02 aabb"
     tags = "04 00 01 01" + unknown + "05 04 0009 01 00 8080808008 00"
     encoded = bytes.fromhex("01 02 0001 01 01" + unknown + "0000" + tags)
@@ -141,37 +141,37 @@ def test_unknown_tagged_fields_are_skipped():
     ],
 )
 def test_tagged_fields_that_contradict_themselves_are_refused(tags, why):
-    """Tags repeated or out of order, and sizes that are wrong, are DecodeErrors."""
+    """Duplicate or unordered tags and wrong sizes are DecodeErrors."""
     with pytest.raises(DecodeError, match=why):
         decode(Sample, bytes.fromhex("01 01 0000" + tags), 3)
 
 
 def test_a_field_that_the_version_lacks_takes_its_default():
-    """What is not on the wire is the declared default, not zero."""
+    """A field that is not on the wire has the declared default, not zero."""
     decoded = decode(Sample, encode_bytes(Sample(name="n"), 0), 0)
     assert (7, 8, "c") == (decoded.strict, decoded.loose, decoded.client)
 
 
 def test_a_value_that_the_version_cannot_say_is_refused():
-    """A field that is not ignorable must have its default where the version lacks it."""
+    """A field that is not ignorable must have its default if the version lacks it."""
     with pytest.raises(UnsupportedVersionError, match="Sample version 0 has no strict, which is 1"):
         encode(Sample(name="n", strict=1), 0)
 
 
 def test_an_ignorable_value_that_the_version_cannot_say_is_dropped():
-    """A field that is ignorable may have any value where the version lacks it."""
+    """An ignorable field may have any value if the version lacks it."""
     sample = Sample(name="n", loose=1, flag=True)
     assert Sample(name="n") == decode(Sample, encode_bytes(sample, 0), 0)
 
 
 def test_the_fields_of_structs_are_refused_too():
-    """A nested value that the version cannot say is refused like one of the message's own."""
+    """An unsupported value of a nested field is refused like one of the message itself."""
     with pytest.raises(UnsupportedVersionError, match="Point version 0 has no label"):
         encode(Sample(name="n", points=(Point(x=1, label="p"),)), 0)
 
 
 def test_null_is_refused_in_a_version_that_lacks_it():
-    """Null where the version does not allow it is refused, and the field is named."""
+    """Null is refused if the version does not allow it, and the error names the field."""
     with pytest.raises(UnsupportedVersionError, match="Sample version 0 cannot have name null"):
         encode(Sample(name=None), 0)
 
@@ -186,7 +186,7 @@ def test_null_is_refused_in_a_version_that_lacks_it():
     ],
 )
 def test_lengths_below_zero_are_refused(encoded):
-    """Null where the version does not allow it, and lengths below null, are DecodeErrors."""
+    """Null that the version does not allow, and lengths below -1, are DecodeErrors."""
     with pytest.raises(DecodeError, match="length -"):
         decode(Sample, bytes.fromhex(encoded), 0)
 
@@ -199,7 +199,7 @@ def test_a_length_below_null_is_refused_in_a_nullable_field():
 
 @pytest.mark.parametrize("version", [-1, 4])
 def test_a_version_that_is_not_declared_is_refused(version):
-    """Neither direction accepts a version outside the message's own."""
+    """Neither direction accepts a version outside the message's range."""
     with pytest.raises(UnsupportedVersionError, match=r"Sample is known in versions 0-3, not"):
         encode(Sample(name="n"), version)
     with pytest.raises(UnsupportedVersionError, match=r"Sample is known in versions 0-3, not"):
@@ -208,7 +208,7 @@ def test_a_version_that_is_not_declared_is_refused(version):
 
 @pytest.mark.parametrize("version", [0, 2])
 def test_a_string_longer_than_kafka_allows_is_not_written(version):
-    """32767 bytes are a string and one more are none, in the compact form too."""
+    """A string may have 32767 bytes and no more, in the compact form too."""
     longest = "x" * 32767
     assert longest == decode(Sample, encode_bytes(Sample(name=longest), version), version).name
     with pytest.raises(ValueError, match=r"Sample\.name: a string of 32768 bytes"):
@@ -216,14 +216,14 @@ def test_a_string_longer_than_kafka_allows_is_not_written(version):
 
 
 def test_a_value_that_does_not_fit_names_its_fields():
-    """A number out of range is a ValueError that gives the path to it."""
+    """A number out of range is a ValueError that has the path to its field."""
     sample = Sample(name="n", points=(Point(x=2**15),))
     with pytest.raises(ValueError, match=r"Sample\.points: Point\.x: "):
         encode(sample, 0)
 
 
 def test_a_hostile_count_takes_no_memory():
-    """A count above what the bytes can hold is refused before anything is read for it."""
+    """A count above what the bytes can hold is refused before any element is read."""
     encoded = bytes.fromhex("7fffffff") + bytes(100_000)
     tracemalloc.start()
     with pytest.raises(DecodeError, match="claims 2147483647 elements, 100000 bytes are left"):
@@ -234,7 +234,7 @@ def test_a_hostile_count_takes_no_memory():
 
 
 def test_a_count_is_checked_against_the_least_size_of_an_element():
-    """Three points of two bytes each are read from six bytes, and not from five."""
+    """Three points of two bytes each need six bytes."""
     encoded = bytes.fromhex("0000 00000003 0001 0002 0003")
     assert 3 == len(decode(Sample, encoded, 0).points)
     with pytest.raises(DecodeError, match="claims 3 elements, 5 bytes are left"):
@@ -243,7 +243,7 @@ def test_a_count_is_checked_against_the_least_size_of_an_element():
 
 @message
 class Nested(Message):
-    """Arrays in arrays, and one in a tagged field."""
+    """A message with arrays in arrays, and one in a tagged field."""
 
     versions = VersionRange(0, 0)
     flexible_from = 0
@@ -253,7 +253,7 @@ class Nested(Message):
 
 
 def test_the_elements_of_all_arrays_are_counted_together():
-    """Elements in elements and in tagged fields count, and tagged fields count themselves."""
+    """Nested elements, elements in tagged fields, and tagged fields themselves all count."""
     nested = Nested(rows=(Row(names=("a", "b")), Row(names=("c",))), more=(1, 2))
     encoded = encode_bytes(nested, 0)
     # Two rows, three names, one tagged field, two numbers.
@@ -264,14 +264,14 @@ def test_the_elements_of_all_arrays_are_counted_together():
 
 
 def test_unknown_tagged_fields_count_as_elements():
-    """A message of nothing but tags that nobody knows is refused by their number alone."""
+    """A message of unknown tags only is refused because of their number."""
     encoded = bytes.fromhex("01 01 0000 ffffffff0f")
     with pytest.raises(DecodeError, match="too many elements: 4294967295 before byte 9"):
         decode(Sample, encoded, 3)
 
 
 def test_elements_are_counted_before_any_is_read():
-    """A message of a million short strings takes no memory when a thousand are allowed."""
+    """A message of a million short strings takes no memory if only a thousand are allowed."""
     encoded = bytes.fromhex("00 00000000 000f4240 0000") + bytes(2_000_000)
     tracemalloc.start()
     with pytest.raises(DecodeError):
@@ -283,7 +283,7 @@ def test_elements_are_counted_before_any_is_read():
 
 @pytest.mark.parametrize("version", [3, 9])
 def test_records_are_not_copied_when_written(version):
-    """Whatever form the records have, their buffers are among those of the message."""
+    """In whatever form records are given, their buffers are among those of the message."""
     one, two, three = b"one", memoryview(bytearray(b"two")), b"three"
     request = ProduceRequest(
         acks=-1,
@@ -305,7 +305,7 @@ def test_records_are_not_copied_when_written(version):
 
 
 def test_records_are_not_copied_when_read():
-    """Decoded records are a view of the buffer that was decoded."""
+    """Decoded records are a view of the decoded buffer."""
     encoded = encode_bytes(Batches(records=b"batch"), 1)
     records = decode(Batches, encoded, 1).records
     assert isinstance(records, memoryview)
@@ -324,18 +324,18 @@ def test_records_are_not_copied_when_read():
     ],
 )
 def test_records_have_their_length_in_bytes_in_front(records, expected):
-    """Null, empty and split records are written with the bytes that they have in all."""
+    """Null, empty and split records have their total length in bytes in front."""
     batches = Batches(records=records)
     assert [bytes.fromhex(it) for it in expected] == [encode_bytes(batches, it) for it in (0, 1)]
 
 
 def test_records_are_not_shown():
-    """What users write does not get into logs by way of a repr."""
+    """A repr does not reveal records, so that they do not appear in logs."""
     assert "Batches()" == repr(Batches(records=b"secret"))
 
 
 def test_a_buffer_may_be_any_kind_of_bytes():
-    """Bytes, a bytearray and a memoryview decode alike."""
+    """Bytes, a bytearray and a memoryview decode to the same message."""
     encoded = encode_bytes(Sample(name="n"), 1)
     assert Sample(name="n") == decode(Sample, bytearray(encoded), 1)
     assert Sample(name="n") == decode(Sample, memoryview(encoded), 1)
@@ -355,7 +355,7 @@ def test_messages_are_values():
 
 
 def test_every_scalar_can_be_a_field():
-    """Fields of the types that few messages have are declared alike."""
+    """Fields of rarely used types are declared in the same way."""
 
     @message
     class Rare(Message):
@@ -393,7 +393,7 @@ def test_a_tagged_field_needs_a_flexible_version():
 
 @pytest.mark.parametrize("field_type", [INT32, UUID, Point])
 def test_scalars_and_structs_are_never_null(field_type):
-    """A declaration of a null that the wire cannot say is refused."""
+    """A nullable declaration of a type without a null on the wire is refused."""
     with pytest.raises(TypeError, match="cannot be null"):
         field(field_type, nullable="0+")
 
@@ -402,13 +402,13 @@ def test_scalars_and_structs_are_never_null(field_type):
     ("text", "expected"), [("3+", (3, 32767)), ("0-12", (0, 12)), ("4", (4, 4))]
 )
 def test_version_ranges_are_read_as_kafka_writes_them(text, expected):
-    """An open range, a closed one and a single version are told apart."""
+    """An open range, a closed one and a single version are supported."""
     versions = VersionRange.parse(text)
     assert expected == (versions.min, versions.max)
 
 
 def test_version_ranges_include_both_ends():
-    """A range knows its versions and is written as it is read."""
+    """A range contains both ends, and its str is the text that was parsed."""
     versions = VersionRange.parse("2-4")
     assert [2, 3, 4] == [version for version in range(10) if version in versions]
     assert ("2-4", "2+") == (str(versions), str(VersionRange.parse("2+")))
