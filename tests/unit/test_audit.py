@@ -103,7 +103,7 @@ def test_what_could_not_be_asked_about_fails_the_step_unless_excepted(audit, exc
     [("Traceback\nConnectionError: no route\n\n", "ConnectionError: no route"), ("", "no answer")],
 )
 def test_an_auditor_that_fails_has_audited_nothing(audit, exceptions, errors, cause):
-    """The last line of its errors is the cause, and only a recorded exception accepts it."""
+    """The last line of its errors is the cause; the step fails without a recorded exception."""
     said = f"audit: nothing was audited: {cause}\n"
     assert (f"{said}no recorded exception", 1) == audit.judge("", errors, exceptions())
     assert (f"{said}excepted: a reason (until 2026-11-30)", 0) == audit.judge(

@@ -152,7 +152,7 @@ ACTIONS = {1: Corrupt(), 2: Throttle(60), 3: Delay(60, handled=True)}
 
 
 def test_a_fault_may_be_for_one_broker_alone():
-    """A hook is told which broker received the request."""
+    """A hook's context has the id of the broker that received the request."""
     with DevBroker(brokers=2, topics={"t": 1}) as cluster:
         cluster.on(ApiKey.METADATA, lambda _, c: NeverAnswer() if c.node_id == 2 else None)
         ports = [int(address.rpartition(":")[2]) for address in cluster.addresses.values()]

@@ -1,4 +1,4 @@
-"""Frames are received in place."""
+"""The receiver of frames, which does not copy their bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that fails at any operation: what was acknowledged stays true, and nothing hangs."""
+"""A disk that fails at any operation: acknowledged changes persist, and nothing hangs."""
 
 from __future__ import annotations
 

@@ -240,7 +240,7 @@ class TestSharing:
         )
 
     def test_a_rebalance_ends_the_wait(self, client):
-        """A member that waits for its assignment is told to join again."""
+        """A member that waits for its assignment has to join again."""
         _, follower = pair(client)
         client.join(follower, metadata=b"x")
         leader = client.join(client.broker.cluster.groups.find("g").leader_id)

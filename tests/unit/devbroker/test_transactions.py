@@ -185,7 +185,7 @@ class TestEpochs:
         assert [] == client.read_committed()
 
     def test_a_producer_can_bump_its_own_epoch(self, client):
-        """A producer that sends its identity gets the next epoch, also in a repeated request."""
+        """A producer that sends its identity gets the next epoch, and the same one in a repeat."""
         _, identity = client.init()
 
         assert (OK, (0, 1)) == client.init(identity)

@@ -79,7 +79,7 @@ def test_varints_round_trip(value):
     [
         "",
         "80",
-        "ffffffff",  # not ended after four
+        "ffffffff",  # no end after four bytes
         "ffffffff10",  # bit 33
         "ffffffff8f00",  # a sixth byte
     ],

@@ -28,7 +28,7 @@ def is_answer(event):
 
 
 def test_no_request_is_altered():
-    """Requests are lost, delayed or split, but not altered, which could change other records."""
+    """Requests are lost, delayed or split; an altered one could validly be stored elsewhere."""
     plan = make_plan(seed=1, seconds=900, nodes=3)
     altered = {Action.GARBLE, Action.WRONG_CORRELATION_ID, Action.REPEAT, Action.WRONG_SIZE}
     requests = {e.fault.action for e in plan.network if e.fault and not is_answer(e)}

@@ -82,7 +82,7 @@ NOT_BELIEVED = [
 
 @pytest.mark.parametrize("value", NOT_BELIEVED, ids=range(len(NOT_BELIEVED)))
 def test_a_token_that_is_not_believed_is_answered_and_then_ends_the_exchange(value):
-    """The response has RFC 7628's invalid_token, and the client's next message ends it."""
+    """The response is RFC 7628's invalid_token; the client's next message ends the exchange."""
     server = OAuthBearerServer(TokenRules())
     said = server.evaluate_response(message(value), NOW)
     assert {"status": "invalid_token"} == json.loads(said)
