@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from uuid import uuid4
+
 import pytest
 
+from spark_kafka_sink.devbroker.coordinator_log import CoordinatorLog
+from spark_kafka_sink.devbroker.refusal import RefusedError
 from spark_kafka_sink.devbroker.storage.coordinator_records import (
     TransactionLogValue,
     decode_versioned,
@@ -337,3 +342,26 @@ def test_an_id_that_has_had_no_transaction_yet_is_written_as_kafka_does(transact
         transaction_start_timestamp_ms=-1,
         client_transaction_version=0,
     ) == decode_versioned(TransactionLogValue, value)
+
+
+@pytest.mark.parametrize(
+    ("refused", "answered"),
+    [
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.CORRUPT_MESSAGE, ErrorCode.CORRUPT_MESSAGE),
+        (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_RECORD),
+    ],
+)
+def test_only_a_disk_failure_makes_clients_look_for_another_coordinator(refused, answered):
+    """Any other refusal by the log keeps its error code."""
+
+    def append(*_, **__):
+        raise RefusedError(refused, "refused")
+
+    partition = SimpleNamespace(leader_epoch=0, append=append)
+    logs = SimpleNamespace(is_durable=True, data=None, log=lambda *_: partition)
+    log = CoordinatorLog(logs, "__consumer_offsets", lambda _: 0)
+    log.open(uuid4(), now=1.0)
+    with pytest.raises(RefusedError) as caught:
+        log.append("group", [(b"key", b"value")])
+    assert answered == caught.value.error_code
