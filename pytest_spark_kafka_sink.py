@@ -1,7 +1,7 @@
 """Fixtures for testing Spark jobs, or any other code, that write to Kafka.
 
-pytest finds this module by its entry point (`pytest11`) wherever the package is installed; nothing
-else imports it. It imports the embedded broker only when a test first uses one.
+pytest loads this module through its entry point (`pytest11`) wherever the package is installed;
+nothing else imports it. It imports the embedded broker only when a test first uses one.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Write Spark DataFrames to Apache Kafka from pure Python, or single records without Spark.
 
-The public names of the package are those of `__all__`, and those of `spark_kafka_sink.testing`;
-everything deeper may change between two versions.
+The public names are those in `__all__` here and in `spark_kafka_sink.testing`; everything else may
+change between versions.
 
-Importing this package imports neither pyspark nor numba: Spark looks for data sources in every
-driver-side worker it starts, and those must start fast. Each name is imported when it is first
+Importing this package imports neither pyspark nor numba: Spark looks up data sources in every
+driver-side worker that it starts, and those must start fast. Each name is imported when it is first
 used (PEP 562).
 """
 
@@ -146,7 +146,7 @@ __all__ = [
     "__version__",
 ]
 
-#: The module of each public name.
+#: The module that defines each public name.
 _MODULES = {
     "AuthenticationError": "spark_kafka_sink.errors",
     "BrokerError": "spark_kafka_sink.errors",
@@ -214,11 +214,11 @@ def __getattr__(name: str) -> Any:
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(module), name)
-    # The next look-up finds it without this function.
+    # Later look-ups do not call this function.
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    """List the public names too, whether or not they have been imported yet."""
+    """Return all names, including public names that have not been imported yet."""
     return sorted({*globals(), *__all__})

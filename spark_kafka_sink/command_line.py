@@ -1,6 +1,6 @@
-"""What the commands of this package have in common: the name they were called by, and --version.
+"""What the commands of this package share: their name in the usage text, and --version.
 
-Each command is a console script and a module for `python -m`, with one `main`.
+Each command is both a console script and a module for `python -m`; both call the same `main`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def program_name(script: str, module: str) -> str:
-    """Return the name by which the command was called: its console script, or `python -m`."""
+    """Return the name under which the command was called: the console script or `python -m`."""
     return script if Path(sys.argv[0]).stem == script else f"python -m {module}"
 
 
 def add_version(parser: argparse.ArgumentParser) -> None:
-    """Add the option that prints the version, and ends."""
+    """Add the option --version, which prints the version and exits."""
     parser.add_argument("--version", action="version", version=f"spark-kafka-sink {__version__}")

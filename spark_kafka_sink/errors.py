@@ -16,7 +16,7 @@ from typing import Self
 
 
 class KafkaError(Exception):
-    """Root of every error that this package raises on purpose.
+    """The base class of every error that this package raises deliberately.
 
     >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
     ...     try:
@@ -31,7 +31,7 @@ class KafkaError(Exception):
 
 
 class ConfigError(KafkaError, ValueError):
-    """A setting is unknown, malformed, out of range, or contradicts another one.
+    """A setting is unknown, malformed, out of range, or in conflict with another setting.
 
     >>> KafkaProducer({"bootstrap.servers": "localhost:9092", "akcs": "all"})
     Traceback (most recent call last):
@@ -41,7 +41,7 @@ class ConfigError(KafkaError, ValueError):
 
 
 class SchemaError(KafkaError, ValueError):
-    """A DataFrame's columns are not those of a Kafka record.
+    """The columns of a DataFrame or table do not match the fields of a Kafka record.
 
     >>> import pyarrow as pa
     >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
@@ -67,8 +67,8 @@ class ProducerClosedError(KafkaError):
 class SerializationError(KafkaError, ValueError):
     """A key or a value cannot be serialized.
 
-    The message names the topic, whether it is the key or the value, and its type, never the value
-    itself. What the serializer raised is in `__cause__`.
+    The message names the topic, the field (key or value) and its type, but never the content. The
+    serializer's own exception is in `__cause__`.
 
     >>> settings = {"bootstrap.servers": "localhost:9092", "value.serializer": "string"}
     >>> with KafkaProducer(settings) as producer:
@@ -82,10 +82,10 @@ class SerializationError(KafkaError, ValueError):
 class RecordError(KafkaError):
     """A record can never be sent; retrying does not help.
 
-    `row` counts the rows given to the producer from 0: of a table, or under Spark of the task; it
-    is None for a record by itself. `topic` and `partition` are None where they are not known.
+    `row` is the index of the row, counted from 0, in the table or, under Spark, in the task. It is
+    None for a single record. `topic` and `partition` are None if they are not known.
 
-    `cause` and `advice` are the sentences of the message: what is wrong, and what to do.
+    The message consists of `cause`, which says what is wrong, and `advice`, which says what to do.
 
     >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
     ...     error = producer.send("orders", b"x" * 2_000_000).exception(timeout=30)
@@ -120,7 +120,7 @@ class RecordError(KafkaError):
 
 
 class RecordTooLargeError(RecordError):
-    """A record is larger than max.request.size or buffer.memory allows.
+    """A record is larger than max.request.size or buffer.memory.
 
     The parameters are those of `RecordError`: cause, row, topic, partition, advice.
 
@@ -134,7 +134,7 @@ class RecordTooLargeError(RecordError):
 
 
 class InvalidPartitionError(RecordError):
-    """A record asks for a partition that its topic does not have.
+    """A record specifies a partition that its topic does not have.
 
     The parameters are those of `RecordError`: cause, row, topic, partition, advice.
 
@@ -151,7 +151,7 @@ class InvalidPartitionError(RecordError):
 
 
 class InvalidTopicError(RecordError):
-    """A record names no topic.
+    """A record has no topic.
 
     The parameters are those of `RecordError`: cause, row, topic, partition, advice.
 
@@ -166,7 +166,7 @@ class InvalidTopicError(RecordError):
 
 
 class KafkaTimeoutError(KafkaError, TimeoutError):
-    """Something was not done within the time that its setting allows.
+    """An operation did not finish within its timeout.
 
     >>> with DevBroker(auto_create_topics=False) as broker:
     ...     settings = {"bootstrap.servers": broker.bootstrap_servers, "max.block.ms": 1000}
@@ -180,9 +180,9 @@ class KafkaTimeoutError(KafkaError, TimeoutError):
 
 
 class BufferExhaustedError(KafkaTimeoutError):
-    """No memory became free within max.block.ms.
+    """No buffer memory became free within max.block.ms.
 
-    Send less at a time, or raise buffer.memory or max.block.ms.
+    Send less at a time, or increase buffer.memory or max.block.ms.
 
     >>> error = BufferExhaustedError("no memory became free within 60 s (max.block.ms)")
     >>> isinstance(error, KafkaTimeoutError), error.retriable
@@ -191,9 +191,9 @@ class BufferExhaustedError(KafkaTimeoutError):
 
 
 class DeliveryTimeoutError(KafkaTimeoutError):
-    """A batch was not acknowledged within delivery.timeout.ms of its closing.
+    """A batch was not acknowledged within delivery.timeout.ms after it was closed.
 
-    It is the cause of a `DeliveryError`; the records may have been written all the same.
+    It is the cause of a `DeliveryError`. The records may have been written nevertheless.
 
     >>> with DevBroker(topics={"orders": 1}) as broker:
     ...     hook = broker.on(ApiKey.PRODUCE, NeverAnswer())
@@ -211,7 +211,7 @@ class DeliveryTimeoutError(KafkaTimeoutError):
 
 
 class NetworkError(KafkaError, ConnectionError):
-    """A connection was refused, cut, or never answered.
+    """A connection was refused or lost, or the broker never answered.
 
     >>> with KafkaProducer({"bootstrap.servers": "localhost:1", "max.block.ms": 1000}) as producer:
     ...     producer.send("orders", b"a book").result(timeout=30)
@@ -226,8 +226,8 @@ class NetworkError(KafkaError, ConnectionError):
 class AuthenticationError(KafkaError):
     """Authentication failed: a password, token, certificate or host name was not accepted.
 
-    It ends the producer at once, since trying again gives the same answer. The message names the
-    broker, the mechanism and the user, never a secret.
+    It is fatal to the producer, since a retry would fail the same way. The message names the
+    broker, the mechanism and the user, but never a secret.
 
     >>> sasl = SaslSettings(users={"alice": "her password"})
     >>> listener = Listener(security_protocol="SASL_PLAINTEXT", sasl=sasl)
@@ -248,7 +248,7 @@ class AuthenticationError(KafkaError):
 
 
 class DecodeError(KafkaError):
-    """Bytes from the network are not what the protocol says they must be.
+    """Bytes from the network do not follow the protocol.
 
     >>> error = DecodeError("broker 1: the answer ends in the middle of an array")
     >>> isinstance(error, KafkaError), error.retriable
@@ -257,7 +257,7 @@ class DecodeError(KafkaError):
 
 
 class CorruptRecordError(DecodeError):
-    """A record batch has a wrong checksum, or sizes that contradict each other.
+    """A record batch has a wrong checksum or inconsistent sizes.
 
     >>> error = CorruptRecordError("orders-0, offset 7: the checksum is wrong")
     >>> isinstance(error, DecodeError)
@@ -266,7 +266,7 @@ class CorruptRecordError(DecodeError):
 
 
 class UnsupportedVersionError(KafkaError):
-    """Client and broker have no version of an API in common.
+    """Client and broker support no common version of an API.
 
     >>> error = UnsupportedVersionError("broker 1 has no version of Produce that this client has")
     >>> isinstance(error, KafkaError), error.retriable
@@ -277,10 +277,9 @@ class UnsupportedVersionError(KafkaError):
 class BrokerError(KafkaError):
     """A broker answered with an error code.
 
-    `code` and `name` are Kafka's own; a code that this package does not know keeps its number.
-
-    `retriable` says whether the same request may succeed later, `invalid_metadata` whether the
-    client has to ask for metadata first. `message` is the sentence for people.
+    `code` and `name` are Kafka's own; an unknown code keeps its number. `message` is the
+    human-readable text. `retriable` says whether the same request may succeed later, and
+    `invalid_metadata` whether the client must refresh its metadata first.
 
     >>> with DevBroker(topics={"orders": 1}) as broker:
     ...     hook = broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
@@ -311,7 +310,7 @@ class BrokerError(KafkaError):
 class ProducerFencedError(BrokerError):
     """A newer producer took over the transactional id, or the coordinator fenced this producer.
 
-    Nothing helps but closing this producer.
+    The only remedy is to close this producer.
 
     The parameters are those of `BrokerError`: message, code, name, retriable, invalid_metadata.
 
@@ -330,7 +329,7 @@ class ProducerFencedError(BrokerError):
 
 
 class IllegalStateError(KafkaError, RuntimeError):
-    """A call that the producer's state does not allow. Nothing has changed by it.
+    """The producer's state does not allow the call, which changed nothing.
 
     >>> settings = {"bootstrap.servers": "localhost:9092", "transactional.id": "orders-1"}
     >>> with KafkaProducer(settings) as producer:
@@ -343,7 +342,7 @@ class IllegalStateError(KafkaError, RuntimeError):
 
 
 class TransactionAbortableError(KafkaError):
-    """The transaction cannot be committed: abort it, then go on with the same producer.
+    """The transaction cannot be committed: abort it, then keep using the same producer.
 
     >>> settings = {"bootstrap.servers": "localhost:9092", "transactional.id": "orders-1"}
     >>> with KafkaProducer(settings) as producer:
@@ -376,7 +375,7 @@ class TransactionAbortedError(KafkaError):
 
 
 class FatalProducerError(KafkaError):
-    """An earlier error, which is the cause, ended this producer: close it and make another.
+    """An earlier fatal error, the cause, ended this producer: close it and create another.
 
     >>> settings = {"bootstrap.servers": "localhost:9092", "transactional.id": "orders-1"}
     >>> producer = KafkaProducer(settings)
@@ -394,8 +393,8 @@ class FatalProducerError(KafkaError):
 class DeliveryError(KafkaError):
     """Records were accepted from the caller but could not be delivered.
 
-    Everything that was known goes into the sentence: how many records, of which partition, among
-    which input rows, the cause (also in `__cause__`), and what to do.
+    The message says as much as is known: how many records, which partition, which input rows, the
+    cause (also in `__cause__`), and what to do.
 
     >>> with DevBroker(topics={"orders": 1}) as broker:
     ...     hook = broker.on(ApiKey.PRODUCE, AnswerError(ErrorCode.MESSAGE_TOO_LARGE))

@@ -24,7 +24,7 @@ def is_topic_name(name: str) -> bool:
 class TopicPartition(NamedTuple):
     """A partition of a topic.
 
-    `partition` is its number, from 0.
+    `partition` is its number, counted from 0.
 
     >>> str(TopicPartition("orders", 3))
     'orders-3'
@@ -57,9 +57,9 @@ class Node(NamedTuple):
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """What a broker knows an idempotent producer by.
+    """The identity of an idempotent producer, as assigned by a broker.
 
-    Both `producer_id` and `epoch` are -1 where there is none.
+    `producer_id` and `epoch` are both -1 if none has been assigned.
 
     >>> ProducerIdAndEpoch(4000, 0).is_valid
     True
@@ -78,9 +78,9 @@ NO_PRODUCER_ID_AND_EPOCH = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class PreparedTransaction(NamedTuple):
-    """A transaction that was left open, for another process to end before it times out.
+    """An open transaction that another process is to end before it times out.
 
-    `producer` is the id and epoch that ends it.
+    `producer` is the producer id and epoch with which to end it.
 
     >>> settings = {"bootstrap.servers": "localhost:9092", "transactional.id": "orders-1"}
     >>> with KafkaProducer(settings) as producer:
@@ -97,9 +97,9 @@ class PreparedTransaction(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """The next offset that a consumer group is to read of a partition.
+    """The next offset that a consumer group will read in a partition.
 
-    `offset` is that of the next record to read: one more than the last one read.
+    `offset` is that of the next record to read: one more than that of the last record read.
 
     >>> OffsetAndMetadata(42).offset
     42
@@ -115,10 +115,11 @@ class OffsetAndMetadata(NamedTuple):
 class ConsumerGroupMetadata(NamedTuple):
     """The consumer group that commits offsets, and its member if there is one (KIP-447).
 
-    With a member and its generation the coordinator fences consumers that have lost the partition.
+    Given a member and its generation, the coordinator fences consumers that have lost the
+    partition.
 
-    `group_id` names the group; `generation_id`, `member_id` and `group_instance_id` are those of
-    the member, as its consumer has them.
+    `group_id` is the group's name. `generation_id`, `member_id` and `group_instance_id` identify
+    the member; its consumer knows them.
 
     >>> offsets = {TopicPartition("payments", 0): OffsetAndMetadata(42)}
     >>> settings = {"bootstrap.servers": "localhost:9092", "transactional.id": "orders-1"}
@@ -146,7 +147,7 @@ class SecurityProtocol(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordMetadata:
-    """Where a record is (Kafka's class of the same name).
+    """The position of an acknowledged record (Kafka's class of the same name).
 
     >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
     ...     metadata = producer.send("orders", b"a book").result(timeout=30)
@@ -168,7 +169,7 @@ class RecordMetadata:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """A partition, for `partitions_for` (Kafka's class of the same name).
+    """A partition and its leader, from `partitions_for` (Kafka's class of the same name).
 
     >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
     ...     [info] = producer.partitions_for("orders")
@@ -186,8 +187,8 @@ class PartitionInfo:
 class PartitionAcks:
     """The acknowledged records of one producer in one partition.
 
-    Offsets are `UNKNOWN_OFFSET` where the broker told none (acks=0). Between `first_offset` and
-    `last_offset` other producers' records may lie: `records` counts ours alone.
+    Offsets are `UNKNOWN_OFFSET` if the broker returned none (acks=0). Records of other producers
+    may lie between `first_offset` and `last_offset`: `records` counts only ours.
 
     >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
     ...     metadata = producer.send("orders", b"a book").result(timeout=30)

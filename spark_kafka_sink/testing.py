@@ -5,8 +5,8 @@
     with DevBroker(topics={"orders": 3}) as broker:
         broker.on(ApiKey.PRODUCE, CloseConnection(handled=True), times=1)
 
-pytest finds the fixtures `devbroker`, a `DevBroker`, and `start_devbroker`, a `StartDevBroker`, by
-itself wherever the package is installed.
+Wherever the package is installed, pytest provides the fixtures `devbroker`, a `DevBroker`, and
+`start_devbroker`, a `StartDevBroker`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ __all__ = [
 
 
 class StartDevBroker(Protocol):
-    """Start embedded brokers for one test: the type of the fixture `start_devbroker`.
+    """The type of the fixture `start_devbroker`: starts embedded brokers for one test.
 
     >>> def test_a_broker_may_stop(start_devbroker: StartDevBroker) -> None:
     ...     cluster = start_devbroker(brokers=3, topics={"orders": 3})
@@ -73,4 +73,4 @@ class StartDevBroker(Protocol):
     """
 
     def __call__(self, **settings: Any) -> DevBroker:
-        """Return a broker that runs until the test ends; `settings` are those of `DevBroker`."""
+        """Start a broker that runs until the test ends; `settings` are those of `DevBroker`."""

@@ -11,9 +11,9 @@ from spark_kafka_sink.devbroker.topic_config import TopicConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSettings:
-    """The settings of a broker, and of its cluster.
+    """The settings of a broker and its cluster.
 
-    Times are in milliseconds, sizes in bytes. `DevBroker` takes each of them as a keyword, too.
+    Times are in milliseconds, sizes in bytes. `DevBroker` also accepts each field as a keyword.
 
     >>> settings = BrokerSettings(num_partitions=6, auto_create_topics=False)
     >>> with DevBroker(settings=settings) as broker:
@@ -85,7 +85,7 @@ class BrokerSettings:
 
 
 class SettingChanges(TypedDict, total=False):
-    """Some of the `BrokerSettings`, as keywords; for type checkers."""
+    """The fields of `BrokerSettings` as keyword arguments, for type checkers."""
 
     auto_create_topics: bool
     num_partitions: int

@@ -14,7 +14,7 @@ from spark_kafka_sink.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """Limits of one broker; times in milliseconds.
+    """The limits of one broker; times are in milliseconds.
 
     >>> limits = ConnectionLimits(max_connections=10, connections_max_idle_ms=60_000)
     >>> with DevBroker(connection_limits=limits) as broker:

@@ -67,15 +67,15 @@ class DevBroker:
         `topics` maps topics to create to their numbers of partitions; those that `data_dir` already
         contains are not changed. `brokers` is the number of brokers. Port 0 means any free port;
         with several brokers each one uses the next port. `listeners` configure TLS or SASL, and
-        replace `host` and `port`. With `data_dir` topics and records are stored in that directory,
+        replace `host` and `port`. With `data_dir`, topics and records are stored in that directory,
         in Kafka's file format, and survive the process.
 
         `settings` apply to each broker; `changes` are fields of `BrokerSettings` by name, and take
-        precedence. `max_message_bytes` (bytes) and `log_append_time` change the defaults of new
-        topics. `clock` returns seconds since 1970. Without `settings`, topics have three replicas,
-        or as many as there are brokers.
+        precedence over `settings`. `max_message_bytes` (in bytes) and `log_append_time` change the
+        defaults of new topics. `clock` returns seconds since 1970. Without `settings`, topics have
+        three replicas, or as many as there are brokers if that is fewer.
 
-        Raises ConfigError for values that contradict each other, TypeError for an unknown name.
+        Raises ConfigError for contradictory values, and TypeError for an unknown keyword.
         """
         if brokers < 1:
             raise ConfigError(f"a cluster cannot have {brokers} brokers")
@@ -169,10 +169,11 @@ class DevBroker:
         replication_factor: int | None = None,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic with so many `partitions`; `configs` are Kafka's topic settings.
+        """Create a topic; `configs` are Kafka's topic settings.
 
-        `replication_factor` is how many brokers keep it; the default is that of the settings.
-        Raises RefusedError for a `name` or a setting that Kafka refuses, or that exists already.
+        `partitions` is the number of partitions. `replication_factor` is the number of replicas of
+        each; the default is `default_replication_factor` of the settings. Raises RefusedError if
+        the topic `name` is invalid or already exists, or if Kafka rejects a setting.
         """
 
         def create(broker: Broker) -> None:
@@ -205,11 +206,14 @@ class DevBroker:
         return self.call(read)
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """Return the id of the broker that leads a partition, -1 for none. Raises RefusedError."""
+        """Return the id of the broker that leads a partition of a topic; -1 if none does.
+
+        Raises RefusedError if there is no such partition.
+        """
         return self.call(lambda broker: broker.cluster.leader(TopicPartition(topic, partition)))
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Make broker `node_id` the leader of a partition, in a new leader epoch.
+        """Make broker `node_id` the leader of a partition of a topic, in a new leader epoch.
 
         For `__consumer_offsets` and `__transaction_state` (50 partitions each) this moves the
         coordinator. Raises RefusedError if the broker has no in-sync replica.
@@ -221,11 +225,11 @@ class DevBroker:
         )
 
     def on(self, api_key: ApiKey, fault: Decide | Action, *, times: int | None = None) -> FaultHook:
-        """Set a fault for requests of `api_key`, and return a hook that counts what it did.
+        """Inject a fault into requests of `api_key`; return a hook that counts its actions.
 
         `fault` is an action, such as `CloseConnection()`, or a function of the request and its
-        `FaultContext` that returns an action, or None to let the request pass. `times` limits how
-        often it acts. Raises ConfigError if `times` is less than 1.
+        `FaultContext` that returns an action, or None to handle the request as usual. `times`
+        limits the number of actions. Raises ConfigError if `times` is less than 1.
         """
         return self._server.faults.on(api_key, fault, times=times)
 

@@ -35,7 +35,7 @@ _AFTER_CORRELATION_ID = 8
 class AnswerError:
     """Respond with an error code; with `handled`, only after handling the request.
 
-    A Produce that is handled and then answered by NOT_ENOUGH_REPLICAS_AFTER_APPEND has appended.
+    The records of a handled Produce that gets NOT_ENOUGH_REPLICAS_AFTER_APPEND were appended.
 
     `error_code` is one of `ErrorCode`.
 
@@ -53,7 +53,7 @@ class AnswerError:
 
 @dataclass(frozen=True, slots=True)
 class CloseConnection:
-    """Close the connection; with `handled`, after doing what was asked: the answer is lost.
+    """Close the connection; with `handled`, after handling the request: the response is lost.
 
     >>> with DevBroker(topics={"orders": 1}) as broker:
     ...     hook = broker.on(ApiKey.PRODUCE, CloseConnection(handled=True), times=1)
@@ -70,9 +70,9 @@ class CloseConnection:
 class Delay:
     """Handle the request after a pause; later requests of the connection wait behind it.
 
-    With `handled` it is done at once, and answered after the pause.
+    With `handled` the request is handled at once, and only the response is delayed.
 
-    `seconds` is how long.
+    `seconds` is the length of the pause.
 
     >>> with DevBroker(topics={"orders": 1}) as broker:
     ...     hook = broker.on(ApiKey.PRODUCE, Delay(0.05), times=1)
@@ -88,7 +88,7 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class NeverAnswer:
-    """Say nothing more on this connection; with `handled`, after doing what was asked.
+    """Send nothing more on this connection; with `handled`, after handling the request.
 
     >>> with DevBroker(topics={"orders": 1}) as broker:
     ...     hook = broker.on(ApiKey.PRODUCE, NeverAnswer(handled=True), times=1)
@@ -110,7 +110,7 @@ class NeverAnswer:
 class Throttle:
     """Handle the request and respond that it exceeded a quota (KIP-219).
 
-    The answer's throttle_time_ms is `seconds`, for which the connection is not listened to.
+    The response's throttle_time_ms is `seconds`, for which the connection is muted.
 
     >>> with DevBroker(topics={"orders": 1}) as broker:
     ...     hook = broker.on(ApiKey.PRODUCE, Throttle(0.05), times=1)
@@ -130,7 +130,7 @@ def garbled(frame: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Corrupt:
-    """Do what was asked and answer with other bytes; with `close`, close behind them.
+    """Handle the request and respond with other bytes; with `close`, close after them.
 
     >>> with DevBroker(topics={"orders": 1}) as broker:
     ...     hook = broker.on(ApiKey.PRODUCE, Corrupt(close=True), times=1)
@@ -150,7 +150,7 @@ Action: TypeAlias = AnswerError | CloseConnection | Delay | NeverAnswer | Thrott
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultContext:
-    """What a hook is told beside the request.
+    """What a hook receives besides the request.
 
     `header` is the header of the request.
 
@@ -176,7 +176,7 @@ Decide: TypeAlias = Callable[[Any, FaultContext], "Action | None"]
 
 
 class FaultHook:
-    """One hook: what it has seen and done, and a way to end it.
+    """One hook and its counters; `remove` uninstalls it.
 
     >>> with DevBroker(topics={"orders": 1}) as broker:
     ...     hook = broker.on(ApiKey.PRODUCE, CloseConnection(), times=1)

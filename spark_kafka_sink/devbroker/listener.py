@@ -26,11 +26,11 @@ WITH_SASL = frozenset({SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """One listener; its repr shows no secret.
+    """One listener; its repr contains no secrets.
 
-    `security_protocol` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; it listens at the address
-    `host`; `client_auth` is "none", "requested" or "required"; `sasl` has users and mechanisms.
-    Raises ConfigError for settings that contradict each other.
+    `security_protocol` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; `host` is the address to
+    listen on; `client_auth` is "none", "requested" or "required"; `sasl` sets users and mechanisms.
+    Raises ConfigError for contradictory settings.
 
     >>> with DevBroker(listeners=[Listener(), Listener(name="INSIDE")]) as broker:
     ...     broker.address("INSIDE") == broker.bootstrap_servers

@@ -31,10 +31,10 @@ class RefusedRecord(NamedTuple):
 
 
 class RefusedError(KafkaError):
-    """The broker refuses something, with one of Kafka's error codes.
+    """A rejection of a request, or a part of it, with one of Kafka's error codes.
 
-    `error_code` is an `ErrorCode`, `message` the sentence for people, and `record_errors` names the
-    records of a batch that are to blame.
+    `error_code` is an `ErrorCode`, `message` is the human-readable text, and `record_errors` lists
+    the records that caused their batch to be rejected.
 
     >>> with DevBroker() as broker:
     ...     broker.create_topic("not a name")

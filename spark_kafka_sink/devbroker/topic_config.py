@@ -23,10 +23,10 @@ _CLEANUP_POLICIES = frozenset({"delete", "compact"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """What a topic's settings come to.
+    """The effective settings of a topic.
 
-    `cleanup_policy` is "delete", "compact" or both. `values` of `with_values` are texts, as in
-    Kafka.
+    `cleanup_policy` is "delete", "compact" or both, separated by a comma. The `values` passed to
+    `with_values` are strings, as in Kafka.
 
     >>> TopicConfig(retention_ms=60_000).with_values({"cleanup.policy": "compact"}).compact
     True

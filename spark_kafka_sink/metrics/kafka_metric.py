@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class KafkaMetric:
-    """What reporters and `KafkaProducer.metrics()` are given. Any thread may read it.
+    """A metric as reporters and `KafkaProducer.metrics()` receive it; any thread may read it.
 
     `metric_name` is its `MetricName`.
 

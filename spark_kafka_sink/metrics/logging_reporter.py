@@ -21,10 +21,10 @@ _JOIN_TIMEOUT: Final = 1.0
 class LoggingMetricsReporter:
     """A reporter that logs at level INFO every `interval` seconds, and when the producer closes.
 
-    There is a line for each group and set of tags, such as that of one topic; metrics of which
-    nothing was recorded are left out. A daemon thread of its own does the work.
+    It writes one line for each group and set of tags, such as those of one topic, and omits metrics
+    with no recorded value. It runs in its own daemon thread.
 
-    `logger` is one named after this module unless another is given.
+    `interval` is in seconds. `logger` defaults to the one named after this module.
 
     >>> settings = {
     ...     "bootstrap.servers": "localhost:9092",

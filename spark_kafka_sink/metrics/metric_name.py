@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 class MetricName:
     """A name within a group, and the tags that distinguish its instances.
 
-    Two names are equal if name, group and tags are; the description does not count.
+    Two names are equal if their name, group and tags are equal, whatever their descriptions.
 
-    `description` is for people.
+    `description` is a human-readable text.
 
     >>> str(MetricName("record-send-rate", "producer-metrics", tags={"client-id": "orders"}))
     'producer-metrics:record-send-rate{client-id=orders}'

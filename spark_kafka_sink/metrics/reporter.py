@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 class MetricsReporter(Protocol):
     """A plug-in that is notified of metrics and may read their values at any time.
 
-    It is called on the producer's own threads, so it should return at once; values are best read on
-    a thread of its own. What it raises is logged, and breaks nothing. Each producer needs a
-    reporter of its own, since `close` ends it.
+    It is called on the producer's own threads, so it should return at once and read the values on a
+    thread of its own. Its exceptions are logged and have no other effect. Each producer needs its
+    own reporter, since `close` stops it.
 
-    The methods get each `metric` as it comes and goes, and at the start all `metrics` that there
-    are.
+    `init` receives all existing `metrics`; the other methods receive each `metric` as it is added
+    or removed.
 
     >>> class Watch:
     ...     def init(self, metrics):

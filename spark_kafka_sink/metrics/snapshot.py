@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How many values there were, their sum and the largest of them.
+    """The number of values, their sum and the largest of them.
 
-    `merged` takes the `other` summary, `since` an `earlier` one of the same values.
+    `merged` adds an `other` summary; `since` subtracts an `earlier` one of the same values.
 
     >>> Summary(count=4, total=10.0, maximum=5.0).average
     2.5
@@ -61,13 +61,14 @@ class Summary:
 class MetricsSnapshot:
     """The totals of one producer, or of several merged, named after Kafka's producer metrics.
 
-    What is sent again counts again in `records_per_request`, `batch_size` and
-    `record_queue_time_ms`, as in Kafka.
+    A retried batch counts again in `records_per_request`, `batch_size` and `record_queue_time_ms`,
+    as in Kafka.
 
-    `record_retry_total`, `record_error_total` and `batch_split_total` count records and batches;
-    `bufferpool_wait_time_ns`, `metadata_wait_time_ns` and `flush_time_ns` are nanoseconds of
-    waiting; `uncompressed_bytes` and `compressed_bytes` are sizes. `merged` takes the `other`
-    snapshot, `merge` any number of `snapshots`, and `since` an `earlier` one of the same producer.
+    `record_retry_total` and `record_error_total` count records, `batch_split_total` counts batches.
+    `bufferpool_wait_time_ns`, `metadata_wait_time_ns` and `flush_time_ns` are total waiting times
+    in nanoseconds; `uncompressed_bytes` and `compressed_bytes` are sizes. `merged` adds an `other`
+    snapshot, `merge` adds up all `snapshots`, and `since` subtracts an `earlier` one of the same
+    producer.
 
     >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
     ...     metadata = producer.send("orders", b"a book").result(timeout=30)

@@ -77,10 +77,10 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class MetadataSnapshot:
-    """The cluster at one moment.
+    """The state of the cluster at one moment, as passed to partitioners.
 
-    `cluster_id` is the cluster's own, `nodes` has its brokers by id, `topics` those that the
-    producer uses by name. A partitioner gets one. `topic_partition` is a `TopicPartition`.
+    `cluster_id` is the cluster's id, `nodes` maps ids to brokers, and `topics` maps names to the
+    topics that the producer uses. `topic_partition` is a `TopicPartition`.
 
     >>> snapshot = MetadataSnapshot()
     >>> snapshot.partition_count("orders"), snapshot.leader_of(TopicPartition("orders", 0))

@@ -32,8 +32,7 @@ _METHODS: Final = ("on_send", "on_acknowledgement")
 class ProducerInterceptor:
     """The interface of an interceptor; each method does nothing unless overridden.
 
-    Deriving from this class is a convenience: any object that has one of the first two methods
-    will do.
+    Deriving from this class is optional: any object with `on_send` or `on_acknowledgement` works.
 
     >>> class Count(ProducerInterceptor):
     ...     sent = 0

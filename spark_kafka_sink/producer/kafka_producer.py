@@ -75,7 +75,7 @@ CHUNK_ITEMS = CHUNK_RECORDS * RECORD_FIELDS
 
 
 class KafkaProducer(TransactionalCalls):
-    """Sends records to Kafka. Thread-safe. Use it as a context manager, or `close` it.
+    """A client that sends records to Kafka. Thread-safe; `close` it or use it in a `with` block.
 
     >>> settings = {
     ...     "bootstrap.servers": "localhost:9092",
@@ -155,12 +155,14 @@ class KafkaProducer(TransactionalCalls):
     ) -> FutureRecordMetadata:
         """Send one record and return at once with a future of its `RecordMetadata`.
 
-        `timestamp` is in milliseconds since 1970; without one it is the time at which the record
-        gets into a batch, linger.ms later at most. `headers` are pairs of a name and its bytes.
+        `timestamp` is in milliseconds since 1970. It defaults to the time at which the record is
+        added to a batch, at most linger.ms later. `headers` are (name, bytes) pairs.
+
         `on_delivery(metadata, error)` is called when the record is acknowledged (`error` is None)
-        or has failed (`metadata` is None): always on the network thread, one call at a time, and
-        for acknowledged records of a partition in their order. Nothing is sent while it runs. It
-        may send, but not wait: a record that finds no memory there fails with BufferExhaustedError.
+        or has failed (`metadata` is None). It always runs on the network thread, one call at a
+        time, and in order for the acknowledged records of a partition. Nothing is sent while it
+        runs. It may send but must not wait: a record for which there is no memory then fails with
+        BufferExhaustedError.
 
         max.block.ms is the limit for all waits of one call together: for metadata, for memory and
         for other threads.
@@ -299,9 +301,10 @@ class KafkaProducer(TransactionalCalls):
     def send_arrow(self, data: Any, *, topic: str | None = None) -> FutureTableMetadata:
         """Send all rows of an Arrow table, record batch or object that exports an Arrow stream.
 
-        `data` is the table. Columns go by name as in a Spark write (`value`, `key`, `topic`,
-        `partition`, `headers`, `timestamp`); `topic` goes before a column of that name. Returns
-        when the rows are in batches, with a future of the acknowledgements of each partition.
+        The columns of `data` are matched by name as in a Spark write (`value`, `key`, `topic`,
+        `partition`, `headers`, `timestamp`); the `topic` argument takes precedence over a column of
+        that name. Returns when all rows are in batches, with a future of the acknowledgements of
+        each partition.
 
         Raises SchemaError for unsupported columns, RecordError for a row that cannot be sent (the
         rows before it are sent), KafkaTimeoutError, and BrokerError for a topic that is refused.

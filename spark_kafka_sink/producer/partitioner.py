@@ -189,7 +189,7 @@ def partition_loads(
 
 
 class TopicPartitions(NamedTuple):
-    """What a partitioner may know of a topic.
+    """The state of a topic, as passed to a partitioner.
 
     `partition_count` is the number of partitions of `topic`.
 
@@ -207,7 +207,7 @@ class TopicPartitions(NamedTuple):
 
 @runtime_checkable
 class Partitioner(Protocol):
-    """Places every record that names no partition: the plug-in for whole columns.
+    """A plug-in that places every record without a partition, whole columns at a time.
 
     >>> import numpy as np
     >>> class FirstAvailable:
@@ -234,10 +234,10 @@ class Partitioner(Protocol):
 
 @runtime_checkable
 class JavaLikePartitioner(Protocol):
-    """Places every record that names no partition: the plug-in as Java's client has it.
+    """A plug-in that places every record without a partition, with Java's signature.
 
-    `key` and `value` are those given to `send`, `key_bytes` and `value_bytes` what the serializers
-    made of them; `cluster` is what the producer knows of all topics.
+    `key` and `value` are the arguments of `send`, `key_bytes` and `value_bytes` their serialized
+    forms; `cluster` is the producer's metadata of all topics that it uses.
 
     >>> class ByLength:
     ...     def partition(self, topic, key, key_bytes, value, value_bytes, cluster):

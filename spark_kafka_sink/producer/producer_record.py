@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 class ProducerRecord:
     """A record before its key and value are serialized.
 
-    Frozen, since one interceptor hands it to the next: `dataclasses.replace` makes another one.
+    It is frozen because interceptors pass it on: `dataclasses.replace` creates a changed copy.
 
-    `topic` is its name; `headers` are pairs of a name and its bytes, or None.
+    `topic` is the topic's name; `headers` are (name, bytes) pairs, with None for a header without a
+    value.
 
     >>> from dataclasses import replace
     >>> record = ProducerRecord("orders", b"a book", key=b"alice")

@@ -42,9 +42,9 @@ class Gathering(Protocol):
 class FutureRecordMetadata:
     """The outcome of one send; like a `concurrent.futures.Future` that cannot be cancelled.
 
-    It is all that a send makes, and does not hold what was sent: the caller may keep it for long.
-    Whoever makes one fills in the fields up to `error`: a constructor of our own would cost more
-    than all that.
+    It is the only object that a send creates, and does not refer to the record: the caller may keep
+    it for long. Its creator sets the attributes up to `error`: a constructor would cost more than
+    everything else.
 
     >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
     ...     future = producer.send("orders", b"a book")
@@ -182,7 +182,7 @@ class TablePart:
 
 
 class FutureTableMetadata:
-    """The end of one table's send: done when every row is acknowledged, or the first has failed.
+    """The outcome of a table's send: done when every batch with rows of it has ended.
 
     >>> import pyarrow as pa
     >>> with KafkaProducer({"bootstrap.servers": "localhost:9092"}) as producer:
@@ -205,7 +205,7 @@ class FutureTableMetadata:
         """Wait up to `timeout` seconds; return the rows' acknowledgements per partition.
 
         Their `bytes` is 0, because a batch may hold the rows of several calls. Raises the error of
-        the first row that a broker refused, or else of the first batch that failed, and
+        the first row that a broker rejected, or otherwise of the first batch that failed, and
         TimeoutError when the timeout expires.
         """
         error = self.exception(timeout)

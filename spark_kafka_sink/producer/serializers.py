@@ -117,11 +117,11 @@ _CONVERSIONS: Final[Mapping[str, _Conversion]] = MappingProxyType(
 
 
 class Serializer(Protocol):
-    """Write keys or values as bytes: the plug-in `key.serializer` or `value.serializer`.
+    """A plug-in that converts keys or values to bytes (`key.serializer`, `value.serializer`).
 
-    A function `(value) -> bytes` is enough where neither topic nor headers are needed; it may have
-    parameters named `topic` and `headers` as well. An object with this method is as Java has it,
-    and may also have `configure(settings, *, is_key)` and `close()`.
+    A function `(value) -> bytes` works too, and may also have parameters named `topic` and
+    `headers`. An object with the method below, which has Java's signature, may also have
+    `configure(settings, *, is_key)` and `close()`.
 
     >>> class VersionedText:
     ...     def serialize(self, topic, headers, data):
@@ -138,8 +138,8 @@ class Serializer(Protocol):
     ) -> bytes | None:
         """Return the bytes of `data`, which is never None, for a record of `topic`.
 
-        `headers` are the record's own: those in the list afterwards are sent. Whatever it raises
-        becomes the cause of the SerializationError that `send` raises.
+        `headers` are those of the record; the method may change the list, and the changed list is
+        sent. Any exception becomes the cause of the SerializationError that `send` raises.
         """
 
 

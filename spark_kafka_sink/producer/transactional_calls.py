@@ -68,10 +68,10 @@ class TransactionalCalls:
     ) -> None:
         """Commit a consumer group's offsets with this transaction.
 
-        `group_metadata` names the group. The offsets are those of the next records to be read.
-        Raises KafkaTimeoutError after max.block.ms (called again with equal arguments it goes on
-        waiting for the same request), IllegalStateError outside of a transaction, and what the
-        brokers refuse.
+        `offsets` are those of the next records to read; `group_metadata` names the group. Raises
+        KafkaTimeoutError after max.block.ms (a repeated call with equal arguments continues to wait
+        for the same request), IllegalStateError outside of a transaction, and BrokerError for
+        offsets that the brokers refuse.
         """
         manager = self._manager()
         give_up_at = self._core.give_up_at()

@@ -74,7 +74,7 @@ _SHORTEST_SHARED_ARRAY: Final = 16_384
 class BytesColumn(NamedTuple):
     """A column of nullable byte strings, in Arrow's layout with 64-bit offsets.
 
-    `data` is uint8: the bytes of all rows, one after the other.
+    `data` is uint8[bytes]: the bytes of all rows, one after another.
 
     >>> import numpy as np
     >>> column = BytesColumn(np.array([0, 1, 3]), np.frombuffer(b"abc", np.uint8))
@@ -94,7 +94,7 @@ class BytesColumn(NamedTuple):
 class HeaderColumns(NamedTuple):
     """The headers of all rows, one element per header.
 
-    `values` has a row for each of `keys`; a null is a header without a value.
+    `values` has an entry for each of `keys`; null means a header without a value.
 
     >>> import numpy as np
     >>> names = BytesColumn(np.array([0, 6]), np.frombuffer(b"source", np.uint8))
@@ -114,9 +114,8 @@ class HeaderColumns(NamedTuple):
 class RecordColumns:
     """Records to send, as columns.
 
-    Raises ValueError when the arrays contradict each other or have the wrong type.
-
-    `num_rows` counts the rows; `key`, `value` and `headers` have one entry for each.
+    `num_rows` is the number of rows; `key`, `value` and `headers` have one entry for each row.
+    Raises ValueError if the arrays are inconsistent or have the wrong type.
 
     >>> import numpy as np
     >>> column = BytesColumn(np.array([0, 1, 3]), np.frombuffer(b"abc", np.uint8))

@@ -43,9 +43,9 @@ _END_TRANSACTION_MARKER: Final = struct.Struct(">hi")
 
 
 class Header(NamedTuple):
-    """A header of a record; bytes of the key that are not UTF-8 are replaced, as Java does.
+    """A header of a record; invalid UTF-8 in the key is replaced, as in Java.
 
-    `value` is None for a header without one.
+    `value` is None for a header without a value.
 
     >>> Header("source", b"web").key
     'source'
@@ -56,10 +56,10 @@ class Header(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One record. `timestamp` is in milliseconds since 1970, or -1.
+    """A record; `timestamp` is in milliseconds since 1970, or -1 if there is none.
 
-    `key` and `value` are bytes or None; `offset` is its place in the partition, `headers` are in
-    order.
+    `key` and `value` are bytes or None; `offset` is the record's position in the partition;
+    `headers` are in the order in which they were sent.
 
     >>> with DevBroker(topics={"orders": 1}) as broker:
     ...     with KafkaProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:

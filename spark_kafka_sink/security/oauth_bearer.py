@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Collection, Mapping
     from typing import TypeAlias
 
-    #: A token, one with its end in seconds since 1970, or a token that is read already.
+    #: A token, a token with its expiry in seconds since 1970, or an already parsed token.
     GivenToken: TypeAlias = "str | tuple[str, float] | OAuthBearerToken"
 
 _SEPARATOR: Final = "\x01"
@@ -41,10 +41,10 @@ _MOST_VALUES: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthBearerToken:
-    """A token, and what is known of it.
+    """A token, and what is known about it.
 
-    `value` is the token itself, which the repr does not show. Times are seconds since 1970. Raises
-    ValueError for a value that no token has.
+    `value` is the token itself, which the repr does not show. Times are in seconds since 1970.
+    Raises ValueError for a value that is not a valid token.
 
     >>> OAuthBearerToken(value="header.payload.signature", subject="alice").subject
     'alice'
@@ -67,10 +67,10 @@ class OAuthBearerToken:
 
 
 class TokenFunction(Protocol):
-    """Get a token for OAUTHBEARER: the plug-in `sasl.login.callback.handler.class`.
+    """A plug-in that returns OAUTHBEARER tokens (`sasl.login.callback.handler.class`).
 
-    A function is called on a thread of its own, a coroutine function on the producer's event loop,
-    each for at most sasl.login.read.timeout.ms.
+    A function is called on a thread of its own, a coroutine function on the producer's event loop;
+    either may take at most sasl.login.read.timeout.ms.
 
     >>> def token_from_vault():
     ...     return "header.payload.signature", time.time() + 3600
@@ -84,10 +84,10 @@ class TokenFunction(Protocol):
     """
 
     def __call__(self) -> GivenToken | Awaitable[GivenToken]:
-        """Return a token: text, or (text, its end in seconds since 1970), or `OAuthBearerToken`.
+        """Return a token: a str, (str, expiry in seconds since 1970), or an `OAuthBearerToken`.
 
-        Raise any error if there is none: the login
-        then fails with a NetworkError whose cause it is, or with that error if it is a KafkaError.
+        Raise any exception if there is no token: the login then fails with that exception if it is
+        a KafkaError, and otherwise with a NetworkError caused by it.
         """
 
 

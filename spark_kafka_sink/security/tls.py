@@ -77,13 +77,14 @@ _TLS_1_2_SUITES: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """The settings, under their own names; neither secrets nor paths are in the repr.
+    """The `ssl.*` settings under their own names; the repr shows neither secrets nor paths.
 
-    `protocol` and `enabled_protocols` are TLS versions, `cipher_suites` names by Java or OpenSSL.
-    Types (`truststore_type`, `keystore_type`) are PEM or PKCS12; locations (`truststore_location`,
-    `keystore_location`) are paths; `truststore_password`, `keystore_password` and `key_password`
-    open them. `keystore_certificate_chain` is PEM, like `keystore_key`. Raises ValueError for
-    settings that contradict each other.
+    `protocol` and `enabled_protocols` are TLS versions; `cipher_suites` are Java's (IANA's) names.
+    `truststore_type` and `keystore_type` are PEM, PKCS12 or JKS; JKS stands for a PKCS12 file, as
+    in most Java stores. `truststore_location` and `keystore_location` are paths of files that
+    `truststore_password`, `keystore_password` and `key_password` decrypt.
+    `keystore_certificate_chain` is PEM text, like `keystore_key`. Raises ValueError for
+    contradictory settings.
 
     >>> TlsSettings(keystore_type="PEM", keystore_location="server.pem").keystore_type
     'PEM'

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 class KafkaSink(DataSource):
     """The data source that writes DataFrames to Kafka; Spark knows it as `format("pykafka")`.
 
-    `schema` is the DataFrame's. `overwrite` is true for save modes that are refused, since rows can
-    only be appended. `check` takes a DataFrame, `df`, and the options of the write by name; other
-    options, `more_options`, are keywords.
+    `schema` is the DataFrame's. A batch with `overwrite` is rejected, since rows can only be
+    appended. `check` takes a DataFrame, `df`, and the options of the write, as a mapping,
+    `options`, or as keywords, `more_options`.
 
     >>> options = {"kafka.bootstrap.servers": "localhost:9092", "autoCreateTopics": "true"}
     >>> KafkaSink.name()

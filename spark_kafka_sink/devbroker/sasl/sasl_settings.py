@@ -1,4 +1,4 @@
-"""The settings of a listener with SASL, by the names of Kafka's broker settings."""
+"""The settings of a listener with SASL, named as Kafka's broker settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MECHANISMS_WITH_PASSWORDS = (
 class SaslSettings:
     """Users and mechanisms; passwords are not in the repr.
 
-    Raises ConfigError for mechanisms that are not served, and for users without a password.
+    Raises ConfigError for unsupported mechanisms, and for users without a password.
 
     >>> SaslSettings(users={"alice": "her password"}, mechanisms=("PLAIN",))  # no password is shown
     SaslSettings(mechanisms=...
