@@ -1,4 +1,4 @@
-"""What is installed: the version, the links, the commands."""
+"""The installed package: its version, links, types and commands."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ VERSION_LINE = f"spark-kafka-sink {spark_kafka_sink.__version__}\n"
 
 
 def load(target: str) -> object:
-    """Import what an entry point or a dynamic attribute names."""
+    """Import the object that an entry point or a dynamic attribute names."""
     module, _, name = target.replace(":", ".").rpartition(".")
     return getattr(import_module(module), name)
 
 
 def test_the_version_has_one_source():
-    """The installed version is the package's own, and pyproject.toml has none beside it."""
+    """pyproject.toml contains no version, but reads it from the package."""
     assert ["version"] == PROJECT["dynamic"]
     assert spark_kafka_sink.__version__ == load(
         PYPROJECT["tool"]["setuptools"]["dynamic"]["version"]["attr"]
@@ -38,14 +38,14 @@ def test_the_version_has_one_source():
 
 
 def test_the_project_names_its_pages():
-    """Each link of the project is one of its repository."""
+    """The project has all usual links, each to a page of its repository."""
     assert {"Homepage", "Documentation", "Source", "Issues", "Changelog"} == set(PROJECT["urls"])
     homepage = PROJECT["urls"]["Homepage"]
     assert [] == [url for url in PROJECT["urls"].values() if not url.startswith(homepage)]
 
 
 def test_the_types_are_installed():
-    """Type checkers find the marker of a typed package, and it is among the installed files."""
+    """The marker of a typed package exists and is among the installed files."""
     assert ["py.typed"] == PYPROJECT["tool"]["setuptools"]["package-data"]["spark_kafka_sink"]
     assert (ROOT / "spark_kafka_sink" / "py.typed").is_file()
 
@@ -66,7 +66,7 @@ def test_a_console_script_tells_the_version(script, capsys):
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_the_usage_of_a_console_script_has_its_name(script, capsys, monkeypatch):
-    """A command that was called by its script calls itself so in its usage and its examples."""
+    """The usage and the examples of a command called by its script contain the script's name."""
     monkeypatch.setattr(sys, "argv", [f"/usr/local/bin/{script}"])
     with pytest.raises(SystemExit):
         load(SCRIPTS[script])(["--help"])
@@ -78,7 +78,7 @@ def test_the_usage_of_a_console_script_has_its_name(script, capsys, monkeypatch)
 
 @pytest.mark.parametrize("module", MODULES)
 def test_a_module_tells_the_version(module):
-    """`python -m` knows --version too."""
+    """`python -m` supports --version too."""
     done = subprocess.run(  # noqa: S603 - our own module
         [sys.executable, "-m", module, "--version"], check=True, capture_output=True, text=True
     )
@@ -88,7 +88,7 @@ def test_a_module_tells_the_version(module):
 
 @pytest.mark.parametrize("module", MODULES)
 def test_the_usage_of_a_module_has_its_name(module):
-    """A command that was called by `python -m` calls itself so in its usage."""
+    """The usage of a command called by `python -m` says so."""
     done = subprocess.run(  # noqa: S603 - our own module
         [sys.executable, "-m", module, "--help"], check=True, capture_output=True, text=True
     )

@@ -1,4 +1,4 @@
-"""Every public name is documented where it is defined, by an example that runs."""
+"""Every public name has a docstring with its parameters and an example that runs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ import spark_kafka_sink
 import spark_kafka_sink.testing
 
 DOORS = (spark_kafka_sink, spark_kafka_sink.testing)
-#: The address that the examples have, for the reader to replace.
+#: The address in the examples, which readers replace by their own.
 ADDRESS = "localhost:9092"
-#: What the broker has that the examples write to.
+#: The topics of the broker that the examples write to.
 TOPICS = {"orders": 1, "payments": 1}
-#: What an example has for a DataFrame: all that is asked of it is its columns.
+#: The DataFrame of the examples, which use only its schema.
 DF = SimpleNamespace(schema=StructType([StructField("value", StringType())]))
-#: Classes that only the package itself makes, and methods that only its own classes call.
+#: Classes that only the package instantiates, and methods that only the package calls.
 NOT_FOR_USERS = {
     *("FaultHook", "FutureTableMetadata", "KafkaMetric"),
     *("FaultHook.ask", "FutureRecordMetadata.fail", "KafkaProducer.write_staged"),
@@ -34,7 +34,7 @@ FIELD_COMMENT = re.compile(r"#:.*\n(?:\s*#:?.*\n)*\s*(\w+):")
 
 
 def is_documented_by_itself(value: object) -> bool:
-    """Return whether a name can have a docstring: no type alias and no text can."""
+    """Return whether a value can have a docstring, which type aliases and strings cannot."""
     return isinstance(value, type) or inspect.isfunction(value)
 
 
@@ -47,7 +47,7 @@ PUBLIC = {
 
 
 def parameters_of(function: object) -> list[str]:
-    """List the parameters that a caller gives, or nothing for what has no signature."""
+    """Return the parameters that callers pass; none for an object without a signature."""
     try:
         found = inspect.signature(function).parameters
     except ValueError:
@@ -56,7 +56,7 @@ def parameters_of(function: object) -> list[str]:
 
 
 def public_methods(cls: type) -> dict[str, object]:
-    """List the methods that a class of ours defines or inherits from one of ours."""
+    """Return the public methods that a class defines or inherits from a class of this package."""
     return {
         name: getattr(cls, name)
         for owner in reversed(cls.__mro__)
@@ -70,17 +70,17 @@ FUNCTIONS = (type(lambda: None), classmethod, staticmethod)
 
 
 def named_in(text: str, parameters: list[str]) -> set[str]:
-    """Return those of the parameters that a docstring names, whatever its quotes are."""
+    """Return the parameters that a docstring names, with or without quotes."""
     return {name for name in parameters if re.search(rf"\b{re.escape(name)}\b", text)}
 
 
 def commented_fields(cls: type) -> set[str]:
-    """Return the fields of a class that a comment of the form `#: ...` documents."""
+    """Return the fields of a class that have a `#: ...` comment."""
     return set(FIELD_COMMENT.findall(inspect.getsource(cls)))
 
 
 def undocumented(cls: type) -> list[str]:
-    """List the parameters, of the class and of its methods, that no docstring names."""
+    """Return the parameters of a class and of its methods that no docstring names."""
     about_class = f"{cls.__doc__} {cls.__init__.__doc__ or ''}"
     missing = []
     can_be_made = not issubclass(cls, Enum) and not getattr(cls, "_is_protocol", False)
@@ -108,7 +108,7 @@ def test_a_public_name_says_what_its_parameters_mean(name):
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_a_public_name_has_an_example_that_runs(name, start_devbroker):
-    """The docstring of a public name shows its use, and prints what it says that it prints."""
+    """The docstring of a public name has an example, which prints the output that it shows."""
     value = PUBLIC[name]
     text = inspect.getdoc(value)
     if ADDRESS in text:

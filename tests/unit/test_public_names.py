@@ -1,4 +1,4 @@
-"""The names that the package promises, and what it costs to ask for them."""
+"""The public names of the package, and what importing each of them loads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEAVY = ["asyncio", "lz4", "numba", "numpy", "pyarrow", "pyspark", "socket", "ss
 
 
 def imported_for_types(source: str) -> dict[str, str]:
-    """List what a module imports for type checkers alone: the module of each name."""
+    """Return the names that a module imports only for type checkers, each with its module."""
     return {
         alias.name: node.module
         for block in ast.parse(source).body
@@ -34,7 +34,7 @@ def imported_for_types(source: str) -> dict[str, str]:
 
 
 def loaded_by(statement: str) -> set[str]:
-    """List the heavy libraries, and modules of ours, that a statement loads in a new process."""
+    """Return the heavy libraries and our modules that a statement loads in a new process."""
     code = (
         f"import json, sys; before = set(sys.modules); {statement}; "
         "print(json.dumps(sorted(set(sys.modules) - before)))"
@@ -51,7 +51,7 @@ def loaded_by(statement: str) -> set[str]:
 
 @pytest.mark.parametrize("name", spark_kafka_sink.__all__)
 def test_each_public_name_is_the_one_of_its_module(name):
-    """A name of the package is the object that the module in the table has by that name."""
+    """Each name of the package is the same object as in the module that the table names."""
     module = import_module(spark_kafka_sink._MODULES[name])
 
     assert getattr(module, name) is getattr(spark_kafka_sink, name)
@@ -65,7 +65,7 @@ def test_type_checkers_see_the_names_that_the_table_has():
 
 @pytest.mark.parametrize("module", [spark_kafka_sink, spark_kafka_sink.testing])
 def test_public_names_are_sorted(module):
-    """`__all__` lists names in order, each once."""
+    """`__all__` is sorted and has no duplicates."""
     assert sorted(set(module.__all__)) == module.__all__
 
 
@@ -87,18 +87,18 @@ def test_names_are_listed_before_they_are_imported():
 
 
 def test_an_unknown_name_is_an_attribute_error():
-    """A name that there is not is refused as by any module."""
+    """An unknown name raises AttributeError with the usual message."""
     with pytest.raises(AttributeError, match="'spark_kafka_sink' has no attribute 'KafkaSource'"):
         _ = spark_kafka_sink.KafkaSource
 
 
 def test_importing_the_package_loads_nothing_else():
-    """The package alone loads no module of its own, and no heavy library."""
+    """Importing the package loads none of its modules and no heavy library."""
     assert {"spark_kafka_sink"} == loaded_by("import spark_kafka_sink")
 
 
 def test_importing_an_error_loads_the_errors_alone():
-    """A name costs the import of its module, and no other name's."""
+    """Importing a name loads its module and no other."""
     assert {"spark_kafka_sink", "spark_kafka_sink.errors"} == loaded_by(
         "from spark_kafka_sink import KafkaError"
     )
@@ -106,10 +106,10 @@ def test_importing_an_error_loads_the_errors_alone():
 
 @pytest.mark.parametrize("name", ["TopicPartition", "ProducerInterceptor", "MetricsReporter"])
 def test_importing_a_value_loads_no_heavy_library(name):
-    """Values and light plug-ins load neither numba nor pyarrow, network or Spark."""
+    """Values and light plug-in interfaces load no heavy library, network code or Spark."""
     assert [] == sorted(loaded_by(f"from spark_kafka_sink import {name}") & set(HEAVY))
 
 
 def test_the_embedded_broker_has_one_class():
-    """The public door and the package of the broker have the same DevBroker."""
+    """`spark_kafka_sink.testing` and `spark_kafka_sink.devbroker` export the same DevBroker."""
     assert DevBroker is spark_kafka_sink.testing.DevBroker

@@ -1,4 +1,4 @@
-"""How DevBroker is set up: by BrokerSettings, by their fields as keywords, or by both."""
+"""The settings of DevBroker: BrokerSettings, their fields as keywords, or both."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from spark_kafka_sink.devbroker.topic_config import TopicConfig
 
 
 def settings_of(**given):
-    """Start a broker; return the settings that it has."""
+    """Start a broker and return its settings."""
     with DevBroker(**given) as broker:
         return broker.call(lambda it: it.settings)
 
 
 def test_every_setting_is_a_keyword():
-    """Type checkers know each field of BrokerSettings as a keyword of the same type."""
+    """SettingChanges has each field of BrokerSettings, with the same type."""
     assert {each.name: each.type for each in fields(BrokerSettings)} == {
         name: kind.__forward_arg__ for name, kind in SettingChanges.__annotations__.items()
     }
 
 
 def test_settings_are_taken_as_they_are():
-    """A broker has the settings that it is given."""
+    """A broker uses the settings that are passed to it."""
     settings = BrokerSettings(num_partitions=6, group_max_size=3, default_replication_factor=2)
 
     assert settings == settings_of(settings=settings, brokers=3)
 
 
 def test_keywords_take_precedence_over_settings():
-    """A keyword changes one field, and leaves the others as they are."""
+    """A keyword replaces one field of the settings and leaves the others unchanged."""
     settings = BrokerSettings(num_partitions=6, fetch_max_bytes=1000)
 
     assert replace(settings, num_partitions=2) == settings_of(settings=settings, num_partitions=2)
@@ -40,12 +40,12 @@ def test_keywords_take_precedence_over_settings():
 
 @pytest.mark.parametrize(("brokers", "replicas"), [(1, 1), (2, 2), (5, 3)])
 def test_without_settings_a_topic_has_up_to_three_replicas(brokers, replicas):
-    """The default of the replication factor follows the number of brokers."""
+    """The default replication factor is the number of brokers, but at most three."""
     assert BrokerSettings(default_replication_factor=replicas) == settings_of(brokers=brokers)
 
 
 def test_the_defaults_of_topics_can_be_changed_one_by_one():
-    """The two keywords about topics change the defaults that the settings have for topics."""
+    """`max_message_bytes` and `log_append_time` change these fields of the topic defaults."""
     settings = BrokerSettings(topic_defaults=TopicConfig(retention_ms=5))
 
     changed = settings_of(settings=settings, max_message_bytes=99, log_append_time=True)
@@ -56,6 +56,6 @@ def test_the_defaults_of_topics_can_be_changed_one_by_one():
 
 
 def test_an_unknown_setting_is_a_type_error():
-    """A keyword that is no setting is refused by its name."""
+    """A keyword that is not a setting raises a TypeError that names it."""
     with pytest.raises(TypeError, match="num_partition"):
         DevBroker(num_partition=2)
